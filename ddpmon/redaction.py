@@ -1,24 +1,34 @@
-"""What looks like a secret in a command line or a variable, and its hiding. Standard library only.
+"""Hide secrets in command lines, variables and free text. Standard library only.
 
-Hidden are the values of
+`redact_words` is for argument lists, `redact_text` for everything that people or programs wrote: exceptions, log lines.
+Both hide the value behind a name of secrets, however the two are joined:
 
-- options, variables and KEY=VALUE words that are named after secrets: `--password X`, `--api-key=X`, `HF_TOKEN=X`,
-  `model.api_key=X`. The name is read as words, so `--tokenizer`, `--key-dim`, `--num-tokens` and `monkey` are none;
-- addresses: `user:X@host`, `https://X@host`, `?token=X`.
+- `--password X`, `--api-key=X`, `HF_TOKEN=X`, `"password": "X"`, `password: X`, `sig=X`, `-pX`. A name is read as
+  words, so `--tokenizer`, `--key-dim`, `--num-tokens` and `monkey` are none. Behind a colon in a sentence a single KEY
+  or TOKEN is none either ("unexpected key: fc.weight");
+- logins and addresses: `--login user:X`, `user:X@host`, `https://X@host`, `?token=X`;
+- `Bearer X`, and values whose shape tells: `ghp_X`, `hf_X`, `sk-X`, `AKIAX`.
 
-A number behind a name with KEY, TOKEN or PASS is none either (`--pad-token 0`); behind PASSWORD or SECRET it is.
+A number behind a name with KEY, TOKEN or PASS is no secret (`--pad-token 0`); behind PASSWORD or SECRET it is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 HIDDEN = "…"
 """What stands in the place of a value."""
 
-_STRONG = frozenset({"password", "passwd", "passphrase", "passcode", "secret", "secrets", "credential", "credentials"})
-_WEAK = frozenset({"token", "key", "apikey", "pwd", "pass", "auth"})
+_STRONG = frozenset(
+    {
+        *("password", "passwords", "passwd", "passphrase", "passcode"),
+        *("secret", "secrets", "credential", "credentials", "authorization"),
+    }
+)
+_WEAK = frozenset(
+    {"token", "key", "apikey", "pwd", "pw", "pass", "auth", "bearer", "jwt", "cookie", "sig", "signature"}
+)
 """Secret only as the last word of a name: a key's width and a token's name are none."""
 _JOINED = (*sorted(_STRONG), "apikey", "accesskey", "secretkey", "privatekey", "accesstoken", "authtoken")
 """Ends of names that are written as one word: PGPASSWORD."""
@@ -40,10 +50,38 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?|true|false|none|null", r
 _ASSIGNED = re.compile(r"(-{0,2}\+{0,2}[A-Za-z_][\w.\-/]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w.\-]*")
 _PIECES = re.compile(r"\s+|(?:'[^']*'|\"[^\"]*\"|[^\s'\"]|['\"])+")
-_USER = re.compile(r"([A-Za-z][\w+.-]*://[^\s/:@]*):[^\s/]+@")
+_USER = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]*://[^\s/:@]*):[^\s/]+@")
 _USER_ALONE = re.compile(r"(https?://)[^\s/:@]+@")
-_QUERY = re.compile(r"([?&]([\w.-]+)=)([^&#\s]+)")
-_BEARER = re.compile(r"\b(bearer\s+)\S+", re.IGNORECASE)
+_QUERY = re.compile(r"([?&]([\w.-]+)=)([^&#\s'\"]+)")
+_BEARER = re.compile(r"\b(bearer\s+)[^\s'\"]+", re.IGNORECASE)
+_SHAPED = re.compile(r"\b(gh[opsur]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|eyJ)[\w.\-]{16,}")
+"""Tokens of GitHub, GitLab, Hugging Face, OpenAI, Slack, AWS, and web tokens."""
+_NAMED = re.compile(
+    r"""(?<![\w.\-/?&+])(?P<quote>\\{0,4}['"])?
+        (?P<name>-{0,2}(?:(?:api|access|secret|private|auth)[ ])?[A-Za-z_][\w.\-/]*)
+        (?P<sign>(?:\\{0,4}['"])?\s*[=:]\s*)(?:(?:basic|bearer|digest|token)\s+)?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A name before its value: an assignment, an entry of JSON or of a dict's repr, a header."""
+_VALUE = re.compile(r"""([bfru]?\\{0,4}['"])((?:(?!\\{0,4}['"]).)+)|()([^\s'"\\][^\s'"]*)""")
+"""A value in quotes, up to the end of the line where the text was cut, or without."""
+_FOLLOWED = re.compile(
+    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*)((?:\\{0,4}['"])?,?\s+(?:\\{0,4}['"])?)((?!--)[^\s'"\\]+)"""
+)
+"""An option and what follows it, also in the repr of a list."""
+_LOGIN = re.compile(
+    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*)((?:\\{0,4}['"])?,?[\s=]+(?:\\{0,4}['"])?)([^\s:'"\\/]+):([^\s'"\\]+)"""
+)
+_LOGINS = frozenset({"login", "user", "username", "userpass", "account", "u"})
+"""Last words of options whose value may be USER:PASSWORD."""
+_ATTACHED = re.compile(
+    r"""(?<![\w\-])-p
+        (?![a-z]+(?:[-_.=][\w.\-=]*)?(?![^\s'"\\,])|[\d.:]+(?![^\s'"\\,])|[/.~…])[^\s'"\\,]+""",
+    re.VERBOSE,
+)
+"""A password behind -p, as mysql takes it; no number, path or word of small letters (-p8080, -pretrained)."""
+_AFTER_VALUE = ",;)]}"
+"""What ends the value of an assignment in a call, a set or a sentence, and not the value itself."""
 
 
 def is_secret(name: str, value: str = "") -> bool:
@@ -60,15 +98,17 @@ def is_secret(name: str, value: str = "") -> bool:
 
 
 def redact_words(words: Sequence[str]) -> list[str]:
-    """A command line without its secrets."""
+    """Return a command line without its secrets."""
     redacted: list[str] = []
     option = ""
     for word in words:
         if option and not word.startswith("--") and is_secret(option, word):
             redacted.append(HIDDEN)
+        elif option and _is_login(option, *word.partition(":")):
+            redacted.append(f"{word.partition(':')[0]}:{HIDDEN}")
         else:
             redacted.append(_redact_word(word))
-        option = word if _OPTION.fullmatch(word) else ""
+        option = redacted[-1] if _OPTION.fullmatch(redacted[-1]) else ""
     return redacted
 
 
@@ -80,24 +120,25 @@ def redact_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_text(text: str) -> str:
-    """A text without the secrets of the addresses in it."""
+    """Return a text that a person or a program wrote without the secrets in it."""
     text = _USER_ALONE.sub(rf"\1{HIDDEN}@", _USER.sub(rf"\1:{HIDDEN}@", text))
     text = _BEARER.sub(rf"\1{HIDDEN}", text)
-    return _QUERY.sub(lambda match: match[1] + (HIDDEN if _in_address(match[2], match[3]) else match[3]), text)
+    text = _QUERY.sub(lambda match: match[1] + (HIDDEN if is_secret(match[2], match[3]) else match[3]), text)
+    text = _ATTACHED.sub(f"-p{HIDDEN}", text)
+    for pattern, hide in ((_NAMED, _hide_named), (_FOLLOWED, _hide_followed), (_LOGIN, _hide_password)):
+        text = _replaced(pattern, hide, text)
+    return _SHAPED.sub(rf"\1{HIDDEN}", text)
 
 
 def hidden_name(words: Sequence[str]) -> str | None:
     """The name of the first value in a command line that is hidden already; None if there is none."""
-    before = ""
-    for word in words:
-        assigned = _ASSIGNED.fullmatch(word)
-        if word == HIDDEN and is_secret(before, word):
-            return before
-        if assigned and assigned[2] == HIDDEN and is_secret(assigned[1], HIDDEN):
-            return assigned[1]
-        if f":{HIDDEN}@" in word or f"//{HIDDEN}@" in word:
-            return word
-        before = word
+    for at, word in enumerate(words):
+        if HIDDEN not in word:
+            continue
+        typed = [*words[:at], word.replace(HIDDEN, "Xx0Xx0Xx0Xx0Xx0Xx0")]
+        if redact_words(typed)[at] == word:
+            assigned = _ASSIGNED.fullmatch(word)
+            return words[at - 1] if word == HIDDEN else assigned[1] if assigned and assigned[2] == HIDDEN else word
     return None
 
 
@@ -113,5 +154,49 @@ def _redact_word(word: str) -> str:
     return redact_text(word)
 
 
-def _in_address(name: str, value: str) -> bool:
-    return is_secret(name, value) or name.lower().endswith(("signature", "sig"))
+def _replaced(pattern: re.Pattern[str], hide: Callable[[re.Match[str]], tuple[str, int] | None], text: str) -> str:
+    """Replace what `hide` makes something else of; it returns that and up to where in the text it stands.
+
+    Where it returns None, the search goes on behind the name: what follows may be a name too.
+    """
+    parts: list[str] = []
+    done = at = 0
+    while match := pattern.search(text, at):
+        hidden = hide(match)
+        if hidden is None:
+            at = match.end("name")
+            continue
+        parts += text[done : match.start()], hidden[0]
+        done = at = hidden[1]
+    return "".join(parts) + text[done:]
+
+
+def _hide_named(match: re.Match[str]) -> tuple[str, int] | None:
+    name, sign = match["name"], match["sign"]
+    words = [word.lower() for word in _WORD.findall(name)]
+    in_sentence = ":" in sign and not match["quote"] and len(words) == 1 and _STRONG.isdisjoint(words)
+    if in_sentence or not is_secret(name) or not (found := _VALUE.match(match.string, match.end())):
+        return None
+    quote, quoted, _, bare = found.groups(default="")
+    value = quoted or bare.rstrip(_AFTER_VALUE)
+    if not value or not is_secret(name, value):
+        return None
+    return f"{match[0]}{quote}{HIDDEN}", match.end() + len(quote) + len(value)
+
+
+def _hide_followed(match: re.Match[str]) -> tuple[str, int] | None:
+    return (f"{match[1]}{match[2]}{HIDDEN}", match.end()) if is_secret(match[1], match[3]) else None
+
+
+def _hide_password(match: re.Match[str]) -> tuple[str, int] | None:
+    option, between, user, password = match.groups()
+    if not _is_login(option, user, ":", password):
+        return None
+    return f"{option}{between}{user}:{HIDDEN}", match.end()
+
+
+def _is_login(option: str, user: str, colon: str, password: str) -> bool:
+    """Say whether the value of an option is a user and a password; two numbers are ids."""
+    words = [word.lower() for word in _WORD.findall(option)]
+    numbers = user.isdecimal() and password.isdecimal()
+    return bool(words and user and colon and password) and words[-1] in _LOGINS and "/" not in user and not numbers

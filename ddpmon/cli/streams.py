@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import os
@@ -12,6 +13,9 @@ from ddpmon.errors import DdpmonError
 
 _FOR_GOOD = {errno.EPIPE, errno.EBADF}
 """Errors after which no later write can succeed. A full disk may be freed."""
+
+
+_decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
 
 class OutputError(DdpmonError):
@@ -105,6 +109,15 @@ def survive_lost_output(complaint: str) -> None:
     """Have the command go on where its standard output cannot be written to; one line on standard error says so."""
     if isinstance(sys.stdout, StandardStream):
         sys.stdout.survive(complaint)
+
+
+def write_foreign(data: bytes) -> None:
+    """Write what another machine printed to standard output, made plain at a terminal. Raises OutputError."""
+    if sys.stdout.isatty():
+        sys.stdout.write(_decoder.decode(data).replace("\r", ""))
+        sys.stdout.flush()
+    else:
+        write_bytes(data)
 
 
 def write_bytes(data: bytes) -> None:

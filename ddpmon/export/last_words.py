@@ -9,6 +9,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.analysis.processes.failures import read_table
 from ddpmon.plain import plain
+from ddpmon.redaction import redact_text
 from ddpmon.runs.rotated import tail
 from ddpmon.store.endings import last_written
 
@@ -49,6 +50,6 @@ def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
 
 
 def _last(path: Path) -> list[str]:
-    """The last lines that are not empty."""
+    """Return the last lines that are not empty, without secrets."""
     written = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
-    return [line for line in written if line][-_LINES:]
+    return [redact_text(line) for line in [line for line in written if line][-_LINES:]]

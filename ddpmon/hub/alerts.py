@@ -21,6 +21,7 @@ from ddpmon.analysis.report import reported
 from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding
 from ddpmon.plain import plain
+from ddpmon.redaction import redact_text
 from ddpmon.store.store import Store
 
 SCHEMA = 1
@@ -167,5 +168,5 @@ class _Program:
         if overdue:
             return f"was killed: it took more than {LONGEST_S:g} s"
         lines = self._printed.decode(errors="replace").strip().splitlines()
-        last = f": {plain(lines[-1])[:_LINE_CHARS]}" if lines else ""
+        last = f": {redact_text(plain(lines[-1]))[:_LINE_CHARS]}" if lines else ""
         return f"ended with {code}{last}" if code else ""

@@ -262,6 +262,8 @@ class Sender(threading.Thread):
         error = getattr(sys, "last_value", None)
         if error is None or self._exception_told:
             return
+        from ddpmon.redaction import redact_text  # no rank needs it before it fails
+
         self._exception_told = True
         listener = self._listener
         self._read()
@@ -272,7 +274,7 @@ class Sender(threading.Thread):
             pid=os.getpid(),
             time_us=time.monotonic_ns() // 1000,
             error=one_line(error),
-            traceback=utf8(text[-MAX_TEXT:]),
+            traceback=utf8(redact_text(text[-2 * MAX_TEXT :])[-MAX_TEXT:]),
             step=listener.clock.step,
         )
         self._seq += 1
@@ -306,11 +308,14 @@ class Sender(threading.Thread):
 def one_line(error: BaseException) -> str:
     """An exception's type and the first line of its message: what follows is advice, or notes.
 
-    Of an error that torch hands over from a DataLoader worker it is the last line, the worker's own error.
+    Of an error that torch hands over from a DataLoader worker it is the last line, the worker's own error. Secrets are
+    hidden.
     """
+    from ddpmon.redaction import redact_text  # no rank needs it before it fails
+
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
     if "Original Traceback (most recent call last):" in lines:
-        return utf8(lines[-1][:ERROR_CHARACTERS])
+        return utf8(redact_text(lines[-1])[:ERROR_CHARACTERS])
     first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # a SyntaxError: where it is
     begins_empty = lines[first].endswith(": ")
-    return utf8("".join(lines[first : first + 1 + begins_empty])[:ERROR_CHARACTERS])
+    return utf8(redact_text("".join(lines[first : first + 1 + begins_empty]))[:ERROR_CHARACTERS])

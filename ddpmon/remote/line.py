@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import collections
 import contextlib
 import os
@@ -46,6 +47,7 @@ class Line:
         self._has_greeted = False
         self._passes_on = not unattended
         self._unshown = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._early = b""
@@ -179,7 +181,7 @@ class Line:
                 return
             data, self._unshown = self._unshown, b""
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.buffer.write(data)
+                sys.stderr.write(self._decoder.decode(data).replace("\r", ""))  # which makes it plain at a terminal
                 sys.stderr.flush()
 
     def keep_quiet(self) -> None:

@@ -13,6 +13,7 @@ from ddpmon import runs
 from ddpmon.analysis.processes.failures import EXCEPTION, FALL, Ended, read_falls, read_spawned, read_table
 from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End
+from ddpmon.redaction import redact_text
 from ddpmon.runs import Run
 from ddpmon.runs.rotated import tail
 from ddpmon.store.processes import RankProcess
@@ -140,7 +141,10 @@ def _of_ranks(launcher: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that may say why, cut to a sane width; an exception's line before whatever follows it."""
+    """The last line that may say why, cut to a sane width; an exception's line before whatever follows it.
+
+    Secrets in it are hidden.
+    """
     lines: list[str] = []
     is_harmless = False
     for raw in _ESCAPES.sub("", text).splitlines():
@@ -155,7 +159,7 @@ def last_line(text: str) -> str:
     last = (errors or lines)[-1]
     if _INNER in last:
         last = next((line for line in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
-    return last[:LINE_WIDTH]
+    return redact_text(last)[:LINE_WIDTH]
 
 
 def _attempts(ranks: Path) -> list[tuple[int, list[Path]]]:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from ddpmon.export import markdown, report
+from ddpmon.export.last_words import last_words
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.store.clock import Clock
@@ -147,8 +148,10 @@ def test_a_usage_error_is_told_where_a_launcher_of_the_users_keeps_no_ranks_outp
     assert recorded_report(stage.run)["verdict"] == said
 
 
-def test_the_mark_that_torch_gives_a_ranks_exception_hides_it_not(stage):
-    folder = stage.dir / "logs" / "ranks" / "x" / "attempt_0" / "1"
+def test_the_mark_that_torch_gives_a_ranks_exception_hides_it_not_and_secrets_in_it_are_hidden(stage):
+    folder = stage.dir / "logs" / "ranks" / "exec" / "attempt_0" / "1"
     folder.mkdir(parents=True)
-    (folder / "stderr.log").write_text("[rank1]: Traceback …\n[rank1]: ValueError: no\n[W1122 16:03] a warning\n")
-    assert read_ending(stage.run).last_lines == {1: "ValueError: no"}
+    lines = ["[rank1]: Traceback …", "[rank1]: ValueError: no, password=hunter2", "[W1122 16:03] a warning", ""]
+    (folder / "stderr.log").write_text("\n".join(lines))
+    assert read_ending(stage.run).last_lines == {1: "ValueError: no, password=…"}
+    assert last_words(stage.run, 1).lines[-2:] == ["[rank1]: ValueError: no, password=…", "[W1122 16:03] a warning"]

@@ -48,6 +48,7 @@ def with_note(error):
         (with_note(ValueError("wrong on purpose")), "ValueError: wrong on purpose"),
         (raised("a b"), "SyntaxError: invalid syntax"),
         (of_a_worker(), "ValueError: bad picture"),
+        (OSError("postgres://bob:hunter2@db refused"), "OSError: postgres://bob:…@db refused"),
         (OSError("no file tr\udcffin.csv"), "OSError: no file tr?in.csv"),
         (ValueError("x" * 1000), "ValueError: " + "x" * 488),
     ],

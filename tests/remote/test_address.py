@@ -1,5 +1,8 @@
 """What is a run of this machine, what is one elsewhere, and what ssh is given of it."""
 
+import contextlib
+import os
+import pty
 import shlex
 import subprocess
 
@@ -9,6 +12,8 @@ from hypothesis import strategies as st
 
 from ddpmon.errors import UsageError
 from ddpmon.remote.address import Address, command, parse
+from ddpmon.remote.channel import greeting
+from tests.conftest import ddpmon_program
 
 
 @pytest.mark.parametrize("word", [None, "", "mnist", "20260101-000001-0001", "..", "-x"])
@@ -70,6 +75,30 @@ def test_words_reach_ddpmon_there_as_they_are_whatever_the_shell(shell, tmp_path
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     subprocess.run([shell, "-c", command("there", words, unattended=False)[-1]], check=True)
     assert told.read_text().splitlines() == words
+
+
+FAR = r"""#!/bin/sh
+printf '%b' '{greeting}'
+printf 'done \033]0;title\007\033[2J\n'
+printf 'warned \033[8m\r\n' >&2
+"""
+
+
+def test_what_another_machine_prints_steers_no_terminal(tmp_path):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(FAR.format(greeting=greeting().decode().replace("\n", "\\n")))
+    ssh.chmod(0o755)
+    master, terminal = pty.openpty()
+    environment = os.environ | {"DDPMON_SSH": str(ssh), "DDPMON_HOME": str(tmp_path)}
+    command = [ddpmon_program(), "status", "there:"]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment):
+        os.close(terminal)
+        printed = b""
+        with contextlib.suppress(OSError):  # the terminal's other end is closed
+            while data := os.read(master, 4096):
+                printed += data
+    os.close(master)
+    assert sorted(printed.decode().split()) == ["done", "warned"]
 
 
 def test_ssh_and_the_command_there_can_be_told(monkeypatch):

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ddpmon.plain import plain
+from ddpmon.redaction import redact_text
 
 MAX_CHARACTERS = 300
 _LOGGED = re.compile(r"\[?[WE]\d{4} \d\d:\d\d:\d\d[^\]]*\] *(?:\[c10d\] *)?(.*[^\s*].*)")
@@ -31,14 +32,14 @@ class LauncherWarning:
 
 def latest_warning(printed: str) -> LauncherWarning | None:
     """Return the last warning in a launcher's output; None where there is none but the routine one of every start."""
-    texts = [
-        plain(match[1][:MAX_CHARACTERS]).strip() for line in printed.splitlines() if (match := _LOGGED.match(line))
-    ]
+    texts = [plain(match[1]).strip() for line in printed.splitlines() if (match := _LOGGED.match(line))]
     texts = [text for text in texts if _ROUTINE not in text]
     if not texts:
         return None
     topic = _without_numbers(texts[-1])
-    return LauncherWarning(texts[-1], sum(_without_numbers(text) == topic for text in texts))
+    return LauncherWarning(
+        redact_text(texts[-1])[:MAX_CHARACTERS], sum(_without_numbers(text) == topic for text in texts)
+    )
 
 
 def _without_numbers(text: str) -> str:

@@ -95,7 +95,7 @@ def main() -> None:
         loss.backward()
         losses.append(loss.item())
         if step == args.fail and rank == 1:
-            raise ValueError("wrong on purpose")
+            raise ValueError("wrong on purpose, password=hunter2")
         optimizer.step()
         if args.collective:
             if rank == 0:
