@@ -21,7 +21,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
         if view.rank in fresh:
             continue
         lines.append(plain(view.why) or f"rank {view.rank} did not answer")
-        if view.stack:
+        if view.stack and not view.steps_since:
             age = "" if view.at is None else f", {max(0.0, now - view.at):.0f} s ago"
             lines += [f"  where it was last{age}:", *_frames(view.stack)]
         lines.append("")
@@ -30,7 +30,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
 
 def facts(views: Sequence[StackView], fresh: set[int], now: float) -> list[dict[str, Any]]:
     """Each rank's stack, as `ddpmon stack --json` has it."""
-    return [_facts(view, now) | {"answered": view.rank in fresh} for view in views]
+    return [_facts(view, view.rank in fresh, now) for view in views]
 
 
 def _heading(ranks: Sequence[int], world_size: int, stack: Stack) -> str:
@@ -44,10 +44,10 @@ def _frames(stack: Stack) -> list[str]:
     return [f"  {'›' if place == stack.own else ' '} {plain(frame)}" for place, frame in enumerate(stack.frames)]
 
 
-def _facts(view: StackView, now: float) -> dict[str, Any]:
+def _facts(view: StackView, answered: bool, now: float) -> dict[str, Any]:
     stack = view.stack
-    row: dict[str, Any] = {"rank": view.rank, "why": view.why or None}
-    if stack is None:
+    row: dict[str, Any] = {"rank": view.rank, "why": view.why or None, "answered": answered}
+    if stack is None or (view.steps_since and not answered):
         return row | {"frames": None}
     return row | {
         "pid": stack.pid,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ddpmon.messages import MAX_FRAMES
-from ddpmon.messages.folder import Places
+from ddpmon.messages.folder import IMPORTLIB, Places
 
 FRAME_CHARS = 200
 _FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
@@ -24,7 +24,7 @@ def frames(dump: bytes, places: Places) -> tuple[list[str], int | None]:
         if not match or len(stack_frames) == MAX_FRAMES:
             continue
         file, number, function = (_ESCAPE.sub(_character, part or "???") for part in match.groups())
-        if file.startswith(places.ours):
+        if file.startswith((places.ours, IMPORTLIB)):
             continue
         name, is_library = places.place(file)
         if own is None and not is_library:

@@ -23,6 +23,9 @@ TAIL_NAME = re.compile(r"(\d{1,6})-(\d{1,7})")
 MAX_TAIL_BYTES = 64 << 20
 MAX_FRAME_BYTES = 1 << 20
 
+IMPORTLIB = "<frozen importlib"
+"""Beginning of the files of Python's own import machinery, which Python leaves out of tracebacks too."""
+
 _MAGIC = b"ddpmon tail 1\n"
 _LENGTH = 4
 

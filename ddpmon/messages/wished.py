@@ -203,6 +203,8 @@ class StackView(msgspec.Struct, frozen=True):
     """A viewer asked, and it has not answered yet."""
     why: Text = ""
     """Why there is no stack, in words; empty: nothing is in its way."""
+    steps_since: Count = 0
+    """Steps that it has finished since: where there are some, it is elsewhere by now."""
 
 
 class PastRow(msgspec.Struct, array_like=True, frozen=True):

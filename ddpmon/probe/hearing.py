@@ -6,6 +6,7 @@ The base of every part of the probe that listens to the training thread or reads
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -110,7 +111,8 @@ class Hearing:
         self.identity = identity
         self.thread = threading.main_thread().ident
         """The training thread: the one that wraps the model, runs its forward or steps its optimizer."""
-        self.native_thread = threading.main_thread().native_id
+        self.native_thread: int | None = os.getpid()
+        """The same as the kernel counts it; Python has the parent's main thread there in a forked process."""
         self._rival: tuple[int, int, float] = 0, -1, 0.0
         """The thread that last wanted to be it instead, the beats heard by then, and since when there were no more."""
         self.replicas = Replicas()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ddpmon.messages import MAX_FRAMES, MEETINGS, Collective, Stack
-from ddpmon.messages.folder import Places
+from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives
 from ddpmon.probe.collectives import COLLECTIVES
@@ -174,7 +174,9 @@ def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:
     while frame is not None and len(frames) < MAX_FRAMES:
         code = frame.f_code
         file = code.co_filename
-        if not file.startswith(_OURS):
+        if file.startswith(IMPORTLIB):
+            inside_torch = False
+        elif not file.startswith(_OURS):
             name, is_library = _place(file)
             if own is None and not is_library:
                 own = len(frames)

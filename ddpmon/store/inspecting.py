@@ -33,7 +33,8 @@ def stack_view(store: Store, rank: int) -> StackView:
     at = store.clock.unix_at(stack.time_us) if stack and on_hub_host else None
     waits = process.asked_at is not None and process.held is None
     host = utf8(process.hello.host) if store.registry.host_is_silent(process) else ""
-    return StackView(rank, stack, at, waits, _why(rank, process, host))
+    steps_since = max(0, process.steps - stack.step) if stack else 0
+    return StackView(rank, stack, at, waits, _why(rank, process, host), steps_since)
 
 
 def _why(rank: int, process: RankProcess, host: str) -> str:

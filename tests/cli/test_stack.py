@@ -108,6 +108,7 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
     told[5] = StackView(5, stack_of(5, "torch/x.py:3 read", "data.py:4 load\x1b[2J", own=1), 100.0)
     told[6] = StackView(6, stack_of(6, "train.py:9 main"), 60.0, why="rank 6 is held by a debugger")
     told[7] = StackView(7, why="nothing is heard of rank 7 here")
+    told.append(StackView(8, stack_of(8, "slow_module.py:1 <module>"), 95.0, steps_since=1280))
     fresh = set(range(6))
     assert stacks.text(told, fresh, 8, 101.0) == [
         "rank 5 in data.py:4 load",
@@ -122,9 +123,12 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
         "  › train.py:9 main",
         "",
         "nothing is heard of rank 7 here",
+        "",
+        "rank 8 did not answer",
     ]
     facts = stacks.facts(told, fresh, 101.0)
     assert facts[7] == {"rank": 7, "why": "nothing is heard of rank 7 here", "frames": None, "answered": False}
+    assert facts[8] == {"rank": 8, "why": None, "frames": None, "answered": False}
     assert (facts[5]["own_frame"], facts[5]["waits"], facts[5]["phase"]) == (1, False, "backward")
 
 

@@ -76,6 +76,10 @@ def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_wishes_for_i
         assert [view.stack and view.stack.frames for view in told] == [None, FRAMES]
         assert all(rank.stack is None for rank in other.snapshot().ranks)  # they travel to who wishes for them
         assert not [message for message in heard(first) if isinstance(message, Where)]
+        assert told[1].steps_since == 0
+        second.batch(records(own_times(30, 2), first=1)[1])
+        told = wait_for(lambda: (s := other.snapshot().stacks) and s[1].steps_since and s)
+        assert told[1].steps_since == 30
     finally:
         source.close()
         other.close()

@@ -17,6 +17,7 @@ DUMP = b"""Stack (most recent call first):
   File "/v/site/torch/nn.py", line 12 in wait
   File "/x/ddpmon/probe/hooks.py", line 137 in wrapper
   File "/home/me/job/pr\\xfcfung.py", line 40 in spin
+  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed
   File "/home/me/job/train.py", line 9 in <module>
   File "<frozen runpy>", line 88 in _run_code
 """

@@ -32,6 +32,19 @@ def made(monkeypatch):
     thread.join()
 
 
+def test_what_python_does_to_import_a_module_is_no_place_where_a_script_stands(tmp_path, monkeypatch):
+    (tmp_path / "imported.py").write_text("import sys\nframe = sys._getframe()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stack._place.cache_clear()
+    import imported
+
+    frames, own, _ = stack._walk(imported.frame)
+    assert frames[:1] == ["imported.py:2 <module>"]
+    assert own == 0
+    assert not [frame for frame in frames if "importlib" in frame]
+    assert "test_what_python_does_to_import" in frames[1]
+
+
 def test_nobody_who_is_not_asked_says_anything(made):
     where, _ = made
     where._listener.clock.start = 1 << 62  # its step has only just begun

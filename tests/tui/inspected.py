@@ -118,7 +118,9 @@ class Inspected(FakeSource):
             process = self.store.registry.seats[rank]
             process.asked_at = self.now
             if rank in self.answers:
-                process.take_stack(msgspec.structs.replace(self.answers[rank], time_us=int(self.now * 1e6)), self.now)
+                now_us = int(self.now * 1e6)
+                answer = msgspec.structs.replace(self.answers[rank], time_us=now_us, step=process.steps)
+                process.take_stack(answer, self.now)
         self.renew(0.2)
 
 

@@ -70,6 +70,19 @@ def test_it_says_how_old_the_answer_is_and_can_be_asked_again():
     assert source.asks == [[2]] * 3
 
 
+def test_a_stack_from_steps_ago_is_not_shown_as_where_the_rank_is():
+    source = inspected.late()
+
+    def goes_on(app, _):
+        process = source.store.registry.seats[2]
+        process.steps = process.stack.step + 1280
+        source.renew(5.0)
+        app.tick()
+
+    assert "its Python stack, 5s ago, 1,280 steps before this one" in seen(source, "p", goes_on)[1]
+    assert "its Python stack" not in seen(source)[1]
+
+
 def test_while_a_rank_has_not_answered_it_says_so_and_then_why_not():
     source = inspected.late()
     source.answers.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpmon import numbers
+from ddpmon.analysis.words import counted
 from ddpmon.messages import RankView, Snapshot, StackView
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
 
@@ -18,11 +19,14 @@ def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
 
 
 def age(snapshot: Snapshot, view: StackView) -> str:
-    """How old a stack is, in words; empty if its host's clock is another."""
-    if view.at is None:
-        return ""
-    seconds = snapshot.at - view.at
-    return "just now" if seconds < _NOW_S else f"{numbers.duration(seconds)} ago"
+    """How old a stack is, in words, and how many steps: "5 s ago, 1,280 steps before this one"."""
+    words = []
+    if view.at is not None:  # else its host's clock is another
+        seconds = snapshot.at - view.at
+        words.append("just now" if seconds < _NOW_S else f"{numbers.duration(seconds)} ago")
+    if view.steps_since:
+        words.append(f"{counted(view.steps_since, 'step')} before this one")
+    return ", ".join(words)
 
 
 def whereabouts(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, answers: bool) -> list[Line]:
@@ -31,7 +35,8 @@ def whereabouts(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, 
     asked: say so while it is on its way. answers: somebody is there to answer, as nobody is in a recording.
     """
     view = latest_stack(snapshot, rank)
-    stack = view.stack
+    is_past = view.steps_since > 0 and (bool(view.why) or not asked)  # it says nothing of where the rank is
+    stack = None if is_past else view.stack
     waits = answers and (view.asked or (asked and not view.why and stack is None))
     if stack is None and not waits and not asked:
         return []
