@@ -27,6 +27,9 @@ OUTPUT = """
     What the ranks print is kept in the run's folder, 256 MB at most: the end
     of each stream and how it began. DDPMON_LOGS=2G keeps more. On a full disk
     the ranks go on, and what could not be kept is counted in the log.
+
+    Standard input is the command's, as without ddpmon, and torchrun hands it to
+    its ranks. Where the dashboard opens it takes the keys: then there is none.
 """
 
 _OURS_COME_FIRST = {"allow_interspersed_args": False}
@@ -253,7 +256,7 @@ def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify:
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:
-            return watching.follow(joining.begin(launch_spec, run_id, job), every, signals)
+            return watching.follow(joining.begin(launch_spec, run_id, job, _input()), every, signals)
     try:
         return watching.dashboard(joining.begin(launch_spec, run_id, job), every, owns_run=True, notify=notify)
     except KeyboardInterrupt:
@@ -261,6 +264,18 @@ def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify:
         with contextlib.suppress(RunNotFoundError):
             request(runs.load(run_id))
         raise
+
+
+def _input() -> int:
+    """Return what the command is to read: this command's standard input, if reading it would not stop this command."""
+    import os
+    import subprocess
+    import sys
+
+    stdin = sys.stdin.fileno()
+    if os.isatty(stdin) and os.tcgetpgrp(stdin) != os.getpgrp():  # in the background of a shell, whose keys these are
+        return subprocess.DEVNULL
+    return stdin
 
 
 def _make_room() -> None:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,11 @@ _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this were not kept[^\n]*\n\Z")
 _DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output were not kept[^\n]*\n")
-_FULL = {errno.ENOSPC: "the disk was full", errno.EDQUOT: "the disk's quota was used up"}
+_FULL = {
+    errno.ENOSPC: "the disk was full",
+    errno.EDQUOT: "the disk's quota was used up",
+    errno.EFBIG: "files may not be larger here (ulimit -f)",
+}
 
 
 def bound_bytes(environment: Mapping[str, str]) -> int:
@@ -42,13 +47,19 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
     return int(size[1]) << _UNITS[size[2].upper()]
 
 
+def _half_of(most_bytes: int) -> int:
+    """Return how many bytes one of the two files may hold, where the shell limits the size of files too."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return most_bytes // 2 if limit == resource.RLIM_INFINITY else min(most_bytes // 2, limit)
+
+
 class BoundedLog:
     """One log. Nothing here raises; `full` says whether the disk refused the last bytes."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.full = False
         self._path = path
-        self._half = most_bytes // 2
+        self._half = _half_of(most_bytes)
         self._file = -1
         self._size = 0
         self._in_line = False
@@ -71,7 +82,7 @@ class BoundedLog:
 
     def fit(self, most_bytes: int) -> None:
         """From now on the log takes so many bytes at most."""
-        self._half = most_bytes // 2
+        self._half = _half_of(most_bytes)
         with contextlib.suppress(OSError):
             if rotated.older(self._path).stat().st_size + self._size > most_bytes:
                 self._discard_older()

@@ -2,9 +2,9 @@
 
 Standard library only. SUPERVISOR: the pid of who started it.
 
-Processes of the run print into spools (`ddpmon.launch.spool`), which take everything at once, whatever becomes of this
-process and of the disk. It empties them into the run's logs, which together are bounded. A spool comes over a socket
-when it is made; one that a drain before this one had is found in /proc.
+Processes of the run print into spools (`ddpmon.launch.spool`), whatever becomes of the disk. This process empties them
+into the run's logs, which together are bounded. A spool comes over a socket when it is made; one that a drain before
+this one had is found in /proc.
 
 Where the disk takes nothing, the last `HELD_BYTES` of all wait for it in memory; what is dropped is counted.
 
@@ -20,7 +20,6 @@ import glob
 import os
 import signal
 import socket
-import stat
 import sys
 import time
 
@@ -28,7 +27,7 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import spool
 from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
-from ddpmon.launch.spool import Spool
+from ddpmon.launch.spool import PlainFile, Spool
 from ddpmon.runs import Run, open_files, proc
 
 PAUSE_S = 0.1
@@ -61,7 +60,7 @@ class Drain:
         self._expected = 2 * (run.world_size // max(1, run.nnodes)) + 1
         self._spools: dict[tuple[int, int], tuple[Spool, BoundedLog]] = {}
         self._done: set[tuple[int, int]] = set()
-        """Spools that nobody will print into any more."""
+        """Plain files that nobody will print into any more."""
         self._logs: dict[str, BoundedLog] = {}
         self._listener: socket.socket | None = None
         self._waiting: list[tuple[float, socket.socket]] = []
@@ -100,6 +99,9 @@ class Drain:
         for _ in range(unread // TURN_BYTES + 2):  # what is printed meanwhile is the next drain's
             if not self._pump():
                 break
+        for spooled, log in self._spools.values():
+            if lost := spooled.close():
+                log.drop(lost)
         for log in self._logs.values():
             log.finish()
 
@@ -107,9 +109,12 @@ class Drain:
         """One turn of every spool; whether any has more."""
         more = False
         held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
-        for spooled, log in list(self._spools.values()):
+        for identity, (spooled, log) in list(self._spools.items()):
             with contextlib.suppress(OSError):
                 more |= _pump(spooled, log, held_bytes)
+                if spooled.ended and not spooled.unread():
+                    spooled.close()
+                    del self._spools[identity]
         return more
 
     def _take_in(self, path: str, log: str) -> None:
@@ -119,9 +124,7 @@ class Drain:
             identity = status.st_dev, status.st_ino
             if identity in self._spools or identity in self._done:
                 return
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-                return
-            opened = Spool(path)
+            opened = spool.opened(path)
         except OSError:
             return
         if log not in self._logs:
@@ -204,7 +207,7 @@ class Drain:
             os.close(file)
 
     def _release(self) -> None:
-        """Let go of empty spools that nobody has open: a run may be restarted without end, its descriptors are few."""
+        """Let go of empty files that nobody has open: a run may be restarted without end, its descriptors are few."""
         if len(self._spools) <= 2 * self._expected:
             return
         open_now = set()
@@ -214,7 +217,7 @@ class Drain:
                 open_now.add((status.st_dev, status.st_ino))
         for identity, (spooled, _) in list(self._spools.items()):
             with contextlib.suppress(OSError):
-                if identity not in open_now and not spooled.unread():
+                if isinstance(spooled, PlainFile) and identity not in open_now and not spooled.unread():
                     spooled.close()
                     del self._spools[identity]
                     self._done.add(identity)
@@ -225,6 +228,7 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
     if not spooled.read(1):
         return False
     printed_ns = spooled.printed_ns()
+    is_flood = spooled.unread() >= CHUNK_BYTES
     room = held_bytes if log.full else log.half_bytes
     if spooled.unread() > room and log.empty:
         spooled.take(log.write(spooled.read(FIRST_BYTES)))
@@ -242,7 +246,7 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
     else:
         return True
     log.printed_at(printed_ns)
-    return False
+    return is_flood and not log.full  # whoever prints so much may be waiting for room
 
 
 def _alone(run_id: str) -> None:

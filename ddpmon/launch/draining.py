@@ -74,9 +74,9 @@ class Draining:
         """What the run's command is to print into: a descriptor that only this process has by now. Raises OSError."""
         if self._spool is None:
             try:
-                self._spool = spool.make(self._run_id, "launcher.log")
-            except OSError as error:  # a kernel that has no memfd
-                self._say(f"no spool in memory ({error.strerror}): launcher.log is written as it is printed")
+                self._spool = spool.make(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
+            except OSError as error:  # the folder is gone
+                self._say(f"no pipe can be made ({error.strerror}): launcher.log is written as it is printed")
                 log = runs.run_dir(self._run_id) / "logs" / "launcher.log"
                 self._spool = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return self._spool
@@ -89,7 +89,7 @@ class Draining:
 
     def _failed(self, at: float, failure: str) -> None:
         pause_s = self._restarts.failed(at)
-        self._say(f"drain of the output {failure}; next try in {pause_s:g} s; until then it waits in memory")
+        self._say(f"drain of the output {failure}; next try in {pause_s:g} s; until then it waits in pipes")
 
     def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
         """Nobody prints any more: have the rest written.

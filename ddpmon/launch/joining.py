@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -65,9 +66,9 @@ def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
         time.sleep(POLL_S)
 
 
-def begin(spec: Spec, run_id: str, job: Job | None) -> Run:
-    """Start a run, and let others of its job join it."""
-    run = start(spec, run_id)
+def begin(spec: Spec, run_id: str, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
+    """Start a run, and let others of its job join it. stdin: what its command reads, as `start` takes it."""
+    run = start(spec, run_id, stdin)
     if job is not None:
         job.begin(run.id)
         job.close()
@@ -92,7 +93,7 @@ def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
 
 def _print_into_the_run(run_id: str) -> None:
     """Have the command print where the run's own does. OSError where that is not possible."""
-    made = spool.make(run_id, "launcher.log")
+    made = spool.make(run_id, str(runs.socket_dir(run_id)), "launcher.log")
     drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         deadline = time.monotonic() + DRAIN_S

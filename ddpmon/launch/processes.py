@@ -39,12 +39,14 @@ def spawn(
     blocked: Collection[signal.Signals] = (),
     ignored: Collection[signal.Signals] = (),
     umask: int | None = None,
+    hands_on_stdin: bool = False,
 ) -> int:
-    """Start a program in a session of its own, nothing on stdin; returns its pid.
+    """Start a program in a session of its own; returns its pid.
 
     log: what its output is appended to, or an open descriptor. blocked: signals that wait until it asks for them.
     ignored: signals that it ignores as this process does.
-    umask: the program's; None: as this process's. Raises OSError if it cannot be started.
+    umask: the program's; None: as this process's. hands_on_stdin: its standard input is this process's; else it has
+    none. Raises OSError if it cannot be started.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     output = (
@@ -59,7 +61,7 @@ def spawn(
             argv,
             environment,
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                *([] if hands_on_stdin else [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]),
                 output,
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],

@@ -17,7 +17,7 @@ import os
 
 from ddpmon import runs
 from ddpmon.errors import RunNotFoundError
-from ddpmon.launch import processes
+from ddpmon.launch import processes, spool
 from ddpmon.runs import Process, Sight, proc
 
 _OURS = ("supervisor.log", "hub.log")
@@ -44,13 +44,14 @@ def of_run(run_id: str) -> list[Process]:
 def _printing(run_id: str) -> set[Process]:
     """Those whose standard output or error is one of the run's."""
     logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
-    begins = (logs, os.path.realpath(runs.socket_dir(run_id)) + "/ranks/", f"/memfd:ddpmon {run_id} ")
+    sockets = os.path.realpath(runs.socket_dir(run_id))
     printing = set()
     for pid in proc.pids():
         for descriptor in (1, 2):
             with contextlib.suppress(OSError):  # another user's, or gone meanwhile
                 output = proc.descriptor_link(descriptor, pid)
-                if output.startswith(begins) and output.removeprefix(logs) not in _OURS:
+                into_a_log = output.startswith(logs) and output.removeprefix(logs) not in _OURS
+                if into_a_log or spool.log_of(output, run_id, sockets) is not None:
                     printing.add(Process.of(pid))
     return {process for process in printing if process is not None}
 

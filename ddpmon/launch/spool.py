@@ -1,39 +1,47 @@
-"""The reading end of a spool: a file that processes print into, emptied from its beginning. Standard library only.
+"""The reading end of a spool, into which processes print. Standard library only.
 
-Spools are files in memory where a process of the run could make one (`ddpmon.probe.inject.ddpmon_spool` says how, and
-how they are called), else the plain files that torchrun opens for its ranks. Nothing is ever cut off, because a writer
-may be at work: what was taken is punched out, which frees its space and leaves zeros. So a spool that a killed drain
-left tells by itself where its successor goes on.
+Spools are pipes (`ddpmon.probe.inject.ddpmon_spool` says how, and how they are called), or, where a process of the run
+could not make one, the plain files that torchrun opens for its ranks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
+import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterator
+from typing import Protocol
 
 from ddpmon.runs import proc
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
-_MFD_CLOEXEC = 1
 _PAGE = os.sysconf("SC_PAGESIZE")
-_NAME = re.compile(r"/memfd:ddpmon (\S+) (.+) \(deleted\)", re.DOTALL)
+_NAME = re.compile(r".*/ddpmon (\S+) ([^/]+) [0-9a-f]{16} \(deleted\)", re.DOTALL)
+_PIPE_BYTES = (1 << 20, 1 << 18)
+_MOVED_BYTES = 1 << 20
+"""Bytes that are moved out of a pipe before the next one's turn."""
 _LOG = re.compile(r"launcher\.log|ranks/[^/]+/attempt_\d+/\d+/std(?:out|err)\.log")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
-def make(run_id: str, log: str) -> int:
-    """A new spool in memory, to be printed into by appending. OSError where the kernel has none."""
-    name = f"ddpmon {run_id} {log}".encode()
-    made = int(_libc.memfd_create(name, _MFD_CLOEXEC)) if hasattr(_libc, "memfd_create") else -1
-    if made < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create")
+def make(run_id: str, folder: str, log: str) -> int:
+    """Return a new spool to print into, made in a folder of which nothing is left there. Raises OSError."""
+    path = os.path.join(folder, f"ddpmon {run_id} {log.replace('/', '|')} {os.urandom(8).hex()}")
+    os.mkfifo(path, 0o600)
     try:
-        return os.open(proc.descriptor_path(made), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        made = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     finally:
-        os.close(made)
+        os.unlink(path)
+    for size in _PIPE_BYTES:
+        with contextlib.suppress(OSError):  # the pipes of this user are large enough together
+            fcntl.fcntl(made, fcntl.F_SETPIPE_SZ, size)
+            break
+    return made
 
 
 def is_log(path: str) -> bool:
@@ -48,7 +56,7 @@ def log_of(link: str, run_id: str, folder: str) -> str | None:
     """
     name = _NAME.fullmatch(link)
     if name is not None:
-        log = name[2] if name[1] == run_id else ""
+        log = name[2].replace("|", "/") if name[1] == run_id else ""
     else:
         log = link[len(folder) + 1 :] if link.startswith(f"{folder}/") else ""
     return log if is_log(log) else None
@@ -68,35 +76,111 @@ def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
                 yield proc.descriptor_path(descriptor, pid), log
 
 
-class Spool:
+def opened(path: str) -> Spool:
+    """Return the reading end of a spool, by the path of it or of a descriptor in /proc.
+
+    Raises OSError, also where it is no pipe or file of this user's.
+    """
+    status = os.stat(path)
+    if status.st_uid == os.getuid() and stat.S_ISFIFO(status.st_mode):
+        return Pipe(path)
+    if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):
+        return PlainFile(path)
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+
+class Spool(Protocol):
     """One spool. Every method may raise OSError."""
 
+    identity: tuple[int, int]
+    """Device and inode."""
+    ended: bool
+    """Nobody will print into it any more."""
+
+    def close(self) -> int:
+        """Let go of it; return how many bytes are lost by that."""
+
+    def unread(self) -> int:
+        """Return how many bytes are to be taken, at least."""
+
+    def printed_ns(self) -> int:
+        """Return when it was last printed into, Unix time; asked before taking, which may change it."""
+
+    def read(self, most_bytes: int) -> bytes:
+        """Return what comes next. It stays until it is said to be taken."""
+
+    def take(self, count: int) -> None:
+        """So many bytes are taken."""
+
+
+class Pipe:
+    """A pipe. What it holds is moved into this process's memory at once, so that nobody who prints has to wait."""
+
     def __init__(self, path: str) -> None:
-        """path: of the file, or of a descriptor of it in /proc: this end has a position of its own."""
+        self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(self._file)
+        self.identity = status.st_dev, status.st_ino
+        self.ended = False
+        self._held = bytearray()
+
+    def close(self) -> int:
+        os.close(self._file)
+        return len(self._held)
+
+    def unread(self) -> int:
+        moved = 0
+        while moved < _MOVED_BYTES and not self.ended:
+            try:
+                data = os.read(self._file, _MOVED_BYTES)
+            except BlockingIOError:
+                break
+            self._held += data
+            moved += len(data)
+            self.ended = not data
+        return len(self._held)
+
+    def printed_ns(self) -> int:
+        return os.fstat(self._file).st_mtime_ns
+
+    def read(self, most_bytes: int) -> bytes:
+        if len(self._held) < most_bytes:
+            self.unread()
+        return bytes(self._held[:most_bytes])
+
+    def take(self, count: int) -> None:
+        del self._held[:count]
+
+
+class PlainFile:
+    """A file, emptied from its beginning.
+
+    Nothing is ever cut off, because a writer may be at work: what was taken is punched out, which frees its space and
+    leaves zeros. So a file that a killed drain left tells by itself where its successor goes on.
+    """
+
+    def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
         status = os.fstat(self._file)
         self.identity = status.st_dev, status.st_ino
+        self.ended = False
         self._at = 0
         """Position up to which everything was taken."""
         self._freed = 0
 
-    def close(self) -> None:
-        """Let go of it."""
+    def close(self) -> int:
         os.close(self._file)
+        return 0
 
     def unread(self) -> int:
-        """Bytes that are to be taken, holes among them included."""
         size = os.fstat(self._file).st_size
         if size < self._at:  # somebody opened /dev/stdout for writing, which empties a file
             self._at = self._freed = 0
         return size - self._at
 
     def printed_ns(self) -> int:
-        """When it was last printed into, Unix time; asked while something is unread, for taking changes it too."""
         return os.fstat(self._file).st_mtime_ns
 
     def read(self, most_bytes: int) -> bytes:
-        """What comes next. It stays until it is said to be taken."""
         unread = self.unread()
         if not unread:
             return b""
@@ -126,7 +210,6 @@ class Spool:
         return passed
 
     def take(self, count: int) -> None:
-        """So many bytes are taken: they are freed."""
         self._at += count
         begin = self._freed // _PAGE * _PAGE
         if _libc.fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, begin, self._at - begin) == 0:

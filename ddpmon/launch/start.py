@@ -20,9 +20,10 @@ from ddpmon.launch.spec import Spec, here
 from ddpmon.runs import job_key
 
 
-def start(spec: Spec, run_id: str) -> runs.Run:
+def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
     """Start what was asked for, under an id from `runs.new_id`; returns once its supervisor is up.
 
+    stdin: a descriptor that becomes the command's standard input; DEVNULL: it has none.
     Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, the hub's port is taken, or the supervisor
     does not come up.
     """
@@ -60,7 +61,7 @@ def start(spec: Spec, run_id: str) -> runs.Run:
         runs.create(run)
         if spec.hub is not None:
             job_key.keep(run_id, spec.hub.key)
-        return supervise(run_id, cwd=run.cwd)
+        return supervise(run_id, cwd=run.cwd, stdin=stdin)
     except (OSError, NotStartedError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         shutil.rmtree(runs.run_dir(run_id), ignore_errors=True)
@@ -77,7 +78,7 @@ class NotStartedError(DdpmonError):
     """A supervisor that could not begin, and said why."""
 
 
-def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
+def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
     """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json.
 
     NotStartedError if it cannot: another one is there, or run.json cannot be written.
@@ -88,7 +89,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None) -> runs.Run:
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600), "ab") as output:
         first = subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,

@@ -123,7 +123,8 @@ class Supervisor:
     def _start_command(self) -> bool:
         try:
             whole = runs.with_secrets(self.run)
-            pid = processes.spawn(whole.argv, self._environment(whole), self.drain.output(), umask=self.umask)
+            environment, output = self._environment(whole), self.drain.output()
+            pid = processes.spawn(whole.argv, environment, output, umask=self.umask, hands_on_stdin=True)
         except DdpmonError as error:
             self.exit_code = 127
             self.file.change(error=str(error))
@@ -132,6 +133,8 @@ class Supervisor:
             self.exit_code = 127
             self.file.change(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
             return False
+        finally:
+            _close_stdin()  # whoever writes into it learns when the command has left
         self.file.change(agent=Process.of(pid) or Process(pid, 0))
         return True
 
@@ -307,6 +310,12 @@ class Supervisor:
         while not so() and time.monotonic() < deadline:
             self._wait(ENDING_S)
             self._reap(time.monotonic())
+
+
+def _close_stdin() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
 
 def _shell_code(code: int) -> int:

@@ -137,8 +137,8 @@ class Sender(threading.Thread):
         if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
             stack_signal.keep(self._listener.native_thread)
-            output.relieve()
             self._make_way()
+        output.relieve()
         self._report_exception()
         # What a script does instead of training need not call anything that is heard.
         if self._listener.clock.pausing is not None and self._whereabouts.moves():

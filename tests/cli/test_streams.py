@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from ddpmon.runs import rotated
 from tests.conftest import ddpmon_program
 
 
@@ -42,10 +43,29 @@ def test_a_reader_that_left_is_no_error_worth_a_line(home) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("to", "says"), [(">/dev/full", "No space left on device"), (">&- <&-", "Bad file descriptor")]
-)
-def test_a_run_goes_on_watched_and_its_exit_code_stays(home, to: str, says: str) -> None:
-    done = in_a_shell(f"$d exec --headless -- sh -c 'exit 3' {to}")
-    assert done.returncode == 3
-    assert done.stderr == f"ddpmon: standard output: {says}; the run goes on, and this command ends with it\n"
+def test_a_run_whose_streams_are_closed_is_watched_and_its_exit_code_stays(home) -> None:
+    done = in_a_shell("$d exec --headless -- sh -c 'exit 3' >&- <&-")
+    complaint = "standard output: Bad file descriptor; the run goes on, and this command ends with it"
+    assert (done.returncode, done.stderr) == (3, f"ddpmon: {complaint}\n")
+
+
+@pytest.mark.e2e
+def test_a_run_with_limits_that_prints_much_is_captured_whole_and_goes_on(home) -> None:
+    """It reads what is piped in, prints more than a file may hold, opens /dev/stderr anew, and nobody reads of it."""
+    command = """
+        cat
+        for number in 1 2 3 4 5 6 7 8; do
+            head -c 199999 /dev/zero | tr "\\0" x || exit 1
+            echo
+            echo shell $number > /dev/stderr || exit 2
+            [ $number = 4 ] && until grep -qs "shell 4" "$DDPMON_RUN_DIR/logs/launcher.log"; do sleep 0.05; done
+        done
+        exit 3
+    """
+    done = in_a_shell(f"ulimit -f 2000; echo typed | $d exec --headless -- sh -c '{command}' >/dev/full")
+    complaint = "standard output: No space left on device; the run goes on, and this command ends with it"
+    assert (done.returncode, done.stderr) == (3, f"ddpmon: {complaint}\n")
+    (log,) = (home / "home").glob("runs/*/logs/launcher.log")
+    text = (rotated.older(log).read_text() if rotated.older(log).exists() else "") + log.read_text()
+    expected = "".join("x" * 199_999 + f"\nshell {number}\n" for number in range(1, 9))
+    assert text == f"typed\n{expected}"

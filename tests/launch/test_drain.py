@@ -143,13 +143,14 @@ def test_a_stopped_drain_is_woken(python, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_with_drain_and_supervisor_out_of_the_way_printing_neither_blocks_nor_fails(python, said, tmp_path, number):
+def test_with_drain_and_supervisor_out_of_the_way_printing_neither_fails_nor_blocks_until_a_pipe_is_full(
+    python, said, tmp_path, number
+):
     started = python(
         """
         print("before", flush=True)
         until("gone")
-        for _ in range(40):
-            os.write(1, b"x" * 999_999 + b"\\n")
+        os.write(1, b"x" * 199_999 + b"\\n")
         subprocess.run(["sh", "-c", "echo a child"], check=True)
         done("printed")
         until("back")
@@ -207,8 +208,8 @@ def test_the_last_line_before_a_crash_is_in_the_log(python, ends, code):
     started.until_gone()
 
 
-def test_children_print_however_they_are_started(python, tmp_path):
-    """And a shell that writes to /dev/stderr, which empties a file, takes nothing that was read before."""
+def test_children_print_however_they_are_started(python):
+    """And a shell that opens /dev/stderr for writing, which would empty a file, takes nothing away."""
     started = python(
         """
         import contextlib, io, multiprocessing
@@ -222,17 +223,14 @@ def test_children_print_however_they_are_started(python, tmp_path):
         worker = multiprocessing.get_context("fork").Process(target=print, args=("of multiprocessing",))
         worker.start(); worker.join()
         subprocess.run("echo of a shell; echo appended >> /dev/stdout; echo kept aside > aside", shell=True, cwd=here)
-        until("seen")
-        subprocess.run("echo emptied > /dev/stderr", shell=True)
+        subprocess.run("echo of another shell > /dev/stderr", shell=True)
         print("after")
         assert (here / "aside").read_text() == "kept aside\\n" and kept.getvalue() == "not to be seen\\n"
         """
     )
-    before = ["parent", "forked", "of multiprocessing", "of a shell", "appended"]
-    wait_for(lambda: printed(started).splitlines() == before)
-    (tmp_path / "seen").touch()
     assert started.until_gone().exit_code == 0
-    assert printed(started).splitlines() == [*before, "emptied", "after"]
+    shells = ["of a shell", "appended", "of another shell"]
+    assert printed(started).splitlines() == ["parent", "forked", "of multiprocessing", *shells, "after"]
 
 
 def test_what_torchrun_redirects_from_a_rank_without_the_probe_is_taken_too(python, tmp_path):

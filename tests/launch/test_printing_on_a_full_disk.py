@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
 
 from ddpmon import runs
 from ddpmon.launch import start
-from ddpmon.launch.drain import HELD_BYTES
 from ddpmon.launch.prepare import Asked, prepare
 from ddpmon.messages.folder import Places
 from ddpmon.probe import stack_signal, tail
@@ -98,7 +96,6 @@ def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_li
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
         "here = Path(sys.argv[1])\n"
-        "(here / 'pid').write_text(str(os.getpid()))\n"
         "(here / 'started').touch()\n"
         "while not (here / 'full').exists():\n"
         "    time.sleep(0.01)\n"
@@ -116,8 +113,6 @@ def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_li
     disk.fill()
     (tmp_path / "full").touch()
     wait_for((tmp_path / "printed").exists)
-    spool = f"/proc/{(tmp_path / 'pid').read_text()}/fd/1"
-    wait_for(lambda: os.stat(spool).st_blocks * 512 < HELD_BYTES // 3 + 4_096)  # what is too much was dropped
     disk.free()
     (tmp_path / "freed").touch()
     ended = started.until_gone(60)

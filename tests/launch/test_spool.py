@@ -1,27 +1,35 @@
-"""A spool gives what was printed once and in order, frees what was taken, and tells a new reader where to go on."""
+"""A spool gives what was printed once and in order; a plain file frees what was taken, and tells where to go on."""
 
 import os
 import random
+import resource
 import subprocess
 
 import pytest
 
 from ddpmon.launch import spool
-from ddpmon.launch.spool import Spool
 
 RUN = "20260101-000001-0001"
 
 
-@pytest.fixture
-def printed():
-    """The writing end of a spool in memory."""
-    made = spool.make(RUN, "launcher.log")
+@pytest.fixture(params=["pipe", "file"])
+def printed(request, tmp_path):
+    """The writing end of a spool."""
+    if request.param == "pipe":
+        made = spool.make(RUN, str(tmp_path), "launcher.log")
+        assert not list(tmp_path.iterdir())
+    else:
+        made = os.open(tmp_path / "stdout.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     yield made
     os.close(made)
 
 
+only_pipes = pytest.mark.parametrize("printed", ["pipe"], indirect=True)
+only_files = pytest.mark.parametrize("printed", ["file"], indirect=True)
+
+
 def end_of(made):
-    return Spool(f"/proc/self/fd/{made}")
+    return spool.opened(f"/proc/self/fd/{made}")
 
 
 def test_what_was_printed_is_read_once_in_order_and_freed(printed):
@@ -40,9 +48,10 @@ def test_what_was_printed_is_read_once_in_order_and_freed(printed):
         got += piece
     assert got == expected
     assert os.fstat(printed).st_blocks * 512 <= 4096
-    kept.close()
+    assert kept.close() == 0
 
 
+@only_files
 def test_another_reader_goes_on_where_the_first_ended(printed):
     first = end_of(printed)
     os.write(printed, b"taken " * 2_000 + b"left")
@@ -51,17 +60,6 @@ def test_another_reader_goes_on_where_the_first_ended(printed):
     second = end_of(printed)
     assert second.read(100) == b"left"
     second.close()
-
-
-def test_what_somebody_else_dropped_is_passed_over(printed):
-    kept = end_of(printed)
-    os.write(printed, b"before\n")
-    kept.take(len(kept.read(100)))
-    os.write(printed, b"x" * 50_000)
-    spool._libc.fallocate(printed, spool._PUNCH_HOLE | spool._KEEP_SIZE, 0, 50_007)
-    os.write(printed, b"after\n")
-    assert kept.read(100) == b"after\n"
-    kept.close()
 
 
 def test_zeros_that_were_printed_are_output(printed):
@@ -73,16 +71,42 @@ def test_zeros_that_were_printed_are_output(printed):
     kept.close()
 
 
-def test_a_shell_that_writes_to_dev_stdout_empties_it_and_what_follows_is_read(printed):
+@only_pipes
+def test_a_shell_that_writes_to_dev_stdout_takes_nothing_away(printed):
     kept = end_of(printed)
-    os.write(printed, b"before " * 5_000)
-    kept.take(len(kept.read(100_000)))
+    os.write(printed, b"before\n")
     subprocess.run(["sh", "-c", "echo shell > /dev/stdout"], stdout=printed, check=True)
-    os.write(printed, b"after\n" * 10_000)
-    assert kept.read(100_000) == b"shell\n" + b"after\n" * 10_000
+    os.write(printed, b"after\n")
+    assert kept.read(100_000) == b"before\nshell\nafter\n"
     kept.close()
 
 
+@only_pipes
+def test_a_limit_on_the_size_of_files_is_none_on_what_is_printed(printed):
+    kept = end_of(printed)
+    limit = 1_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    for _ in range(5):
+        subprocess.run(
+            ["sh", "-c", "printf %1000s"], stdout=printed, check=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        )  # fmt: skip
+    assert len(kept.read(100_000)) == 5_000
+    kept.close()
+
+
+@only_pipes
+def test_a_pipe_that_nobody_can_print_into_any_more_has_ended(printed):
+    kept = end_of(printed)
+    writing = os.dup(printed)
+    os.write(writing, b"last words")
+    assert (kept.unread(), kept.ended) == (10, False)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), printed)
+    os.close(writing)
+    assert (kept.unread(), kept.ended) == (10, True)
+    assert kept.close() == 10
+
+
+@only_files
 def test_on_a_file_system_that_frees_nothing_all_is_read_once_too(printed, monkeypatch):
     monkeypatch.setattr(spool._libc, "fallocate", lambda *_: -1)
     kept = end_of(printed)
@@ -93,6 +117,7 @@ def test_on_a_file_system_that_frees_nothing_all_is_read_once_too(printed, monke
     kept.close()
 
 
+@only_pipes
 def test_a_spool_is_found_by_its_name_in_whoever_has_it_open(printed):
     child = subprocess.Popen(["sleep", "60"], stdout=printed)
     try:

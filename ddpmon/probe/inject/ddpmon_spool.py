@@ -1,10 +1,11 @@
-"""Puts a spool between this process and a log: memory into which it prints, and which the run's drain empties.
+"""Puts a spool between this process and a log: a pipe into which it prints, and which the run's drain empties.
 
-A file in memory (memfd) takes what is printed whatever becomes of the disk, of the drain and of all else of ddpmon:
-to write into it never blocks and never fails for want of space. Its size says how much was ever printed; what was taken
-from its beginning is a hole. Its name says whose it is, so that any drain of the run finds it in /proc:
+A pipe takes what is printed whatever becomes of the disk, has no limit of its size (`ulimit -f`), and loses nothing to
+a shell that opens /dev/stderr for writing, which would empty a file. Each descriptor of it is both of its ends: without
+a reader, writing blocks once the pipe is full, and never fails. Its name says whose it is, so that any drain of the run
+finds it in /proc; nothing of it is left in a folder:
 
-    ddpmon RUN_ID PATH        PATH is the log's, inside the run's logs
+    ddpmon RUN_ID PATH RANDOM        PATH is the log's, inside the run's logs, with | for /
 
 It lies beside sitecustomize because that runs it in ranks, before the script, and imports next to nothing.
 """
@@ -13,7 +14,8 @@ import os
 import sys
 
 _PREFIX = "ipc://"
-_MFD_CLOEXEC = 1
+PIPE_BYTES = (1 << 20, 1 << 18)
+"""As large as the kernel allows; without privileges the pipes of a user may take 64 MB together."""
 
 
 def take_over() -> None:
@@ -33,23 +35,18 @@ def take_over() -> None:
 
 
 def name(log: str) -> str:
-    """How the spool of a log of this run is called."""
-    return f"ddpmon {os.environ['DDPMON_RUN_ID']} {log}"
+    """Return what the name of a spool of a log of this run begins with."""
+    return f"ddpmon {os.environ['DDPMON_RUN_ID']} {log.replace('/', '|')} "
 
 
 def replace(descriptor: int, log: str) -> None:
     """Have what is printed to `descriptor` go to a log through a spool of its own. OSError: it goes where it went."""
-    made = _memory(name(log))
+    spool = _pipe(os.path.join(_sockets(), name(log) + os.urandom(8).hex()))
     try:
-        # For appending, whoever else has it: the threads and children of this process.
-        spool = os.open(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            _hand_over(made)
-            os.dup2(spool, descriptor)
-        finally:
-            os.close(spool)
+        _hand_over(spool)
+        os.dup2(spool, descriptor)
     finally:
-        os.close(made)
+        os.close(spool)
 
 
 def _sockets() -> str:
@@ -57,26 +54,50 @@ def _sockets() -> str:
     return os.path.dirname(os.environ["DDPMON_SOCKET"][len(_PREFIX) :])
 
 
-def _memory(called: str) -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(called)
-    import ctypes  # Python was built for an older C library than the one that is here
+def _pipe(path: str) -> int:
+    import fcntl  # few processes come here
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    made = libc.memfd_create(called.encode(), _MFD_CLOEXEC) if hasattr(libc, "memfd_create") else -1
-    if made < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create")
-    return int(made)
+    os.mkfifo(path, 0o600)
+    try:
+        made = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.unlink(path)
+    for size in PIPE_BYTES:
+        try:
+            fcntl.fcntl(made, fcntl.F_SETPIPE_SZ, size)
+            break
+        except OSError:  # the pipes of this user are large enough together
+            continue
+    return made
+
+
+def drain_listens() -> bool:
+    """Say whether there is a drain, awake or not."""
+    try:
+        _drain().close()
+    except OSError:
+        return False
+    return True
+
+
+def _drain():
+    import _socket  # few processes come here
+
+    drain = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+    try:
+        drain.connect(os.path.join(_sockets(), "drain.sock"))
+    except OSError:
+        drain.close()
+        raise
+    return drain
 
 
 def _hand_over(file: int) -> None:
     """Give the drain a descriptor. It need not be awake: the kernel keeps it until it is."""
-    import _socket  # few processes come here
+    import _socket
 
-    with_file = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, file.to_bytes(4, sys.byteorder))]
-    drain = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+    drain = _drain()
     try:
-        drain.connect(os.path.join(_sockets(), "drain.sock"))
-        drain.sendmsg([b"\0"], with_file)
+        drain.sendmsg([b"\0"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, file.to_bytes(4, sys.byteorder))])
     finally:
         drain.close()
