@@ -7,6 +7,7 @@ DdpmonError
 ├── HubUnreachableError nobody answers on a run's socket
 ├── UnreachableError    another machine that ssh, or ddpmon there, does not answer on
 └── RecordingError      a recording that cannot be read
+    └── NothingRecordedError  there is none, or nothing is in it
 """
 
 from __future__ import annotations
@@ -38,3 +39,7 @@ class UnreachableError(DdpmonError):
 
 class RecordingError(DdpmonError):
     """A recording that is missing, damaged or of another version."""
+
+
+class NothingRecordedError(RecordingError):
+    """A recording that is not there, or in which nothing is."""

@@ -276,7 +276,7 @@ def ended(
         return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
     if not steps:
         lead = f"done{took}:"
-        return Verdict(f"{lead} no training step was seen", "warn", topic, len(lead))
+        return Verdict(f"{lead} no training step was recorded", "warn", topic, len(lead))
     worst, lead = _worst_in(findings) or _costliest_of_the_past(findings), "done:"
     done = f"{lead} {counted(steps, 'step')}{took}"
     if worst is None:

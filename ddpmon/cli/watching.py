@@ -11,7 +11,7 @@ from typing import Self
 
 from ddpmon import runs
 from ddpmon.cli.adopting import adopted
-from ddpmon.errors import DdpmonError, RecordingError
+from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
@@ -116,6 +116,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
     lines = Lines(every_s)
     stops_sent = 0
     alone_since: float | None = None
+    is_gone = False
+    """Whether its folder is not there any more."""
     run, source = _attached(run)
     try:
         while True:
@@ -126,13 +128,13 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             _say_news(source)
             if run.state() == "unknown":
                 break
-            if run.lost():
+            if run.lost() and not is_gone:
                 run = adopted(run)
                 if run.lost():
                     break
                 continue
             is_final = snapshot is not None and snapshot.state in END_STATES
-            if ended and (is_final or not run.supervised()):
+            if (ended or is_gone) and (is_final or not run.supervised()):
                 break
             if run.command_code and signals.owns_run and not ended:
                 alone_since = alone_since or time.monotonic()
@@ -147,7 +149,11 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             while signals.for_ranks:
                 _hand_on(run, signals.for_ranks.pop(0))
             time.sleep(POLL_S)
-            run = runs.load(run.id)
+            is_gone = False
+            try:
+                run = runs.load(run.id)
+            except RunNotFoundError:  # its hub and its supervisor still tell how it goes
+                is_gone = True
     finally:
         source.close()
     _say_news(source)  # its thread has ended, and may have started a supervisor just before
@@ -198,9 +204,12 @@ def _hand_on(run: runs.Run, number: signal.Signals) -> None:
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
     """Say how it ended and where it is kept; the exit code that says the same."""
     # the recording and the report are whole once the hub is gone, and the supervisor goes after it
-    run = runs.load(run.id)
-    if run.ended or run.state() not in {"lost", "unknown"}:
-        run = stop.wait_until_gone(run, ENDING_S) or runs.load(run.id)
+    try:
+        run = runs.load(run.id)
+        if run.ended or run.state() not in {"lost", "unknown"}:
+            run = stop.wait_until_gone(run, ENDING_S) or runs.load(run.id)
+    except RunNotFoundError:
+        return _conclude_deleted(run, last)
     state = run.state()
     if state == "unknown":
         _say(f"{run.name} ({run.id}) {run.elsewhere()}; {run.attaching} shows it there")
@@ -209,17 +218,27 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
         return 1
     took = "" if run.took_s is None else f" after {run.took_s:.0f} s"
-    if report:
-        _say_report(run)
-    else:
-        code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
-        _say(f"{run.name}: {state}{took}{code}")
-        if last is not None and last.verdict:
-            _say(last.verdict)
-    if state == "failed":
-        _say_why(run, last)
+    try:
+        if report:
+            _say_report(run)
+        else:
+            code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
+            _say(f"{run.name}: {state}{took}{code}")
+            if last is not None and last.verdict:
+                _say(last.verdict)
+        if state == "failed":
+            _say_why(run, last)
+    except ImportError as error:  # the run's exit code still counts
+        print(f"ddpmon: {run.name}: {state}; no report, as ddpmon was moved or removed: {error}", file=sys.stderr)
     _say(f"recording: {runs.run_dir(run.id)}")
     return exit_code(run)
+
+
+def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
+    """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
+    state = run.state() if run.ended else "unknown" if last is None else last.state
+    _say(f"{run.name} ({run.id}): {state}; its folder was deleted or moved away meanwhile")
+    return exit_code(run) if run.ended else {"done": 0, "stopped": STOPPED}.get(state, 1)
 
 
 def _say_report(run: runs.Run) -> None:

@@ -50,6 +50,9 @@ class Bookkeeping:
         if now - self._recorded_at >= recorder.every_s:
             self._recorded_at = now
             self._collector.record()
+        if recorder.was_deleted:
+            recorder.was_deleted = False
+            store.add_event(unix, "warn", "someone deleted telemetry.db; it is back, with all that was recorded")
         trouble = recorder.trouble
         if trouble and not store.unwritable:
             store.add_event(unix, "warn", f"the recording cannot be written: {trouble}")

@@ -43,7 +43,9 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
     store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
     if trouble:
         store.add_event(unix, "warn", trouble)
-    return store, Recorder(path, run.id, clock)
+    recorder = Recorder(path, run.id, clock)
+    recorder.reserve()
+    return store, recorder
 
 
 def _roll_back(path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpmon.errors import RecordingError
+from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.recording import schema
 from ddpmon.recording.salvage import salvage
 from ddpmon.recording.tables import TABLES
@@ -109,7 +109,10 @@ class Database:
     def _find_tables(self) -> set[str]:
         """Those of ours that are there. A view in the place of one is none: it could tell anything, and never end."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        tables = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())} & TABLES.keys()
+        all_names = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())}
+        tables = all_names & TABLES.keys()
+        if not all_names and not self.salvaged:
+            raise NothingRecordedError(f"{self.path} is empty: nothing was recorded")
         if not tables:
             raise RecordingError(f"{self.path} is no recording of ddpmon")
         self.damaged |= not tables >= _NEEDED
@@ -164,11 +167,11 @@ def _open(path: Path, name: str) -> sqlite3.Connection:
             with contextlib.suppress(FileNotFoundError):
                 plain_file.check(path.with_name(f"{path.name}{beside}"))
     except FileNotFoundError:
-        raise RecordingError(f"no recording of {name} yet: {path} does not exist") from None
+        raise NothingRecordedError(f"no recording of {name} yet: {path} does not exist") from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
     if not size:
-        raise RecordingError(f"{path} is empty: nothing was recorded")
+        raise NothingRecordedError(f"{path} is empty: nothing was recorded")
     try:
         return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)
     except sqlite3.Error as error:

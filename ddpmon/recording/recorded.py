@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ddpmon import runs
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
+from ddpmon.errors import NothingRecordedError
 from ddpmon.messages import Snapshot
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import REPORT_RECORDS, judged_store
-from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
@@ -89,13 +88,16 @@ def _end(store: Store) -> float:
 
 def _judged(run: Run, records: int | None) -> Store:
     """A store at the run's end; an empty one of a run that never came to record."""
-    if run.ended and not recording_path(run.id).exists() and not UnreadTails(runs.run_dir(run.id)).clock:
+    try:
+        with Recording(run) as recording:
+            return judged_store(recording, _end, records)
+    except NothingRecordedError as error:
+        if not run.ended:
+            raise
         registry = Registry(run.id, run.world_size, run.host)
         store = Store(run, registry, Clock(0, run.created_at))
         store.ending = read_ending(run)
-    else:
-        with Recording(run) as recording:
-            return judged_store(recording, _end, records)
+        store.notes = [str(error)] if recording_path(run.id).exists() else []
     end = _end(store)
     store.judge(end, end)
     return store

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import zlib
 from collections import Counter, deque
@@ -24,6 +23,7 @@ from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 from ddpmon.recording import schema
 from ddpmon.recording.column_queue import ColumnQueue
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
+from ddpmon.recording.written_file import WrittenFile
 from ddpmon.store.clock import Clock
 from ddpmon.store.histories import SavedHistories
 from ddpmon.store.processes import RankProcess
@@ -33,13 +33,8 @@ ROWS_PER_WRITE = 5000
 """A transaction holds at most about so many rows: some 20 ms."""
 HELD_ROWS = 100_000
 """Rows that are kept while the disk refuses them, at most: some 64 MB. Then the oldest go, counted."""
-SPARE_BYTES = 256 << 10
-"""Room held on the disk, so that how much is missing can be written down though the disk is full to the end."""
-
 FAR_COMMIT_S = 1.0
 """Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
-LOCKED_S = 0.5
-"""How long a transaction waits for a reader, where they lock each other out: the hub does nothing else meanwhile."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -88,15 +83,15 @@ class Recorder:
         whole_bytes, kept_records: see `thinning`.
         """
         self._path = path
-        self._spare = path.with_suffix(".spare")
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
-        self._meta = {
+        meta = {
             "schema": schema.BEFORE_BLOCKS,
             "run_id": run_id,
             "monotonic_us": clock.monotonic_us,
             "unix": clock.unix,
         }
+        self._file = WrittenFile(path, meta)
         self._db = db
         self._queue: deque[_Entry] = deque()
         self._queued_rows = 0
@@ -112,6 +107,8 @@ class Recorder:
         self._refused: list[Refusal] = []
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
+        self.was_deleted = False
+        """Somebody deleted the recording, and it is there again; who says so sets it back."""
         self.unrecorded = 0
         """Step records that had to be thrown away because the disk refused them for too long."""
         self._thinning: Thinning | None = None
@@ -124,32 +121,17 @@ class Recorder:
         return 0.0 if runs.is_local(self._path.parent) else FAR_COMMIT_S
 
     def _open(self) -> sqlite3.Connection:
-        """Open or make the recording, for this user alone.
-
-        With a write-ahead log readers and the writer never wait for each other; it needs memory that all of them
-        share, which a network file system has not: there they take turns.
-        """
-        far = self.every_s > 0
-        mask = os.umask(0o077)
-        try:
-            with contextlib.suppress(OSError):
-                self._spare.write_bytes(bytes(SPARE_BYTES))
-            db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
-        finally:
-            os.umask(mask)
-        try:
-            db.execute(f"PRAGMA journal_mode={'TRUNCATE' if far else 'WAL'}")
-            db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
-            db.execute("PRAGMA cache_size=-16384")  # KiB: of a thousand ranks each writes to a page of its own
-            db.execute("BEGIN")
-            schema.make(db)
-            db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
-            db.execute("COMMIT")
-        except BaseException:
-            db.close()
-            raise
+        """The recording, open for writing; where somebody deleted it, with all that was in it."""
+        if self._db is not None:
+            self._file.put_back(self._db)
+            self._db, self.was_deleted = None, True
+        db = self._file.open(far=self.every_s > 0)
         self._thinning = Thinning(db, self._whole_bytes, self._kept_records)
         return db
+
+    def reserve(self) -> None:
+        """Hold room on the disk before it is full: for the counts of what could not be written."""
+        self._file.reserve()
 
     def process(self, process: RankProcess) -> None:
         """Something about a process changed."""
@@ -230,7 +212,7 @@ class Recorder:
         if not (columns or entries or self._waiting):
             return []
         try:
-            if self._db is None:
+            if self._db is None or self._file.is_gone:
                 self._db = self._open()
             self._db.execute("BEGIN")
             self._write(self._db, entries, settled, columns)
@@ -344,22 +326,21 @@ class Recorder:
                 self.unrecorded += self.columns.drop(0)
                 self.columns.clear()
                 self._checkpoints.clear()
-                self._free_spare()
+                self._file.free_spare()
                 self.write()
                 break
-        self._free_spare()
+        self._file.free_spare()
         if self._db is None:
             return
+        if self._file.is_gone:
+            with contextlib.suppress(sqlite3.Error):
+                self._db = self._open()
         try:
             self._db.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.Error:
             pass  # someone reads it at this moment: the log stays beside it, which every reader understands
         self._db.close()
         self._db = None
-
-    def _free_spare(self) -> None:
-        with contextlib.suppress(OSError):
-            self._spare.unlink()
 
 
 _COUNTED = (

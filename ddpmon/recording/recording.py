@@ -16,7 +16,7 @@ import msgspec
 from ddpmon import runs
 from ddpmon.analysis.processes.unarmed import Unarmed
 from ddpmon.analysis.steps.table import Table, steps_of
-from ddpmon.errors import RecordingError
+from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
 from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
@@ -51,10 +51,12 @@ class Recording:
         """The last step that a process can have come to."""
         self._blocks = StepBlocks(self._report_bad)
         self._tails = UnreadTails(runs.run_dir(run.id)) if tails else None
-        if self._tails and self._tails.clock and not self.path.exists():
-            self.database = Database.empty(self.path, run.id, self._tails.clock)
-        else:
+        try:
             self.database = Database(self.path, run.name)
+        except NothingRecordedError:
+            if not (self._tails and self._tails.clock):
+                raise
+            self.database = Database.empty(self.path, run.id, self._tails.clock)
         try:
             self.clock = self._clock()
             self._take_tails()

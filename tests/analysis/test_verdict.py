@@ -127,7 +127,7 @@ def test_a_stall_names_the_rank_that_is_behind_or_where_each_is():
 
 def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
     sentence, severity = said(verdict.ended("done", [], 0, 3.0, None))
-    assert sentence == "done in 3.0 s: no training step was seen"
+    assert sentence == "done in 3.0 s: no training step was recorded"
     assert severity == "warn"
 
 
@@ -141,9 +141,9 @@ def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
 
 def test_a_run_whose_ranks_were_heard_was_watched():
     waited = Waiting(2, stages={0: 2}, unarmed=unarmed(ranks=(1,), gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step was seen"
+    assert verdict.ended("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step was recorded"
     late = Waiting(2, unarmed=unarmed(LATE, gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step was seen"
+    assert verdict.ended("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step was recorded"
 
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -303,3 +306,36 @@ def _until(watcher: subprocess.Popen[str], shown: str) -> list[str]:
         if shown in line:
             return lines
     raise AssertionError(f"{shown!r} was not printed: {lines}")
+
+
+def test_a_run_that_another_start_deletes_as_it_ends_still_counts_by_how_it_ended(
+    launch, tmp_path, monkeypatch, capsys
+):
+    wait = "import sys, time; from pathlib import Path\nwhile not Path(sys.argv[1]).exists(): time.sleep(0.02)"
+    started = launch(sys.executable, "-c", wait, str(tmp_path / "go"))
+    attach, sources = watching.attach, []
+
+    def attached(run):
+        sources.append(attach(run))
+        return sources[-1]
+
+    def delete_at_the_end(seconds):
+        time.sleep(seconds)
+        if runs.run_dir(started.id).exists() and sources[-1].snapshot() is not None:
+            (tmp_path / "go").touch()
+            wait_for(lambda: started.run.ended and not started.run.supervised())
+            shutil.rmtree(runs.run_dir(started.id))
+
+    monkeypatch.setattr(watching, "attach", attached)
+    monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=delete_at_the_end, monotonic=time.monotonic))
+    with watching.Signals(owns_run=True) as signals:
+        assert watching.follow(started.run, 10.0, signals) == 0
+    assert "done; its folder was deleted or moved away meanwhile" in capsys.readouterr().out
+
+
+def test_without_ddpmons_files_at_the_end_the_exit_code_is_still_the_runs(launch, monkeypatch, capsys):
+    started = launch(sys.executable, "-c", "raise SystemExit(3)")
+    wait_for(lambda: not started.run.supervised() and started.run.ended)
+    monkeypatch.setitem(sys.modules, "ddpmon.export", None)
+    assert watching._conclude(started.run, None, report=True) == 3
+    assert "failed; no report, as ddpmon was moved or removed: " in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_a_run_without_steps_has_a_report_too():
     assert made["steps"]["window"] is None
     assert made["steps"]["step_ms"]["mean"] is None
     assert len(made["ranks"]) == 4
-    assert "no training step was seen" in report.text(made)
+    assert "no training step was recorded" in report.text(made)
 
 
 def test_a_loss_that_is_no_number_is_a_finding_and_still_json():

@@ -50,6 +50,9 @@ def broken(disk: SmallDisk, training: Training, row: Row) -> Iterator[None]:
         elif row.what == "the disk":
             disk.fill()
             repairs.callback(disk.free)
+        elif row.what == "`telemetry.db`":
+            for path in runs.run_dir(training.id).glob("telemetry.db*"):
+                path.unlink()
         elif row.what == "the run's folder":
             folder = runs.run_dir(training.id)
             aside = disk.path / "aside"

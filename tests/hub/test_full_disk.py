@@ -13,6 +13,7 @@ from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import recording_path
 from ddpmon.store.clock import Clock
+from tests.hub.conftest import until
 from tests.recordings import told_by
 from tests.worlds import own_times, records
 
@@ -158,3 +159,53 @@ def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
         assert db.execute("SELECT count(*), min(step) FROM steps").fetchone() == (20, 21)
     db.close()
     assert (process.records, process.lost, recorder.unrecorded) == (20, 20, 20)
+
+
+def test_a_disk_that_is_full_from_the_first_record_to_the_end_leaves_the_count(stage, disk):
+    told = records(own_times(600, 2), first=1)
+    stage.save(world_size=2)
+    stage.hub()
+    until((stage.dir / "telemetry.spare").exists, "the room for the count")
+    reserved = stage.dir / "run.reserved"
+    reserved.write_bytes(bytes(8192))  # as a supervisor does
+    disk.fill()
+    ranks = [stage.rank(rank) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+    tell(ranks, told, 0, 600)
+    stage.viewer().until(lambda s: s.step == 600, "the steps")
+    for rank in ranks:
+        rank.bye()
+    reserved.unlink()
+    stage.finish()
+    assert lost_everywhere(stage.run) == (1200, 1200, 1200)
+
+
+def test_a_run_of_which_the_disk_took_nothing_has_a_report_that_says_so(stage, disk):
+    stage.save(world_size=2, ended_at=time.time(), exit_code=0)
+    recording_path(stage.run.id).touch()
+    made = report.build(stage.run)
+    assert made["verdict"].endswith("no training step was recorded")
+    assert f"{recording_path(stage.run.id)} is empty: nothing was recorded" in recorded_snapshot(stage.run).notes
+
+
+def test_a_recording_that_somebody_deletes_is_back_with_all_that_was_in_it(stage, disk):
+    told = records(own_times(600, 2), first=1)
+    ranks = join(stage)
+    tell(ranks, told, 0, 300)
+    for rank in ranks:
+        rank.acknowledged(15)
+    for path in stage.dir.glob("telemetry.db*"):
+        path.unlink()
+    tell(ranks, told, 300, 400)
+    viewer = stage.viewer()
+    viewer.until(lambda s: any("telemetry.db; it is back" in event.text for event in s.events), "the news of it")
+    assert recorded(stage.run) == [(400, 1, 400)] * 2
+    tell(ranks, told, 400, 600)
+    for rank in ranks:
+        rank.bye()
+        rank.acknowledged(30)
+    recording_path(stage.run.id).unlink()
+    stage.finish()
+    assert recorded(stage.run) == [(600, 1, 600)] * 2
+    assert lost_everywhere(stage.run) == (0, 0, 0)

@@ -122,7 +122,7 @@ def test_a_command_that_fails_by_itself_is_quoted(stage):
 def test_a_run_without_a_step_is_done_but_says_so(stage):
     stage.hub()
     stage.finish()
-    assert recorded_snapshot(stage.run).verdict.endswith("no training step was seen")
+    assert recorded_snapshot(stage.run).verdict.endswith("no training step was recorded")
 
 
 def test_while_waiting_it_says_for_whom(stage):
