@@ -106,6 +106,8 @@ class _Bar:
         self._between = before, step
         """Steps that were finished when it was not there yet, and when it was."""
         self._since = at, reading.n
+        self._changed = step, at
+        """Steps that were finished when its count was first seen as it is, and when that was."""
         self._rate = 0.0
         self._observed: list[_Observation] = []
         self._changes: list[_Observation] = []
@@ -115,6 +117,8 @@ class _Bar:
 
     def follow(self, reading: BarReading, step: int, at: float) -> None:
         """Take in the bar's present state."""
+        if reading.n != self.last.n:
+            self._changed = step, at
         self.last = reading
         if self._observed and self._observed[-1] == (step, reading.n):
             return
@@ -128,6 +132,11 @@ class _Bar:
             self._forget()
         if self.ratio is None or (not self._exact and self._span()[1] >= 2 * self._settled_at):
             self._settle()
+
+    def takes_many_steps(self, step: int, at: float) -> bool:
+        """Whether an item takes many steps, as an epoch does: its count stands still, and would have been drawn."""
+        since, changed_at = self._changed
+        return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 
     def _forget(self) -> None:
         del self._observed[:-1], self._changes[:-1]
@@ -251,9 +260,15 @@ class Bars:
         if training is not None and (training is not self._training or training.ratio != self._ratio):
             self._adopt(training, step, epoch_at)
         if self._outside:
-            counting = self._outside[-1].last
-            self.epochs = int(counting.total)
-            self.epoch = min(int(counting.n) + 1, self.epochs)
+            self._count_epochs(self._outside[-1])
+        elif self._training is None and len(bars) == 1:
+            (only,) = bars.values()
+            if only.ratio is None and only.takes_many_steps(step, at):
+                self._count_epochs(only)
+
+    def _count_epochs(self, bar: _Bar) -> None:
+        self.epochs = int(bar.last.total)
+        self.epoch = min(int(bar.last.n) + 1, self.epochs)
 
     def _find(self) -> _Bar | None:
         """The training's bar: the outermost that advances in each step, else the innermost of those that do not."""
