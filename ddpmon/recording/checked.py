@@ -55,6 +55,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
 """Unix seconds."""
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORLD)]
+_CHECKPOINTS = msgspec.msgpack.Decoder(Checkpoint)
+"""Made once, by whoever imports this: two threads that first learn the fields of a type at once crash msgspec."""
 
 _T = TypeVar("_T")
 
@@ -156,7 +158,7 @@ def event(row: Sequence[Any]) -> Event:
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
     """From the value of `history`; ValueError if a hub could not go on from it."""
     (blob,) = row
-    made = msgspec.msgpack.decode(blob, type=Checkpoint)
+    made = _CHECKPOINTS.decode(blob)
     SinceStart(made.since_start)
     PauseFilter(made.times)
     if made.histories:
