@@ -5,6 +5,9 @@ micro-batches that gradients are accumulated over, the samples of a batch), or o
 an item some time after it was done, and steps end in the midst of items, so every observation of both
 leaves a range for where the bar began; the right ratio is the one for which all these ranges overlap.
 
+A bar of samples or tokens advances by the same number at each update except the last. The greatest common divisor of
+its advances is therefore its unit, and counted in this unit it is a bar like any other.
+
 Bars are read from outside: no lock of tqdm's is taken, and none lives longer because it was read.
 """
 
@@ -14,19 +17,23 @@ import math
 import re
 import sys
 from itertools import repeat
-from operator import call
+from operator import call, is_
 from typing import NamedTuple
 
-_FIELDS = ("n", "total", "pos", "initial", "mininterval", "miniters", "start_t", "desc")
+_FIELDS = ("n", "total", "pos", "initial", "mininterval", "miniters", "start_t", "desc", "unit")
 _FEWEST = 3
 """Observations, and steps, that are needed before a ratio is believed."""
 _MANY_STEPS = 100
+_STEPS_TO_SEE_ONE = 10
+"""Steps after which a bar that advances by one unit a step differs from one that advances by five in four steps."""
 _CANDIDATES_MOST = 16
 """Ratios that are tried at each observation, at most."""
 _MOST_KEPT = 128
 """Observations of one bar that are kept."""
 _ITEMS_MOST = 1 << 40
 _ROUNDING = 1e-6
+_SKEW_S = 0.02
+"""The time that may pass between the readings of the steps and of a bar."""
 _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNORECASE)
 """What people write before a bar: "Epoch 2/10", "Epoch [2/10]". The first of ten is "1/10", "0/10" or "0/9"."""
 
@@ -48,10 +55,16 @@ class BarReading(NamedTuple):
     began_at: float
     """Unix time."""
     description: str
+    by_update: bool
+    """Whether only the script's own calls of `update` advance it. A bar around an iterable counts item by item."""
 
 
 def readings() -> list[BarReading]:
-    """The bars that live and have a total. Disabled ones (disable=True) count nothing and are left out."""
+    """Return the bars that live and have a total.
+
+    Disabled ones (disable=True) count nothing and are left out, and so are those that count bytes (unit="B"): these are
+    of downloads and files.
+    """
     instances = getattr(getattr(sys.modules.get("tqdm.std"), "tqdm", None), "_instances", None)
     references = getattr(instances, "data", None)
     if not isinstance(references, set):
@@ -60,8 +73,14 @@ def readings() -> list[BarReading]:
     # Each column in one call: a bar that was held across two could lose its last other owner between them, and its end
     # (which prints, and takes tqdm's lock) would come in this thread.
     columns = [list(map(getattr, map(call, bars), repeat(name), repeat(None))) for name in _FIELDS]
+    # No iterable is held across two calls either: the last owner of a DataLoader's iterator ends its workers.
+    by_update = list(map(is_, map(getattr, map(call, bars), repeat("iterable"), repeat(False)), repeat(None)))
     live = []
-    for bar, n, total, position, initial, interval, items, began, description in zip(bars, *columns, strict=True):
+    for bar, n, total, position, initial, interval, items, began, description, unit, updates in zip(
+        bars, *columns, by_update, strict=True
+    ):
+        if unit in ("B", "iB"):
+            continue
         if _is_number(n) and _is_number(total) and 1 <= total < _ITEMS_MOST and _is_number(position):
             live.append(
                 BarReading(
@@ -74,6 +93,7 @@ def readings() -> list[BarReading]:
                     max(0, items) if _is_number(items) else 0,
                     began if _is_number(began) else 0,
                     description if isinstance(description, str) else "",
+                    updates,
                 )
             )
     return live
@@ -98,7 +118,7 @@ class _Bar:
         self.first = min(reading.n, reading.initial)
         """The count with which it began."""
         self.ratio: tuple[int, int] | None = None
-        """(items, the steps in which they are done); one of the two is 1. None: undecided."""
+        """(items, the steps in which they are done), without a common divisor. None: undecided."""
         self.counted: float | None = None
         """Its count when a bar inside it was last taken for the training's."""
         self.stands_still = False
@@ -114,12 +134,23 @@ class _Bar:
         """The first and the last observation at which its count had changed."""
         self._settled_at = 0
         self._exact = False
+        self._divisor = 0
+        """The greatest common divisor of all advances of its count."""
+        self._advance: float | None = None
+        """The advance of its count between the last two readings."""
+        self._advances_differ = False
 
     def follow(self, reading: BarReading, step: int, at: float) -> None:
         """Take in the bar's present state."""
-        if reading.n != self.last.n:
+        advance = reading.n - self.last.n
+        if advance:
             self._changed = step, at
         self.last = reading
+        if self._observed:
+            self._advances_differ |= self._advance not in (None, advance)
+            self._advance = advance
+            if reading.n < reading.total:  # the last batch may be a smaller one
+                self._divisor = math.gcd(self._divisor, round(advance))
         if self._observed and self._observed[-1] == (step, reading.n):
             return
         if self._observed and self._observed[-1].n != reading.n:
@@ -140,6 +171,7 @@ class _Bar:
 
     def _forget(self) -> None:
         del self._observed[:-1], self._changes[:-1]
+        self._divisor, self._advance, self._advances_differ = 0, None, False
         self.ratio = None
 
     def _span(self) -> tuple[float, int]:
@@ -148,14 +180,32 @@ class _Bar:
         return last.n - first.n, last.step - first.step
 
     @property
+    def _unit(self) -> int:
+        """The number of items that each update adds; 1 also where it varies or is not certain yet."""
+        if self._divisor <= 1 or not self.last.by_update:
+            return 1
+        # The divisor is a multiple of the unit while the same number of updates lies between any two readings. A step
+        # that takes less than one such multiple gives this away. Otherwise three updates a step could be taken for two
+        # double ones: wait until the number changes, or until it is clear that it is one a step.
+        items, steps = self._span()
+        apart = self._divisor + self._rate * _SKEW_S
+        enough = items + apart >= steps * self._divisor
+        one = steps >= _STEPS_TO_SEE_ONE and items - apart <= steps * self._divisor
+        return self._divisor if enough and (one or self._advances_differ) else 1
+
+    @property
     def _lag(self) -> float:
         """Items that may have been done and are not counted yet."""
+        if self._unit > 1:
+            return 0  # tqdm adds up at once what `update` is given, and only draws later
         lag = max(self.last.lag_items, 2 * self._rate * self.last.lag_s)
         return math.ceil(lag) if lag >= 1 else 0  # tqdm counts at once what comes less often than it draws
 
     def _settle(self) -> None:
         """Find how many items are a step, if the observations leave no other possibility."""
+        unit = self._unit
         items, steps = self._span()
+        items /= unit
         if len(self._observed) < _FEWEST or len(self._changes) < 2 or steps < _FEWEST or items < 2:
             return
         several = items >= steps
@@ -164,7 +214,9 @@ class _Bar:
         most = math.ceil((more + self._lag + 1) / (fewer - 1))
         stride = -(-(most - least + 1) // _CANDIDATES_MOST)
         fitting = [
-            count for count in range(max(0, least), most + 1, stride) if self._fits(_ratio(count, several=several))
+            count
+            for count in range(max(0, least), most + 1, stride)
+            if self._fits(_ratio(count, unit, several=several))
         ]
         if not fitting:
             if stride == 1 and items > 4 * (self._lag + 1):  # else the observations may only have been too early
@@ -172,33 +224,33 @@ class _Bar:
             return
         apart = fitting[-1] - fitting[0] + 2 * (stride - 1)
         # Of many steps, and of epochs, which are few, it need not be exact to the last one.
-        allowed = 0.1 if several and steps >= _MANY_STEPS else 0.0 if several else 0.2
+        allowed = 0.1 if several and steps >= _MANY_STEPS else 0.0 if several or unit > 1 else 0.2
         if apart <= allowed * fitting[0]:
             first, last = self._changes
-            mean = (last.n - first.n) / max(1, last.step - first.step)
+            mean = (last.n - first.n) / unit / max(1, last.step - first.step)
             count = round(mean if several else 1 / mean)
-            self.ratio = _ratio(min(max(count, fitting[0]), fitting[-1]), several=several)
+            self.ratio = _ratio(min(max(count, fitting[0]), fitting[-1]), unit, several=several)
             self._exact = apart == 0
             self._settled_at = steps
 
     def _fits(self, ratio: tuple[int, int]) -> bool:
         """Whether there is a beginning from which this ratio leads to all observations."""
         each = ratio[1] / ratio[0]
-        lag, apart = self._lag, self._rate * each * 0.02  # step and bar are not read in the same instant
+        lag, apart = self._lag, self._rate * each * _SKEW_S
         latest = min(at.step + 1 + apart - each * at.n for at in self._observed)
-        earliest = max(at.step - apart - each * (at.n + lag + 1) for at in self._observed)
+        earliest = max(at.step - apart - each * (at.n + lag + self._unit) for at in self._observed)
         return earliest <= latest
 
     @property
     def advances_each_step(self) -> bool:
         """Whether it counts steps or parts of steps, not passes over the data."""
-        return self.ratio is not None and self.ratio[1] == 1
+        return self.ratio is not None and self.ratio[0] >= self.ratio[1]
 
     def place(self, *expected: int) -> int:
         """After how many steps it began. expected: where it may well have, going by what was there before."""
         items, steps = self.ratio or (1, 1)
         each = steps / items
-        began = min(at.step - each * at.n for at in self._observed) + each * self.first + (items - 1) / items
+        began = min(at.step - each * at.n for at in self._observed) + each * self.first + max(0, 1 - each * self._unit)
         before, latest = self._between
         for place in expected:
             if before - 1 <= place <= latest + 1 and abs(place - began) <= 1 + each * self._lag:
@@ -211,11 +263,13 @@ class _Bar:
         return math.ceil(items * each_steps / each_items - _ROUNDING)
 
 
-def _ratio(count: int, *, several: bool) -> tuple[int, int]:
-    """So many items a step, or so many steps an item; the neighbour of one on either side is two on the other."""
+def _ratio(count: int, unit: int, *, several: bool) -> tuple[int, int]:
+    """So many units a step, or so many steps a unit; the neighbour of one on either side is two on the other."""
     if count < 1:
-        return (1, 2) if several else (2, 1)
-    return (count, 1) if several else (1, count)
+        several, count = not several, 2
+    items, steps = (count * unit, 1) if several else (unit, count)
+    shared = math.gcd(items, steps)
+    return items // shared, steps // shared
 
 
 class Bars:

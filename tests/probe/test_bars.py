@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import threading
 import weakref
 from collections.abc import Iterator
@@ -113,13 +114,64 @@ def test_gradients_that_are_accumulated_over_several_batches(
     assert training.told == {96}
 
 
-def test_a_bar_that_counts_samples(training: Training) -> None:
-    shown = bar(total=32 * 400)
-    for _ in range(400):
-        training.batch(0.1)
-        shown.update(32)
-    shown.close()
-    assert training.told == {400}
+def count_samples(training: Training, total: int, batch: int, seconds: float, *, accumulated: int = 1) -> int:
+    """Train for one epoch, with a bar that counts samples or tokens. Return its steps: the last may be of fewer."""
+    with bar(total=total) as shown:
+        batches = math.ceil(total / batch)
+        for number in range(1, batches + 1):
+            training.batch(seconds, step=number % accumulated == 0 or number == batches)
+            shown.update(min(batch, total - shown.n))
+    return math.ceil(batches / accumulated)
+
+
+@pytest.mark.parametrize(
+    ("total", "batch", "accumulated", "seconds", "by"),
+    [
+        (32 * 400, 32, 1, 0.1, 12),
+        (2_000_000, 2048, 1, 0.043, 10),
+        (50_000, 512, 1, 0.4, 3),
+        (50_000, 512, 1, 2.3, 15),
+        (1000, 32, 1, 0.4, 3),
+        (2_000_000, 8192, 1, 0.23, 5),
+        (50_000, 128, 4, 0.4, 10),
+    ],
+)
+def test_a_bar_that_counts_samples_or_tokens(
+    training: Training, total: int, batch: int, accumulated: int, seconds: float, by: int
+) -> None:
+    steps = count_samples(training, total, batch, seconds, accumulated=accumulated)
+    assert steps == training.step
+    assert training.told == {steps}
+    assert training.totals.index(steps) < by, "within a few steps or seconds"
+
+
+def test_samples_are_counted_anew_in_each_epoch(training: Training) -> None:
+    for _ in bar(range(3)):
+        count_samples(training, 50_000, 512, 0.4)
+    assert training.told == {training.step} == {3 * 98}
+    assert set(training.epochs[3:]) == {(1, 3), (2, 3), (3, 3)}
+
+
+@pytest.mark.parametrize("accumulated", [3, 5])
+def test_two_batches_between_any_two_looks_are_not_taken_for_one(training: Training, accumulated: int) -> None:
+    count_samples(training, 32 * 120, 32, 0.5, accumulated=accumulated)
+    assert training.told <= {training.step}
+
+
+def test_bars_of_downloads_and_of_validation_samples_tell_nothing(training: Training) -> None:
+    validated = bar(total=100_000)
+    with bar(total=3_000_000_000, unit="B", unit_scale=True) as downloaded:
+        for _ in range(3):
+            for _ in range(60):
+                training.batch(0.4)
+                downloaded.update(10_000_000)
+            with bar(total=10_000) as shown:
+                for _ in range(40):
+                    training.passes(0.3)
+                    shown.update(250)
+                    validated.update(250)
+    validated.close()
+    assert training.told == set()
 
 
 @pytest.mark.parametrize("interval", [2.0, 10.0])
