@@ -169,6 +169,11 @@ class _Bar:
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 
+    @property
+    def advances_by_several(self) -> bool:
+        """Whether each advance was of several items, which no bar over epochs does."""
+        return self._divisor > 1
+
     def _forget(self) -> None:
         del self._observed[:-1], self._changes[:-1]
         self._divisor, self._advance, self._advances_differ = 0, None, False
@@ -317,7 +322,9 @@ class Bars:
             self._count_epochs(self._outside[-1])
         elif self._training is None and len(bars) == 1:
             (only,) = bars.values()
-            if only.ratio is None and only.takes_many_steps(step, at):
+            if only.advances_by_several:
+                self.epoch = self.epochs = None
+            elif only.ratio is None and only.takes_many_steps(step, at):
                 self._count_epochs(only)
 
     def _count_epochs(self, bar: _Bar) -> None:

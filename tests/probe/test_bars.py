@@ -152,6 +152,14 @@ def test_samples_are_counted_anew_in_each_epoch(training: Training) -> None:
     assert set(training.epochs[3:]) == {(1, 3), (2, 3), (3, 3)}
 
 
+def test_samples_that_are_counted_once_in_ten_steps_are_no_epochs(training: Training) -> None:
+    with bar(total=512 * 200) as shown:
+        for step in range(1, 201):
+            training.batch(0.4)
+            shown.update(512 * 10 if step % 10 == 0 else 0)
+    assert set(training.epochs[5:]) == {(None, None)}
+
+
 @pytest.mark.parametrize("accumulated", [3, 5])
 def test_two_batches_between_any_two_looks_are_not_taken_for_one(training: Training, accumulated: int) -> None:
     count_samples(training, 32 * 120, 32, 0.5, accumulated=accumulated)
