@@ -108,8 +108,9 @@ def test_an_ended_run_is_shown_from_its_recording(stage):  # noqa: F811
     source.close()
 
 
-@pytest.mark.parametrize(("damage", "words"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_recording_that_cannot_be_used_says_so_in_one_line(stage, damage, words):  # noqa: F811
+@pytest.mark.parametrize("damaged", [name for name in UNUSABLE if name != "empty"])  # such a run has a report
+def test_a_recording_that_cannot_be_used_says_so_in_one_line(stage, damaged):  # noqa: F811
+    damage, words = UNUSABLE[damaged]
     stage.hub()
     train(stage)
     stage.finish()

@@ -138,7 +138,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "How it ended on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
             "logs beside this recording say it.",
         ),
-        Column("ended_us", "INTEGER", "When its end was noticed, by the clock of `meta`; NULL: not known."),
+        Column("ended_us", "INTEGER", "When its end was noticed, in µs of the clock of `meta`; NULL: not known."),
     ),
     "steps": (
         _PROCESS,

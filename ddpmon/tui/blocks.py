@@ -61,7 +61,7 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None
     # What is beside it wishes for no more than the first block leaves.
     wished = max(block.width for block, box in zip(others, beside, strict=True) if box is not None)
     least = max(block.least_width for block, box in zip(others, beside, strict=True) if box is not None)
-    column = max(least, min(wished, width - AIR - first.width))
+    column = max(least, min(wished, width - AIR - max(first.width, first.least_width)))
     return [
         Box(0, 0, width - column - AIR, whole),
         *_flow([block if box else replace(block, least_width=ALL) for block, box in zip(others, beside, strict=True)],

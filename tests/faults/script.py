@@ -40,7 +40,7 @@ for step in itertools.count(1):
     dist.all_reduce(over)
     if over.item():
         break
-if asked:
+if not os.path.exists(stop_file):  # a rank was asked to end; this one may be asked a moment later
     with open(f"{stop_file}.{rank}", "w") as checkpoint:
         checkpoint.write(str(step))
 dist.barrier()

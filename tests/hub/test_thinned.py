@@ -27,7 +27,8 @@ def test_the_report_is_the_same_and_counts_no_merged_step_as_lost(home):
     assert {name: thinned["steps"][name] for name in ("count", "records_lost")} == {"count": 3000, "records_lost": 0}
     assert window <= thinned["steps"].keys()
     assert thinned["what_if"] is not None
-    assert thinned["verdict"] == whole["verdict"]
+    # Of steps that were merged nobody can tell any more that a rank was slow in them.
+    assert thinned["verdict"] == whole["verdict"].partition(";")[0]
 
 
 def test_what_was_lost_is_still_lost_once_its_neighbours_are_merged(home):

@@ -9,6 +9,7 @@ from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
 
 MAX_CHARACTERS = 300
+"""Longest text of a warning: three lines of a wide terminal."""
 _LOGGED = re.compile(r"\[?[WE]\d{4} \d\d:\d\d:\d\d[^\]]*\] *(?:\[c10d\] *)?(.*[^\s*].*)")
 """A line of torch's C++ logger, "[W1125 21:54:38.930 socket.cpp:764] [c10d] …", or of its Python one, "W1125 …] …"."""
 _ROUTINE = "OMP_NUM_THREADS"
