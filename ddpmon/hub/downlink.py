@@ -149,6 +149,7 @@ class Downlink:
 
     def receive(self, now: float, unix: float) -> None:
         """Take in what nodes say, a bounded lot of it."""
+        self.receiver.look(now)
         self.admission.answer()
         for address in self.admission.refused:
             self._store.registry.refusals.count(NO_KEY, why=f"from {address}")

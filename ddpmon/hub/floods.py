@@ -47,9 +47,6 @@ CUTS_MOST = 16
 CLOSING_S = 0.25
 NOTICES_MOST = 50
 """Cuts that are reported, at most: whoever is cut off may come back as another process."""
-STOPPED_S = 3.0
-"""A hub that did not run for so long was stopped. No node waits longer for it before it connects anew."""
-UNKNOWN = "an unknown address"
 EVENTS_AT_ONCE = 1000
 """Of one socket, before memory is looked at again."""
 
@@ -69,10 +66,6 @@ class Floods(threading.Thread):
         """By whose they are and their descriptor: of one that ended, another socket may have the descriptor before its
         end is heard of."""
         self._strangers = Strangers()
-        self._proven: set[str] = set()
-        """Machines of which a connection has proved a key."""
-        self._unproven: list[Connection] = []
-        """Connections that ended without since it was last looked who has."""
         self._denied: set[Socket] = set()
         """By whose sockets a connection was just refused for its key."""
         self._suspected: set[Process] = set()
@@ -81,9 +74,7 @@ class Floods(threading.Thread):
         self._notices_left = NOTICES_MOST
         self._growth_bytes = GROWTH_BYTES
         self._calm_bytes = proc.own_memory_bytes()
-        self._calm_at = self._idle_at = self._turned_at = time.monotonic()
-        self._continued_at = float("-inf")
-        """When this hub went on after it had been stopped."""
+        self._calm_at = self._idle_at = time.monotonic()
 
     def be_lenient(self) -> None:
         """Take nobody for a flood from here on, but follow who comes and goes."""
@@ -114,10 +105,6 @@ class Floods(threading.Thread):
             while self._to_come:
                 monitor, self._monitors[monitor] = self._to_come.popleft()
                 poller.register(monitor, zmq.POLLIN)
-            now = time.monotonic()
-            if now - self._turned_at > STOPPED_S:
-                self._continued_at = now
-            self._turned_at = now
             self._follow(poller, POLL_S)
             with contextlib.suppress(OSError):  # no file was free to read the memory by: the next time, perhaps
                 if not self._lenient:
@@ -144,22 +131,10 @@ class Floods(threading.Thread):
     def _ended(self, connection: Connection, *, denied: bool) -> None:
         """denied: its key was not admitted, and it is counted as that."""
         self._strangers.remove(connection)
-        if connection.has_spoken:
-            self._proven.add(connection.address)
-        elif connection.address and not denied:
-            self._unproven.append(connection)
-
-    def _count_unproven(self) -> None:
-        """Count connections that ended and proved no key, but for those that nodes of the run gave up.
-
-        While this hub is stopped or busy, a node connects anew and gives up before anybody has looked at it. So what
-        comes from a machine that has proved a key is not counted, nor what ended unseen while the hub was stopped.
-        """
-        for connection in self._unproven:
-            unseen = connection.address == UNKNOWN and connection.since - self._continued_at < STOPPED_S
-            if connection.address not in self._proven and not unseen:
-                connection.receiver.unproven.append(connection.address)
-        self._unproven.clear()
+        if not connection.address or denied or connection.has_spoken:
+            return
+        if not connection.receiver.was_away(time.monotonic()):  # else a node of the run may have given it up
+            connection.receiver.unproven.append(connection.address)
 
     def _forget(self, receiver: Receiver) -> None:
         """Its socket is closed, and its connections with it."""
@@ -198,7 +173,8 @@ class Floods(threading.Thread):
         """It ended before it was looked at: what comes next of it is its end."""
         if receiver.remote:
             receiver.last_message_at.pop(descriptor, None)
-            self._open[receiver, descriptor] = Connection(receiver, descriptor, 0, 0, UNKNOWN, time.monotonic())
+            unseen = Connection(receiver, descriptor, 0, 0, "an unknown address", time.monotonic())
+            self._open[receiver, descriptor] = unseen
 
     def _check(self, now: float) -> None:
         for receiver in self._monitors.values():
@@ -210,12 +186,9 @@ class Floods(threading.Thread):
             self._idle_at = now
             honest = 0
             for connection in self._open.values():
-                if connection.has_spoken:
-                    honest += 1
-                    self._proven.add(connection.address)
+                honest += connection.has_spoken
                 if connection.idle_s() > IDLE_S:
                     connection.close()
-            self._count_unproven()
             self._growth_bytes = GROWTH_BYTES + honest * HONEST_BYTES
         memory = proc.own_memory_bytes()
         if memory > self._calm_bytes + self._growth_bytes:

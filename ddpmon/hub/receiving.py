@@ -17,6 +17,8 @@ PARTS_KEPT = 3
 """Parts of a message that are kept: one of ours has two, its connection and a frame."""
 PARTS_MOST = 256
 """Who sends more parts in a message is no peer of ours."""
+AWAY_S = 2.0
+"""A hub that did not look for so long was stopped or busy. A node that comes waits three seconds for it, then anew."""
 
 
 class Receiver:
@@ -33,8 +35,19 @@ class Receiver:
         """When there was nothing left to take."""
         self.hostile: set[int] = set()
         """Connections by which there came what nobody of ours sends."""
+        self._looked_at, self._back_at = time.monotonic(), float("-inf")
         self.unproven: deque[str] = deque()
         """From where connections came that ended before they proved a key; whoever reads them takes them out."""
+
+    def look(self, now: float) -> None:
+        """Note that the hub looks at what has come, as it does all the time."""
+        if now - self._looked_at > AWAY_S:
+            self._back_at = now  # first: another thread asks `was_away`
+        self._looked_at = now
+
+    def was_away(self, now: float) -> bool:
+        """Whether the hub does not look, or looks again only since a moment ago: who came meanwhile got no answer."""
+        return now - self._looked_at > AWAY_S or now - self._back_at < AWAY_S
 
     def next(self) -> tuple[list[bytes], Peer]:
         """A message as its connection's name and its frames, and who sent it. zmq.Again: there is none."""
