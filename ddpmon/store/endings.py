@@ -27,6 +27,8 @@ _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 """The beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """What torch puts before each line of a rank's exception."""
+_WHAT = "what():"
+"""The beginning of the line that names a C++ exception nobody caught, as NCCL's watchdog throws; frames follow it."""
 _INNER = "inner exception"
 """In an exception that leaves its cause to the one it was raised from, as torch's RendezvousConnectionError does."""
 _HARMLESS = re.compile(
@@ -155,8 +157,8 @@ def last_line(text: str) -> str:
             lines.append(line)
     if not lines:
         return ""
-    errors = [line for line in lines[-20:] if EXCEPTION.match(line)]
-    last = (errors or lines)[-1]
+    errors = [line for line in lines[-20:] if EXCEPTION.match(line) or line.startswith(_WHAT)]
+    last = (errors or lines)[-1].removeprefix(_WHAT).lstrip() or lines[-1]
     if _INNER in last:
         last = next((line for line in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
     return redact_text(last)[:LINE_WIDTH]

@@ -37,6 +37,7 @@ def died(rank, at_us=500, steps=60):
 
 TERM, SEGV, KILL, HUP, ABRT = -15, -11, -9, -1, -6
 NCCL = "ProcessGroupNCCL: timed out"
+LATE = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 30000ms for recv operation"
 WRAPPED = (
     f"Traceback:\n{PEER}\n\nDuring handling of the above exception, another one\n\nTraceback:\nTrainingError: no\n"
 )
@@ -62,11 +63,18 @@ WRAPPED = (
         # NCCL's watchdog aborts who waits; its reason is on stderr alone
         ([(0, ABRT), (2, ABRT)], [], {0: NCCL, 2: NCCL}, [left(1)], "1: it ended"),
         ([(0, ABRT)], [], {0: "free(): invalid pointer"}, [left(1)], "0: killed by SIGABRT"),
+        ([(1, ABRT), (0, TERM)], [], {1: NCCL}, [died(0), died(1)], f"1: killed by SIGABRT; its last line: {NCCL}"),
         # no launcher tells: a process group of the script's own
         ([], lost_peer(0, 2), {}, [died(1, 500), left(2, 900)], "1: it ended without a goodbye"),
         ([], lost_peer(0), {}, [left(1), left(2)], "1 2: it ended by itself after 60"),
         ([], lost_peer(0), {}, [died(2, MAX_US), left(1, 800)], "1: it ended by itself after 60"),
         ([], [], {}, [died(1), left(0)], "1: it ended without a goodbye"),
+        # a wait that timed out, after which the launcher ended who was waited for; and one for a rank that had ended
+        ([], [error(1, LATE)], {}, [died(0, 901)], f"1: {LATE}"),
+        ([], [error(1, LATE), Failure(2, 9, 902, PEER)], {}, [left(0, MAX_US)], f"1: {LATE}"),
+        ([], [error(1, "TrainingError: no", WRAPPED.replace(PEER, LATE))], {}, [died(0, 901)], "1: TrainingError"),
+        ([], [error(1, LATE)], {}, [died(0, 500)], "0: it ended without a goodbye"),
+        ([], [*lost_peer(2), error(1, LATE)], {}, [died(0, MAX_US)], "0: it ended without a goodbye"),
     ],
 )  # fmt: skip
 def test_the_rank_that_harmed_the_others_is_named(ended, told, lines, gone, said):

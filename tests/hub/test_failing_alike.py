@@ -155,3 +155,13 @@ def test_the_mark_that_torch_gives_a_ranks_exception_hides_it_not_and_secrets_in
     (folder / "stderr.log").write_text("\n".join(lines))
     assert read_ending(stage.run).last_lines == {1: "ValueError: no, password=…"}
     assert last_words(stage.run, 1).lines[-2:] == ["[rank1]: ValueError: no, password=…", "[W1122 16:03] a warning"]
+
+
+def test_what_a_cpp_exception_says_that_aborts_a_rank_is_told_and_not_the_frames_below_it(stage):
+    folder = stage.dir / "logs" / "ranks" / "exec" / "attempt_0" / "1"
+    folder.mkdir(parents=True)
+    why = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE)"
+    lines = ["terminate called after throwing an instance of 'c10::DistBackendError'", f"  what():  {why}"]
+    lines += ["Exception raised from checkTimeout at ProcessGroupNCCL.cpp", "frame #0: c10::Error::Error + 0x96", ""]
+    (folder / "stderr.log").write_text("\n".join(lines))
+    assert read_ending(stage.run).last_lines == {1: why}

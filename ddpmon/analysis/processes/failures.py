@@ -6,6 +6,8 @@ Causes come in this order; within a class the launcher's order of seeing ranks e
 2. exceptions of a rank's own;
 3. further ranks that ended by themselves: by an exit code or a signal, then those that left without either;
 4. what the end of another rank causes: a connection that is closed, a launcher's SIGTERM.
+
+A wait that timed out before any rank had ended is no such consequence: who ends after it was ended by it.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ _PEER_GONE = re.compile(
     r"|monitoredBarrier|socket timeout",
     re.IGNORECASE,
 )
+_TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
+"""What a wait says that lasted too long: its peer was late, and need not have gone."""
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
 """What torch's DataLoader and torch.multiprocessing say of a process of theirs."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
@@ -114,8 +118,13 @@ class Gone:
 
 def is_consequence(failure: Failure) -> bool:
     """Whether an exception only says that a peer has gone, or was raised because of one that does."""
+    return _says(_PEER_GONE, failure)
+
+
+def _says(words: re.Pattern[str], failure: Failure) -> bool:
+    """Whether an exception says so, or one that it was raised because of."""
     chain = [line for line in failure.traceback.splitlines() if EXCEPTION.match(line)]
-    return any(_PEER_GONE.search(line) for line in (failure.error, *chain))
+    return any(words.search(line) for line in (failure.error, *chain))
 
 
 def read_table(text: str) -> list[Ended]:
@@ -179,6 +188,8 @@ def first(
         return _of_quit(quits, last_lines, memory, common_line, lost_peers)
     peers_lost = bool(reported or caused)  # one that left in order harms nobody else
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
+    if reported and _says(_TIMED_OUT, reported[0]):
+        silent = [one for one in silent if one.ended_us <= reported[0].time_us]
     if silent:
         return _of_gone(silent, last_lines, memory, lost_peers)
     if reported:
@@ -214,6 +225,9 @@ def _of_quit(
     if row.signal:
         same = [other.rank for other in quits if row.signal in _OWN_FAULT and other.signal == row.signal]
         cause = _because(f"killed by {row.signal}", memory, row.signal == "SIGKILL")
+        words = last_lines.get(row.rank) if row.signal == "SIGABRT" else None
+        if words:
+            cause += f"; its last line: {words}"
         out_of: OutOf = "host" if memory and row.signal == "SIGKILL" else ""
         return FirstFailure(row.rank, cause, "", tuple(sorted({row.rank, *same})), lost_peers, out_of)
     words = last_lines.get(row.rank, "")
