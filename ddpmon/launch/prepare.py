@@ -62,6 +62,7 @@ def prepare(options: Asked, run_id: str) -> Spec:
         nodes=options.nodes,
         max_restarts=options.max_restarts,
         grace_s=options.grace_s,
+        run_id=run_id,
         log_dir=_log_dir(run_id),
     )
     return Spec(
@@ -108,7 +109,10 @@ def again(run: Run, run_id: str) -> Spec:
         raise UsageError(f"{run.name}: what it ran is not recorded")
     if shutil.which(os.path.join(run.cwd, run.argv[0]) if "/" in run.argv[0] else run.argv[0]) is None:
         raise UsageError(f"no program {run.argv[0]}")
-    line = [f"--log-dir={_log_dir(run_id)}" if word in logs[:1] else word for word in run.argv]
+    line = run.argv
+    if logs:
+        own = {logs[0]: f"--log-dir={_log_dir(run_id)}", torchrun.rendezvous_id(run.id): torchrun.rendezvous_id(run_id)}
+        line = [own.get(word, word) for word in line]
     return Spec(
         torchrun.without_unsupported(line) if logs else line,
         run.name,

@@ -6,7 +6,6 @@ import importlib.util
 import math
 import re
 import sys
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +104,7 @@ def command(
     nodes: NodeOptions,
     max_restarts: int,
     grace_s: float,
+    run_id: str,
     log_dir: str,
 ) -> list[str]:
     """What starts the ranks. `log_dir` receives each rank's stdout and stderr."""
@@ -113,18 +113,23 @@ def command(
     count = nodes.count if nodes.least is None else f"{nodes.least}:{nodes.count}"
     line += [f"--nnodes={count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
     line += ["--redirects=3", f"--log-dir={log_dir}", f"{_SHUTDOWN}={math.ceil(grace_s)}"]
-    line += _rendezvous(nodes)
+    line += _rendezvous(nodes, run_id)
     # --: else torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc")
     return without_unsupported([*line, *(["-m"] if module else []), "--", script, *args])
 
 
-def _rendezvous(nodes: NodeOptions) -> list[str]:
+def rendezvous_id(run_id: str) -> str:
+    """The option with the name under which the processes of a run on one machine meet: the run's own."""
+    return f"--rdzv-id={run_id}"
+
+
+def _rendezvous(nodes: NodeOptions, run_id: str) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
         # As --standalone, which asks for localhost: in containers and chroots no name need resolve, not even that one.
         return [
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={LOOPBACK}:0",
-            f"--rdzv-id={uuid.uuid4()}",
+            rendezvous_id(run_id),
             "--rdzv-conf=is_host=1",
             f"--local-addr={LOOPBACK}",
         ]

@@ -22,6 +22,7 @@ def parsed(script="train.py", args=(), module=False, nodes=None, max_restarts=0,
         nodes=nodes or torchrun.NodeOptions(),
         max_restarts=max_restarts,
         grace_s=grace_s,
+        run_id="id-1",
         log_dir="/logs",
     )
     start = line.index("torch.distributed.run") + 1
@@ -32,7 +33,7 @@ def test_one_machine_needs_no_host_name_and_each_ranks_output_is_in_its_own_file
     said = parsed(max_restarts=2, grace_s=1.5)
     assert not said.standalone, "it looks localhost up"
     assert (said.rdzv_backend, said.rdzv_endpoint, said.local_addr) == ("c10d", "127.0.0.1:0", "127.0.0.1")
-    assert said.rdzv_id != parsed().rdzv_id
+    assert said.rdzv_id == "id-1"
     assert (said.nnodes, said.nproc_per_node, said.max_restarts) == ("1", "4", 2)
     assert (said.redirects, said.log_dir) == ("3", "/logs")
     assert said.shutdown_timeout == 2
@@ -104,12 +105,10 @@ def older(monkeypatch, tmp_path):
 
 
 def line(grace_s=20.0, args=()):
-    """A command line, without the id that is another one each time."""
-    words = torchrun.command(
+    return torchrun.command(
         "train.py", list(args), module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0, grace_s=grace_s,
-        log_dir="/logs",
+        run_id="id-1", log_dir="/logs",
     )  # fmt: skip
-    return [word for word in words if not word.startswith("--rdzv-id=")]
 
 
 def test_the_options_of_torchrun_are_read_from_its_source():

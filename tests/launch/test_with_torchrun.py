@@ -45,6 +45,7 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
             nodes=torchrun.NodeOptions(),
             max_restarts=max_restarts,
             grace_s=grace_s,
+            run_id=run_id,
             log_dir=str(runs.socket_dir(run_id) / "ranks"),
         )
         wanted = spec.Spec([*prefix, *command], "train", str(script), world_size=2, grace_s=grace_s)
