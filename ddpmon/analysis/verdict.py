@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
 from ddpmon.analysis.words import WIDTH, counted, duration, fitting, named_ranks, rank_list
 from ddpmon.messages import (
+    OUT_OF_DATA,
+    PAUSES,
     STAGE_CONNECTED,
     STAGE_ENDED,
     STAGE_GROUP,
@@ -180,6 +182,8 @@ class Pausing:
 
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
     """That a run did something else than training, once that is over. phase: of a pause of an unknown kind."""
+    if kind == PAUSES[OUT_OF_DATA]:
+        return f"{named_ranks(ranks, world_size)} ran out of data after step {step - 1:,}; the others train on"
     who = "" if len(ranks) == world_size else f" on {named_ranks(ranks, world_size)}"
     where = f", in {phase}" if phase else ""
     return f"{kind} before step {step:,}: {duration(seconds)}{who}{where}"

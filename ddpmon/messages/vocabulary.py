@@ -46,10 +46,11 @@ SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 MEETINGS = frozenset({"init_process_group", "new_group"})
 """Calls in which ranks wait for each other to make a process group."""
 
-PAUSES = ("evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers")
+PAUSES = ("evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers", "out of data")
 """Names of what a script does between steps, by index: forwards without gradients, writing a checkpoint, torch.compile;
-what is only known to have taken long; and starting DataLoader workers, until their first batch is there."""
-EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS = range(5)
+what is only known to have taken long; starting DataLoader workers, until their first batch is there; and joining the
+synchronisation of ranks that have data left (Join)."""
+EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS, OUT_OF_DATA = range(6)
 
 DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
 TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"

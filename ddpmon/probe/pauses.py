@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from ddpmon.messages import CHECKPOINT, COMPILATION, PAUSE
+from ddpmon.messages import CHECKPOINT, COMPILATION, OUT_OF_DATA
 from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
 
@@ -55,7 +55,7 @@ class Pauses:
 
     def shadowing_begins(self, *_args: object) -> None:
         """A rank whose data has run out takes part in the gradient synchronisation of the others (Join)."""
-        self._listener.tell(Account.pause_begins, PAUSE)
+        self._listener.tell(Account.pause_begins, OUT_OF_DATA)
 
     def compiler_there(self, _result: object, *_args: object) -> None:
         """torch.compile was called: from now on torch tells when it compiles, and leaves the probe as it is."""

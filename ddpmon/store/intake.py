@@ -33,7 +33,20 @@ from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Pausing
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import END_STATES, PAUSES, PHASES, Digest, Event, Failure, Finding, Pause, Sample, Scalar, Step
+from ddpmon.messages import (
+    END_STATES,
+    OUT_OF_DATA,
+    PAUSES,
+    PHASES,
+    Digest,
+    Event,
+    Failure,
+    Finding,
+    Pause,
+    Sample,
+    Scalar,
+    Step,
+)
 from ddpmon.plain import utf8
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
@@ -321,7 +334,8 @@ class Intake:
 
     def pausing(self, now: float) -> Pausing | None:
         """What the run does instead of training; None: it trains, or it began just now."""
-        paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing is not None and not p.gone}
+        trains = {None, OUT_OF_DATA}  # nobody waits for a rank that is out of data
+        paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing not in trains and not p.gone}
         if not paused or self.state in END_STATES:
             return None
         first = min(paused.values(), key=lambda process: process.pausing_since)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.analysis import verdict
 from ddpmon.analysis.steps.pauses import PauseFilter, Times
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, Pause, Step
+from ddpmon.messages import CHECKPOINT, EVALUATION, OUT_OF_DATA, PAUSE, Pause, Step
 
 STEP_US = 40_000
 
@@ -120,3 +121,18 @@ def test_what_was_counted_before_is_not_counted_again() -> None:
     second = PauseFilter(Times(first.times.last, first.times.training_s))
     second.take(plain(20, 31))
     assert second.times.training_s == pytest.approx(before + 0.04)
+
+
+def test_steps_without_a_rank_that_is_out_of_data_are_set_apart_and_told_once_an_epoch() -> None:
+    """However many there are: its means would be of steps that it did not train in."""
+    pauses = PauseFilter()
+    for first in (2, 100):
+        pauses.take(plain(first, first + 18))
+        alone = [[record(n), record(n, STEP_US, (OUT_OF_DATA, 5_000))] for n in range(first + 19, first + 98)]
+        assert pauses.take(rows(*alone)) is None
+    assert pauses.times.counts[OUT_OF_DATA] == 2
+    assert pauses.times.paused_s[OUT_OF_DATA] == pytest.approx(2 * 79 * 0.005)
+    assert [told.step for told in pauses.times.latest] == [99, 197]
+    assert [
+        verdict.paused(told.kind, told.ranks, told.seconds, told.step, told.phase, 2) for told in pauses.for_events
+    ] == [f"rank 1 ran out of data after step {last}; the others train on" for last in (20, 118)]

@@ -63,12 +63,16 @@ def test_the_rank_that_raised_is_named_first(cli):
 
 
 def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_others(cli):
+    """It counts the steps of the others under Join, and no mean is of those."""
     printed, made = run(cli, "uneven.py")
     assert made["steps"]["count"] == 140
-    assert [rank["steps"] for rank in made["ranks"]] == [140, 100]
-    assert made["ranks"][1]["window"] == [2, 100]
+    assert [rank["steps"] for rank in made["ranks"]] == [140, 140]
+    assert made["steps"]["window"] == [2, 100]
     assert made["ranks"][1]["own_ms"] > 0
-    assert "rank 1: means over 2 to 100" in printed
+    assert made["time"]["pauses"]["out of data"]["count"] == 1
+    assert "means over 2 to 100" in printed
+    assert ", out of data " in printed, "an event may come too late in so short a run; the report tells it"
+    assert "rank 1 pauses" not in printed
 
 
 def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(cli):

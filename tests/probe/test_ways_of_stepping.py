@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.messages import EVALUATION, PAUSE, SYNC_GRADIENTS
+from ddpmon.messages import EVALUATION, OUT_OF_DATA, SYNC_GRADIENTS
 from tests.probe.conftest import SCRIPTS, Ways, listening, ways
 
 pytestmark = pytest.mark.e2e
@@ -102,7 +102,7 @@ def test_a_rank_out_of_data_counts_the_steps_of_the_others(both: Ways) -> None:
     waiting, others = both.steps["join_uneven"]
     assert both.same_weights("join_uneven")
     assert [step.step for step in waiting] == [step.step for step in others]
-    assert [len([p for p in step.pauses if p.kind == PAUSE]) for step in waiting] == [0, 0, 2, 2] * 2
+    assert [len([p for p in step.pauses if p.kind == OUT_OF_DATA]) for step in waiting] == [0, 0, 2, 2] * 2
     assert [step.samples for step in waiting] == [16, 16, 0, 0] * 2
     assert [step.samples for step in others] == [16] * 8
     for mine, theirs in zip(waiting, others, strict=True):

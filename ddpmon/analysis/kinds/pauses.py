@@ -13,7 +13,7 @@ from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.analysis.steps.recurrence import OCCURRENCES, goes_on
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, fitting, named_ranks
-from ddpmon.messages import PAUSE, PAUSES, STARTING_WORKERS
+from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS
 
 SHARE = Threshold(
     0.05,
@@ -46,6 +46,7 @@ ADVICE = {
     PAUSES[STARTING_WORKERS]: "persistent_workers=True keeps the workers of a DataLoader from one epoch to the next, if"
     " the DataLoader is made once, before the loop: what they do first (imports, worker_init_fn, opening files, reading"
     " an index) is then done once.",
+    PAUSES[OUT_OF_DATA]: "As many batches on each rank (DistributedSampler) let all ranks train in every step.",
     "compilation": "Inputs of one shape (drop_last, padding to a few lengths) are compiled once;"
     " TORCH_LOGS=recompiles tells why it happens again.",
 }

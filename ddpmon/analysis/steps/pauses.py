@@ -15,7 +15,7 @@ import numpy as np
 
 from ddpmon.analysis.steps.table import PHASES, Rows
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import OWN_PHASES, PAUSE, PAUSES
+from ddpmon.messages import OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
 from ddpmon.messages import ranks as wire
 
 RECENT = 50
@@ -61,7 +61,7 @@ class Pause(msgspec.Struct, frozen=True):
     kind: str
     """One of PAUSES."""
     step: int
-    """The step before which, or in which, it was."""
+    """The step before which, or in which, it was; of ranks out of data, the latest."""
     seconds: float
     """On the rank where it took longest."""
     ranks: tuple[int, ...]
@@ -127,6 +127,8 @@ class PauseFilter:
         if long:
             pauses.append(_unknown(rows.part([place]), step, rest - usual))
         self._count(step, length, pauses)
+        if any(pause.kind == PAUSES[OUT_OF_DATA] for pause in pauses):  # not a step of the whole world
+            return False
         if by_rank:
             return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
         if not long:
@@ -142,15 +144,29 @@ class PauseFilter:
         if step <= times.last:
             return
         times.last = step
+        latest = list(times.latest)
         for pause in pauses:
             kind = PAUSES.index(pause.kind)
             times.paused_s[kind] += pause.seconds
+            before = next((one for one in latest if _goes_on(one, pause)), None)
+            if before is not None:
+                latest.remove(before)
+                latest.append(msgspec.structs.replace(pause, seconds=before.seconds + pause.seconds))
+                continue
+            latest.append(pause)
             times.counts[kind] += 1
             # The first, second, fourth, eighth of a kind.
-            if pause.seconds >= EVENT_S.enter and times.counts[kind].bit_count() == 1:
+            told = pause.seconds >= EVENT_S.enter or kind == OUT_OF_DATA
+            if told and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
-        times.latest = [*times.latest, *pauses][-KEPT:] if pauses else times.latest
+        times.latest = latest[-KEPT:] if pauses else times.latest
+
+
+def _goes_on(before: Pause, pause: Pause) -> bool:
+    """Return whether ranks were out of data in the step before too: until they have some again, it is one pause."""
+    out_of_data = before.kind == pause.kind == PAUSES[OUT_OF_DATA]
+    return out_of_data and before.step == pause.step - 1 and {*pause.ranks} <= {*before.ranks}
 
 
 def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
