@@ -35,6 +35,8 @@ _HARMLESS = re.compile(
     r"\[?[IW]\d{4} \d\d:\d\d:\d\d|(?:\S+:\d+: )?\w*Warning: |\W{0,2}(?:WARNING|INFO|DEBUG)\b|.*\b\d{1,3}%\|"
 )
 """The beginning of a line that no process ends of: a warning (torch's, Python's, a logger's) or a progress bar."""
+_BANNER = re.compile(r"(\*{20,})\n.*\n\1$", re.MULTILINE)
+"""A line between two rules, as torchrun warns at every start with several ranks that OMP_NUM_THREADS is not set."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -149,7 +151,7 @@ def last_line(text: str) -> str:
     """
     lines: list[str] = []
     is_harmless = False
-    for raw in _ESCAPES.sub("", text).splitlines():
+    for raw in _BANNER.sub("", _ESCAPES.sub("", text)).splitlines():
         line = _RANK_SAYS.sub("", raw.strip())
         # below a warning of Python's stands the line of code that gave it
         is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))

@@ -165,3 +165,12 @@ def test_what_a_cpp_exception_says_that_aborts_a_rank_is_told_and_not_the_frames
     lines += ["Exception raised from checkTimeout at ProcessGroupNCCL.cpp", "frame #0: c10::Error::Error + 0x96", ""]
     (folder / "stderr.log").write_text("\n".join(lines))
     assert read_ending(stage.run).last_lines == {1: why}
+
+
+def test_the_banner_that_torchrun_prints_at_every_start_is_not_why_a_rank_ended(stage):
+    banner = ["*" * 41, "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default", "*" * 41]
+    quiet = [line.replace("exitcode  : 2", "exitcode  : 3") for line in LAUNCHER.splitlines() if "train.py" not in line]
+    (stage.dir / "logs" / "launcher.log").write_text("\n".join(["", *banner, *quiet, ""]))
+    ending = read_ending(stage.run)
+    assert ending.rows
+    assert ending.common_line == ""
