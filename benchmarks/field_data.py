@@ -96,3 +96,16 @@ def digits(root: Path, train: str, test: str) -> None:
         (folder / f"{name}-labels-idx1-ubyte").write_bytes(
             np.array([0x801, count], dtype=">i4").tobytes() + labels.tobytes()
         )
+
+
+def waves(root: Path, count: str, samples: str) -> None:
+    """Write noise as N.wav (16 bits, 22,050 Hz), and their names as train.txt and val.txt (the first four)."""
+    from scipy.io import wavfile
+
+    rng = np.random.default_rng(1)
+    root.mkdir(parents=True, exist_ok=True)
+    names = [str(i) for i in range(int(count))]
+    for name in names:
+        wavfile.write(root / f"{name}.wav", 22050, rng.integers(-20000, 20000, int(samples), dtype=np.int16))
+    (root / "train.txt").write_text("".join(f"{name}|\n" for name in names))
+    (root / "val.txt").write_text("".join(f"{name}|\n" for name in names[:4]))

@@ -60,7 +60,9 @@ class Program:
     batch: int
     """Samples of one rank in one step, gradient accumulation included."""
     steps: int
-    """That it makes: calls of `step` of its busiest optimizer."""
+    """Steps that it makes."""
+    calls: int = 0
+    """Calls of `step` of its busiest optimizer, where they are more than `steps`: a step may update a model twice."""
     folder: str = ""
     launch: str = "run"
     """run: our torchrun starts `entry` with `args`; exec: `args` are a launcher's whole command line."""

@@ -85,7 +85,8 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
     outcome.output = not differences
     outcome.weights = bool(bare.weights) and bare.weights == watched.weights
     outcome.exits = bare.exit, watched.exit
-    outcome.steps_made = max((len(times) for times in watched.stamps), default=0)
+    calls = max((len(times) for times in watched.stamps), default=0)
+    outcome.steps_made = program.steps if calls == program.calls else calls
     outcome.details = {"output differs": differences[:40], "headless": watched.headless, "bare ms": step_ms(bare)}
     outcome.details["ranks' weights are one"] = len(set(watched.weights.values())) == 1
     if outcome.steps_made != program.steps:
