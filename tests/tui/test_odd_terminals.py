@@ -130,6 +130,14 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_shows_it_again():
         terminal.wait_end()
 
 
+def ranks_after_odd_byte(terminal: Terminal, shown: str) -> bool:
+    """Press an é of a latin-1 terminal and 2: what is typed while a terminal changes its mode may be lost."""
+    if "trouble first, then own time" in shown:
+        return True
+    terminal.press(b"\xe92")
+    return False
+
+
 def test_stopped_and_continued_it_draws_anew_takes_any_byte_and_gives_the_terminal_back():
     with Terminal(SHOW, "slow") as terminal:
         terminal.wait_for("q detach")
@@ -137,9 +145,7 @@ def test_stopped_and_continued_it_draws_anew_takes_any_byte_and_gives_the_termin
         terminal.screen.erase_in_display(2)
         os.kill(terminal.process.pid, signal.SIGCONT)
         terminal.wait_until(lambda shown: "SLOW" in shown and "q detach" in shown, "the whole screen")
-        terminal.press(b"\xe9")  # an é of a latin-1 terminal
-        terminal.press(b"2")
-        terminal.wait_for("trouble first, then own time")
+        terminal.wait_until(lambda shown: ranks_after_odd_byte(terminal, shown), "the Ranks screen")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert terminal.settings() == terminal.before
