@@ -1,0 +1,226 @@
+"""Own times of made-up ranks where nothing is wrong: pure noises, mixtures, and work that differs on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from play import Pause
+
+from ddpmon.messages import EVALUATION, OWN_PHASES
+
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+SHARES = np.array([0.05, 0.25, 0.40, 0.05, 0.05])
+"""Of a step: data, forward, backward, optimizer, other; the rest is transfer."""
+TRANSFER_SHARE = 0.2
+TRANSFER_NOISE = 0.03
+LEAST = 0.3
+"""Of its usual time, that a phase takes at least."""
+HOST_RANKS = 8
+BATCH = 64
+FORWARD, BACKWARD, OTHER = (OWN_PHASES.index(phase) for phase in ("forward", "backward", "other"))
+
+
+@dataclass
+class Work:
+    """What ranks do where nothing is wrong. options: arguments of `play` besides own and transfer times."""
+
+    own_ms: Floats
+    """[S, R, 5]"""
+    transfer_ms: Floats
+    """[S], or [S, R] where ranks leave a synchronisation apart."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+Shape = tuple[int, int]
+"""Steps and ranks."""
+Factor = Callable[[Rng, Shape], Floats]
+"""Makes what own times are multiplied with: [S, R], or [S, R, 5] where each phase has its own."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Own times are the product of `factors`, in units of each phase's usual time, and what `add` adds."""
+
+    factors: tuple[Factor, ...]
+    add: Callable[[Rng, Floats], None] | None = None
+    """Adds to own times in place; they are in units of a step: [S, R, 5]."""
+    options: Callable[[Rng, Floats], dict[str, Any]] | None = None
+    """Arguments of `play`; it may change own times in place as `add` does."""
+    takes_turns: bool = False
+    """One rank after the other takes longer for a while: that ranks take turns is true of it."""
+
+    def work(self, rng: Rng, step_ms: float, shape: Shape) -> Work:
+        """Draw a run."""
+        own = np.ones((*shape, 5)) * SHARES
+        for factor in self.factors:
+            values = factor(rng, shape)
+            own *= values if values.ndim == 3 else values[..., None]
+        if self.add is not None:
+            self.add(rng, own)
+        options = self.options(rng, own) if self.options is not None else {}
+        own = np.maximum(own, LEAST * SHARES) * step_ms
+        transfer = TRANSFER_SHARE * step_ms * (1 + TRANSFER_NOISE * np.abs(rng.standard_normal(shape[0])))
+        return Work(own, transfer, {"samples": BATCH, **options})
+
+
+def ranks_of_host(ranks: int) -> int:
+    """Return how many ranks share a host where there are two hosts at least."""
+    return min(HOST_RANKS, max(1, ranks // 2))
+
+
+def autoregression(rng: Rng, memory_steps: float, steps: int, columns: int) -> Floats:
+    """[S, columns] Normal values whose correlation falls to 1/e within `memory_steps`."""
+    keep = np.exp(-1 / memory_steps)
+    values = rng.standard_normal((steps, columns))
+    values[1:] *= np.sqrt(1 - keep**2)
+    for step in range(1, steps):
+        values[step] += keep * values[step - 1]
+    return values
+
+
+def white(sigma: float) -> Factor:
+    """Each phase of each step by itself."""
+    return lambda rng, shape: 1 + sigma * rng.standard_normal((*shape, 5))
+
+
+def wandering(sigma: float, memory_steps: float) -> Factor:
+    """Each rank alike for a while."""
+    return lambda rng, shape: 1 + sigma * autoregression(rng, memory_steps, *shape)
+
+
+def shared(sigma: float, memory_steps: float) -> Factor:
+    """All ranks alike, for a while."""
+    return lambda rng, shape: np.repeat(1 + sigma * autoregression(rng, memory_steps, shape[0], 1), shape[1], axis=1)
+
+
+def by_host(sigma: float, memory_steps: float) -> Factor:
+    """All ranks of a host alike, for a while."""
+
+    def factor(rng: Rng, shape: Shape) -> Floats:
+        size = ranks_of_host(shape[1])
+        values = autoregression(rng, memory_steps, shape[0], -(-shape[1] // size))
+        return 1 + sigma * np.repeat(values, size, axis=1)[:, : shape[1]]
+
+    return factor
+
+
+def differing(sigma: float) -> Factor:
+    """Each rank for good."""
+    return lambda rng, shape: np.tile(1 + sigma * np.clip(rng.standard_normal(shape[1]), -2, 2), (shape[0], 1))
+
+
+def warm_up(times: float) -> Factor:
+    """All ranks in the first steps, each in its way."""
+
+    def factor(rng: Rng, shape: Shape) -> Floats:
+        longer = times * np.exp(-np.arange(shape[0])[:, None] / 3.0) * (1 + 0.2 * rng.standard_normal(shape))
+        return 1 + np.maximum(longer, 0.0)
+
+    return factor
+
+
+def crowded(size: float, memory_steps: float) -> Factor:
+    """Skewed bursts of some steps, as where programs share cores."""
+
+    def factor(rng: Rng, shape: Shape) -> Floats:
+        crowd = np.maximum(0.0, autoregression(rng, memory_steps, *shape))
+        return 1 + size * crowd * rng.exponential(1.0, shape)
+
+    return factor
+
+
+def changing_levels(levels: tuple[float, ...]) -> Factor:
+    """White noise whose size changes for all ranks as the run goes on."""
+
+    def factor(rng: Rng, shape: Shape) -> Floats:
+        sizes = np.array(levels)[np.arange(shape[0]) * len(levels) // shape[0]]
+        return 1 + sizes[:, None, None] * rng.standard_normal((*shape, 5))
+
+    return factor
+
+
+def stalls(share: float) -> Callable[[Rng, Floats], None]:
+    """In that share of a rank's steps one of about the length of a step."""
+
+    def add(rng: Rng, own: Floats) -> None:
+        own[..., BACKWARD] += (rng.random(own.shape[:2]) < share) * rng.exponential(1.0, own.shape[:2])
+
+    return add
+
+
+def _pareto_hiccups(rng: Rng, own: Floats) -> None:
+    own[..., BACKWARD] += np.minimum(10.0, 0.03 * rng.pareto(1.5, own.shape[:2]))
+
+
+def _every_50th_step(rng: Rng, own: Floats) -> None:
+    own[::50, :, OTHER] += 0.5 * (1 + 0.1 * rng.standard_normal(own[::50, :, OTHER].shape))
+
+
+def _moe_bursts(rng: Rng, own: Floats) -> None:
+    """Now one rank's experts are asked for, now another's: 30% more for 5 to 20 steps, each rank in 3% of its steps."""
+    steps, ranks, _ = own.shape
+    for rank in range(ranks):
+        for begin in np.flatnonzero(rng.random(steps) < 0.03 / 12.5).tolist():
+            own[begin : begin + int(rng.integers(5, 21)), rank, FORWARD : BACKWARD + 1] *= 1.3
+
+
+def _lengths_of_samples(rng: Rng, own: Floats) -> dict[str, Any]:
+    """Each sample has a length of its own, and forward and backward take as long as all of a batch have tokens."""
+    tokens = rng.lognormal(5.0, 0.6, (*own.shape[:2], 16)).sum(axis=2)
+    own[..., FORWARD : BACKWARD + 1] *= (tokens / tokens.mean())[..., None]
+    return {"samples": 16, "tokens": np.round(tokens).astype(np.int64)}
+
+
+def _length_buckets(rng: Rng, own: Floats) -> dict[str, Any]:
+    """Batches of like lengths: each step all ranks draw from one of four buckets."""
+    lengths = np.array([128, 256, 384, 512])[rng.integers(0, 4, len(own))]
+    tokens = 16 * lengths[:, None] * (1 - 0.1 * rng.random(own.shape[:2]))
+    own[..., FORWARD : BACKWARD + 1] *= (tokens / tokens.mean())[..., None]
+    return {"samples": 16, "tokens": np.round(tokens).astype(np.int64)}
+
+
+def _evaluations(_: Rng, own: Floats) -> dict[str, Any]:
+    """All ranks evaluate every 300 steps."""
+    return {"pauses": [Pause(step, 3.0, EVALUATION) for step in range(300, len(own), 300)]}
+
+
+NOISES: dict[str, Noise] = {
+    "independent 5%": Noise((white(0.05),)),
+    "independent 15%": Noise((white(0.15),)),
+    "independent 30%": Noise((white(0.30),)),
+    "wandering 5%": Noise((white(0.01), wandering(0.05, 33)), takes_turns=True),
+    "wandering 10%": Noise((white(0.01), wandering(0.10, 33)), takes_turns=True),
+    "stalls 0.5%": Noise((white(0.03),), stalls(0.005)),
+    "hiccups 3%": Noise((white(0.03),), _pareto_hiccups),
+    "periodic 50%": Noise((white(0.05),), _every_50th_step),
+    "differing 1.5%": Noise((white(0.03), differing(0.015))),
+    "warm-up 400%": Noise((white(0.05), warm_up(4.0))),
+    "shared 10%": Noise((white(0.05), shared(0.10, 30))),
+    "host 5%": Noise((white(0.03), by_host(0.05, 10)), takes_turns=True),
+    "busy 30%": Noise((white(0.05), crowded(0.30, 6)), takes_turns=True),
+    "15% + wandering 5%": Noise((white(0.15), wandering(0.05, 33)), takes_turns=True),
+    "10% + slow wandering 5%": Noise((white(0.10), wandering(0.05, 100)), takes_turns=True),
+    "30% + wandering 10%": Noise((white(0.30), wandering(0.10, 33)), takes_turns=True),
+    "15% + wandering 5% + stalls": Noise((white(0.15), wandering(0.05, 33)), stalls(0.005), takes_turns=True),
+    "15% + wandering 5% + host 5%": Noise(
+        (white(0.15), wandering(0.05, 33), by_host(0.05, 10)), stalls(0.005), takes_turns=True
+    ),
+    "changing level": Noise((changing_levels((0.05, 0.25, 0.05, 0.15)),)),
+    "changing level + wandering 5%": Noise((changing_levels((0.03, 0.2, 0.03)), wandering(0.05, 33)), takes_turns=True),
+    "lengths of samples": Noise((white(0.03),), options=_lengths_of_samples, takes_turns=True),
+    "length buckets": Noise((white(0.03),), options=_length_buckets, takes_turns=True),
+    "MoE bursts": Noise((white(0.05),), _moe_bursts, takes_turns=True),
+    "evaluations": Noise((white(0.05),), options=_evaluations),
+}
+"""By name. The first 13 are pure: stalls: in half a percent of a rank's steps one of the length of a step; hiccups: in
+every step with Pareto tails; periodic: every 50th step of all ranks; differing: each rank for good; warm-up: the first
+steps; shared: all ranks alike; host: all ranks of a host alike; busy: skewed bursts of some steps. Then come mixtures,
+levels that change, and work that differs on purpose.
+"""
+NEEDS_HOSTS = frozenset(name for name in NOISES if "host" in name)
+"""Noises that mean something only where there are two hosts at least."""

@@ -1,0 +1,253 @@
+"""Compare what ddpmon showed of a made-up run with its truth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from play import Moment, Played, Shown
+from scenario_noises import Floats
+from scenario_shapes import BURSTS, CONSTANT, PERIODIC, RAMP, ROTATING, STRETCH, Truth
+
+PATTERNS = {
+    "straggler": CONSTANT,
+    "several_stragglers": CONSTANT,
+    "slow_host": CONSTANT,
+    "load_imbalance": CONSTANT,
+    "slow_link": CONSTANT,
+    "run_slowed": CONSTANT,
+    "periodic_straggler": PERIODIC,
+    "late_in_bursts": BURSTS,
+    "moving_straggler": ROTATING,
+    "irregular": "irregular",
+    "periodic": PERIODIC,
+    "bursts": BURSTS,
+    "rotating": ROTATING,
+    "ramp": RAMP,
+    "constant": CONSTANT,
+}
+"""The pattern that a finding tells of, by `pattern` in its evidence, or by its kind where it has none. A constant one
+that has ended is a stretch. Findings of other kinds say nothing about who is slow, and are not counted."""
+SLOWED = "run_slowed"
+"""The kind that is about all ranks without naming them."""
+SINCE_STEPS = 5
+COST_OFF = 0.05
+"""Costs that differ by no more than that agree."""
+WINDOW_STEPS = 600
+"""A gain may be predicted over all steps with the fault, or over the last so many of them."""
+FIGURES = re.compile(r"[\d.,+%-]+")
+RECOVERS = re.compile(r"keeps? up again|recovered")
+ABOUT_RANKS = re.compile(r"\branks?\b|\bhost|slow")
+
+
+@dataclass
+class Score:
+    """Of one run. None: there is nothing to measure, or nothing was shown to measure it on."""
+
+    name: str
+    seed: int
+    hours: float
+    cost_share: float = 0.0
+    """Of the run's time, that the fault costs."""
+    size: float = 0.0
+    fault: bool = False
+    right: bool = False
+    """who, phase and pattern, nobody else is accused, and no cause is named that is none."""
+    who: bool = False
+    phase: bool = False
+    pattern: bool = False
+    since_off: int | None = None
+    """At the last live moment or in the report, whichever is worse; 0 inside an interval that the finding shows."""
+    gain_off: float | None = None
+    """In the same way."""
+    told_after: int | None = None
+    """Steps from the fault's first one until its ranks are named."""
+    agree: list[str] = field(default_factory=list)
+    """What differs between the last live moment, the dashboard of the ended run, and the report; empty: nothing."""
+    recoveries: int = 0
+    """Events that a rank recovered while it did not."""
+    false: int = 0
+    """Events above info that accuse somebody to whom nothing was done, or repeat what was told."""
+    turns: int = 0
+    """Events that ranks take turns where they do."""
+    moments: int = 0
+    changes: int = 0
+    """Of the sentence on screen, but for its figures, from one moment to the next, without a fault."""
+    last_live: str = ""
+    reported: str = ""
+    accusations: list[str] = field(default_factory=list)
+    """The words of what is false."""
+
+
+def pattern_of(shown: Shown) -> str | None:
+    """The pattern that a finding tells of; None: it is not about who is slow."""
+    pattern = PATTERNS.get(str(shown.evidence.get("pattern", shown.kind)), PATTERNS.get(shown.kind))
+    return STRETCH if pattern == CONSTANT and shown.until is not None else pattern
+
+
+def accuses(shown: Shown) -> bool:
+    """Whether a finding says that somebody is or was slow, as a reason to act."""
+    return pattern_of(shown) is not None and (shown.severity != "info" or shown.until is not None)
+
+
+def goes_on(findings: Iterable[Shown]) -> list[Shown]:
+    """Accusations that last."""
+    return [shown for shown in findings if accuses(shown) and shown.until is None]
+
+
+def score(name: str, seed: int, played: Played, truth: Truth, well_step_ms: Floats, *, takes_turns: bool) -> Score:
+    """well_step_ms: [S] length of each step without the fault. takes_turns: noise makes ranks take turns."""
+    total = float(played.step_ms.sum())
+    made = Score(name, seed, played.hours, 1 - float(well_step_ms.sum()) / total, truth.size)
+    made.moments = len(played.moments)
+    made.last_live, made.reported = played.moments[-1].verdict, played.report["verdict"]
+    made.fault = bool(truth.pattern)
+    _count_events(made, played, truth, takes_turns=takes_turns)
+    made.agree = disagreements(played)
+    if not made.fault:
+        sentences = [FIGURES.sub("#", moment.verdict) for moment in played.moments]
+        made.changes = sum(a != b for a, b in pairwise(sentences))
+        made.right = not made.false
+    elif truth.said:
+        made.who = made.phase = made.pattern = made.right = all(
+            re.search(truth.said, words) is not None for words in (made.last_live, made.reported)
+        )
+    else:
+        _judge(made, played, truth, well_step_ms, takes_turns=takes_turns)
+    return made
+
+
+def _judge(made: Score, played: Played, truth: Truth, well_step_ms: Floats, *, takes_turns: bool) -> None:
+    """Fill in what is asked of a fault."""
+    steps = len(played.step_ms)
+    last = min(truth.until or steps, truth.hidden_from or steps)
+    live = [moment for moment in played.moments if moment.step <= last]
+    shown = _counted(goes_on(live[-1].findings if live else ()), truth, takes_turns=takes_turns)
+    told = _counted([f for f in played.reported if accuses(f)], truth, takes_turns=takes_turns)
+    lasting = [f for f in told if f.until is None] or told
+    if truth.until is None and truth.hidden_from is None:  # what was said of it before it had its final form
+        told = lasting
+    ranks = set(truth.ranks)
+    made.who = all(_ranks(part, truth) == ranks and part for part in (shown, told))
+    made.phase = made.who and all(truth.phase is None or f.phase == truth.phase for f in (*shown, *told))
+    wanted = {truth.pattern, CONSTANT} if truth.pattern == STRETCH else {truth.pattern}
+    made.pattern = made.who and all(pattern_of(f) in wanted for f in shown)
+    made.pattern = made.pattern and all(pattern_of(f) == truth.pattern for f in told)
+    excuses = truth.not_said and any(re.search(truth.not_said, f.text + f.advice) for f in (*shown, *told))
+    made.right = made.who and made.phase and made.pattern and not made.recoveries and not excuses
+    for moment in played.moments:
+        if truth.since <= moment.step <= last + SINCE_STEPS:
+            named = _counted(goes_on(moment.findings), truth, takes_turns=takes_turns)
+            if named and _ranks(named, truth) == ranks:
+                made.told_after = moment.step - truth.since + 1
+                break
+    if not made.who:
+        return
+    since = [off for f in (*shown, *told) if (off := _since_off(f, truth)) is not None]
+    made.since_off = max(since, default=None)
+    gains = [f.gain for f in (*shown, *told) if f.gain is not None]
+    made.gain_off = max((_gain_off(gain, truth, played.step_ms, well_step_ms) for gain in gains), default=None)
+
+
+def _counted(findings: Sequence[Shown], truth: Truth, *, takes_turns: bool) -> list[Shown]:
+    """Without those that say of noise what is true of it: that ranks take turns."""
+    skips = takes_turns and truth.pattern != ROTATING
+    return [f for f in findings if not (skips and pattern_of(f) == ROTATING)]
+
+
+def _ranks(findings: Sequence[Shown], truth: Truth) -> set[int]:
+    """Whom they name together."""
+    if truth.pattern == ROTATING and all(pattern_of(f) == ROTATING for f in findings):
+        return set()
+    if any(f.kind == SLOWED for f in findings):
+        return set(truth.ranks) if len(findings) == 1 and len(truth.ranks) > 1 else {-1}
+    return {rank for f in findings for rank in f.ranks}
+
+
+def _since_off(shown: Shown, truth: Truth) -> int | None:
+    interval = shown.evidence.get("since_interval")
+    if interval and interval[0] <= truth.since <= interval[1]:
+        return 0
+    return None if shown.since is None else abs(shown.since - truth.since)
+
+
+def _gain_off(predicted: float, truth: Truth, step_ms: Floats, well_step_ms: Floats) -> float:
+    """From the real gain over all steps with the fault, or over the last of them, whichever is nearer."""
+    last = truth.until or len(step_ms)
+    spans = {(truth.since - 1, last), (max(truth.since - 1, last - WINDOW_STEPS), last)}
+    real = [float(step_ms[slice(*span)].sum() / well_step_ms[slice(*span)].sum()) for span in spans]
+    return min(abs(predicted / gain - 1) for gain in real)
+
+
+def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: bool) -> None:
+    guilty = set(truth.ranks) | set(truth.innocent_gain)
+    seen = set()
+    for event in played.events:
+        last = truth.until or len(played.step_ms)
+        if truth.pattern and RECOVERS.search(event.text) and truth.since + 10 < event.step < last:
+            made.recoveries += 1
+        finding = event.finding
+        if event.severity == "info" or event.text.startswith("done"):
+            continue
+        if finding is None:
+            if not ABOUT_RANKS.search(event.text):
+                continue
+        elif pattern_of(finding) is None:
+            continue
+        said = FIGURES.sub("#", event.text.split(":")[0]), finding and (finding.kind, finding.ranks)
+        again, began = said in seen, bool(truth.pattern) and event.step >= truth.since
+        seen.add(said)
+        rotating = finding is not None and pattern_of(finding) == ROTATING
+        if rotating and (takes_turns or truth.pattern == ROTATING) and not again:
+            made.turns += 1
+            continue
+        whole = finding is not None and finding.kind == SLOWED and len(truth.ranks) > 2
+        named = finding is not None and bool(finding.ranks) and set(finding.ranks) <= guilty
+        if again or not (whole or named or rotating) or not (began or truth.innocent_gain):
+            made.false += 1
+            made.accusations.append(f"step {event.step} {event.severity} {event.text}")
+
+
+def disagreements(played: Played) -> list[str]:
+    """What of "who", "phase", "pattern", "since", "cost" and "verdict" differs where it should be one and the same.
+
+    What goes on at the last live moment must be in the report and on the ended dashboard, and be all that goes on
+    there; what they say of stretches that are over must be the same, and must have been shown while the run went on.
+    """
+    differs: list[str] = []
+    ended, reported = played.ended, Moment(0, 0.0, "", played.report["verdict"], played.reported)
+    if ended.verdict != reported.verdict:
+        differs.append("verdict")
+    live = goes_on(played.moments[-1].findings)
+    for there in (goes_on(ended.findings), goes_on(reported.findings)):
+        differs += _differences(live, there)
+    past = [[f for f in moment.findings if accuses(f) and f.until is not None] for moment in (ended, reported)]
+    differs += _differences(*past)
+    ever = {(f.ranks, f.phase) for moment in played.moments for f in moment.findings if accuses(f)}
+    if any((f.ranks, f.phase) not in ever for f in past[1]):
+        differs.append("who")
+    return sorted(set(differs))
+
+
+def _differences(these: Sequence[Shown], those: Sequence[Shown]) -> list[str]:
+    if sorted(f.ranks for f in these) != sorted(f.ranks for f in those):
+        return ["who"]
+    differs = []
+    left = list(those)
+    for one in these:
+        same_ranks = [f for f in left if f.ranks == one.ranks]
+        other = min(same_ranks, key=lambda f: (f.kind != one.kind, f.phase != one.phase, f.since != one.since))
+        left.remove(other)
+        differs += ["phase"] * (one.phase != other.phase) + ["pattern"] * (pattern_of(one) != pattern_of(other))
+        differs += ["since"] * (one.since != other.since)
+        costs = one.cost_ms or 0.0, other.cost_ms or 0.0
+        differs += ["cost"] * (abs(costs[0] - costs[1]) > COST_OFF * max(costs))
+    return differs
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """None of no values."""
+    return float(np.quantile(values, share)) if values else None
