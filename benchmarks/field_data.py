@@ -47,6 +47,18 @@ def text(root: Path, name: str, letters: str) -> None:
     (root / name).write_text(out[: int(letters)])
 
 
+def documents(root: Path, folder: str, count: str) -> None:
+    """Write two Parquet files of short texts, each in four row groups."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng = random.Random(1)
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    for name in ("shard_00000", "shard_00001"):
+        texts = ["".join(rng.choices("abcdefgh", k=rng.randint(8, 40))) for _ in range(int(count))]
+        parquet.write_table(pa.table({"text": texts}), root / folder / f"{name}.parquet", int(count) // 4)
+
+
 def instructions(root: Path, count: str) -> None:
     """Instruction, input and output, as for fine-tuning."""
     rng = random.Random(1)

@@ -18,9 +18,24 @@ from pathlib import Path
 
 from field_program import Copy
 
-LIMIT_S = 180.0
-STOPPED_S, RUNS_S = 0.03, 0.01
-"""So long in turn: a rank gets a quarter of its time, evenly over its steps, as under a limit of its cgroup."""
+LIMIT_S = 300.0
+STOPPED = 0.75
+"""Share of a slowed rank's time in which its process is stopped, as under a limit of its cgroup."""
+SHORTEST_S, LONGEST_S, PERIODS_A_STEP = 0.008, 0.04, 4
+"""A stop and the run after it are so long, and so many fit an undisturbed step: fewer beat with its own rhythm."""
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A rank whose process is stopped most of the time, and a usual step of it."""
+
+    rank: int
+    step_ms: float
+
+    @property
+    def period_s(self) -> float:
+        """Length of one stop and the run after it."""
+        return min(max(self.step_ms / 1000 / PERIODS_A_STEP, SHORTEST_S), LONGEST_S)
 
 
 @dataclass
@@ -33,6 +48,8 @@ class Run:
     weights: dict[int, str] = field(default_factory=dict)
     stamps: list[list[float]] = field(default_factory=list)
     """Of the lowest rank: when each optimizer's steps ended, in seconds."""
+    pauses: list[float] = field(default_factory=list)
+    """When that rank began an evaluation, a checkpoint or a DataLoader's iterator."""
     report: dict | None = None
     rows: list[dict[str, str]] = field(default_factory=list)
     headless: list[str] = field(default_factory=list)
@@ -52,8 +69,8 @@ class Run:
         return lines[0] if lines else ""
 
 
-def run(copy: Copy, ddpmon: Path | None, slowed: int | None) -> Run:
-    """ddpmon: its program; None for a bare run. slowed: the rank whose process is stopped most of the time."""
+def run(copy: Copy, ddpmon: Path | None, slowed: Slowed | None = None) -> Run:
+    """ddpmon: its program; None for a bare run."""
     program = copy.program
     home = copy.root / "home"
     environment = copy.environment(DDPMON_HOME=str(home)) if ddpmon else copy.environment()
@@ -74,7 +91,8 @@ def run(copy: Copy, ddpmon: Path | None, slowed: int | None) -> Run:
     made = Run(code, {name: copy.masked(text) for name, text in raw.items()}, raw, bursts=bursts[0])
     noted = [json.loads(path.read_text()) for path in sorted(copy.witness.glob("*.json"))]
     made.weights = {one["rank"]: one["weights"] for one in noted}
-    made.stamps = noted[0]["stamps"] if noted else []
+    if noted:
+        made.stamps, made.pauses = noted[0]["stamps"], noted[0]["pauses"]
     if ddpmon:
         made.headless = printed.splitlines()
         with contextlib.suppress(json.JSONDecodeError):
@@ -117,11 +135,11 @@ def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def stopping_again_and_again(witness: Path, rank: int | None) -> Iterator[list[int]]:
+def stopping_again_and_again(witness: Path, slowed: Slowed | None) -> Iterator[list[int]]:
     """From the rank's first step on. Counts the bursts."""
     over, bursts = threading.Event(), [0]
 
-    def slow() -> None:
+    def slow(rank: int, period_s: float) -> None:
         pid_file = witness / f"{rank}.pid"
         while not pid_file.exists():
             if over.wait(0.05):
@@ -130,17 +148,17 @@ def stopping_again_and_again(witness: Path, rank: int | None) -> Iterator[list[i
         with contextlib.suppress(ProcessLookupError):
             while not over.is_set():
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(STOPPED_S)
+                time.sleep(STOPPED * period_s)
                 os.kill(pid, signal.SIGCONT)
-                time.sleep(RUNS_S)
+                time.sleep((1 - STOPPED) * period_s)
                 bursts[0] += 1
 
-    thread = threading.Thread(target=slow)
-    if rank is not None:
+    thread = threading.Thread(target=slow, args=(slowed.rank, slowed.period_s)) if slowed else None
+    if thread:
         thread.start()
     try:
         yield bursts
     finally:
         over.set()
-        if rank is not None:
+        if thread:
             thread.join()

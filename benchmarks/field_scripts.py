@@ -11,8 +11,9 @@ which knows nothing of ddpmon; what ddpmon tells is read from `report --format j
 
 Printed: whether output (without times), weights of all ranks and exit code are those of the bare run; steps told of
 those made; printed losses that the export has; step time and samples/s told over the witness's; whether the slowed rank
-was named (live: only while it ran). Below: phases that no step is told to have; pauses for evaluation or a checkpoint
-that were taken for part of a step; findings above `info` in the clean run; what was said instead of the slowed rank.
+was named (live: only while it ran). The witness's steps leave out those during which the script evaluated, saved or
+began with a DataLoader. Below: phases that no step is told to have; pauses that were taken for part of a step;
+findings above `info` in the clean run; what was said instead of the slowed rank.
 """
 
 from __future__ import annotations
@@ -27,8 +28,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from field_program import Copy, Program, UnfitError, programs
-from field_runs import Run, run
-from field_truth import busy, false_findings, loss_agreement, named, pauses, same_output, step_ms
+from field_runs import Run, Slowed, run
+from field_truth import (
+    busy,
+    false_findings,
+    gaps_ms,
+    is_slower,
+    loss_agreement,
+    named,
+    pauses,
+    same_output,
+    step_ms,
+    steps_made,
+)
 
 TABLE = Path(__file__).with_suffix(".toml")
 SLOWED = 1
@@ -55,6 +67,8 @@ class Outcome:
     false: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     named: str = "–"
+    unfelt: bool = False
+    """The fault slowed nothing: a machine too busy to give a rank more than a quarter of a core, for one."""
     slowed: list[str] = field(default_factory=list)
     details: dict = field(default_factory=dict)
 
@@ -70,7 +84,8 @@ def outcome_of(program: Program, checkouts: Path, ddpmon: Path, *, fault: bool) 
             except UnfitError as error:
                 outcome.error = str(error)
                 return outcome
-            runs[kind] = run(copy, ddpmon if kind != "bare" else None, SLOWED if kind == "slowed" else None)
+            usual = step_ms(program, runs["bare"]) if kind == "slowed" else None
+            runs[kind] = run(copy, ddpmon if kind != "bare" else None, usual and Slowed(SLOWED, usual[0]))
         if kind == "bare" and runs[kind].exit:
             outcome.error = f"bare run: exit {runs[kind].exit}: {runs[kind].last_line}"
             outcome.details = {"tail": runs[kind].tail}
@@ -85,9 +100,9 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
     outcome.output = not differences
     outcome.weights = bool(bare.weights) and bare.weights == watched.weights
     outcome.exits = bare.exit, watched.exit
-    calls = max((len(times) for times in watched.stamps), default=0)
-    outcome.steps_made = program.steps if calls == program.calls else calls
-    outcome.details = {"output differs": differences[:40], "headless": watched.headless, "bare ms": step_ms(bare)}
+    outcome.steps_made = steps_made(program, watched)
+    outcome.details = {"output differs": differences[:40], "headless": watched.headless}
+    outcome.details |= {"bare ms": step_ms(program, bare), "gaps ms": gaps_ms(watched)}
     outcome.details["ranks' weights are one"] = len(set(watched.weights.values())) == 1
     if outcome.steps_made != program.steps:
         outcome.error = f"made {outcome.steps_made} steps, described with {program.steps}"
@@ -96,7 +111,7 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
         outcome.ranks = sum(rank["steps"] > 0 for rank in report["ranks"])
         outcome.steps = report["steps"]["count"]
         outcome.losses = loss_agreement(program, watched)
-        true_ms, told_ms = step_ms(watched), report["steps"]["step_ms"]["p50"]
+        true_ms, told_ms = step_ms(program, watched), report["steps"]["step_ms"]["p50"]
         if true_ms and told_ms:
             outcome.step_ms = told_ms / true_ms[0]
         if true_ms and (rate := report["steps"]["samples_per_s"]):
@@ -107,10 +122,12 @@ def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
         outcome.details |= {"true ms": true_ms, "report": report}
     outcome.false, outcome.busy = false_findings(watched), busy(watched)
     if slowed:
-        outcome.named = named(slowed, SLOWED)
+        slowed_ms = step_ms(program, slowed)
+        outcome.unfelt = not is_slower(slowed_ms, step_ms(program, watched))
+        outcome.named = "–" if outcome.unfelt else named(slowed, SLOWED)
         outcome.slowed = [f["text"] for f in slowed.findings if f["severity"] != "info"]
-        outcome.details |= {"slowed report": slowed.report, "slowed ms": step_ms(slowed), "bursts": slowed.bursts}
-        outcome.details |= {"slowed headless": slowed.headless}
+        outcome.details |= {"slowed report": slowed.report, "slowed headless": slowed.headless}
+        outcome.details |= {"slowed ms": slowed_ms, "bursts": slowed.bursts}
 
 
 HEAD = f"{'program':28} out wts exit  ranks  steps      losses        ms    smp/s  named"
@@ -136,6 +153,7 @@ def line(outcome: Outcome) -> str:
     notes += [outcome.pauses] if outcome.pauses else []
     notes += [f"false: {text}" for text in outcome.false]
     notes += [f"busy machine: {', '.join(outcome.busy)}"] if outcome.busy else []
+    notes += ["the slowed run was not slower"] if outcome.unfelt else []
     if outcome.named in {"NO", "live"}:
         notes += [f"slowed: {text}" for text in outcome.slowed or ["nothing above info"]]
     return "\n".join([told, *(f"    {note}" for note in notes)])

@@ -13,8 +13,11 @@ from field_runs import Run
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
 """True of a machine that is too busy; told apart."""
 ALARMS = re.compile(r"^\d\d:\d\d:\d\d  (stalled|slow|failed|lost)\b")
-PAUSE = 3.0
-"""Steps that many times the median long had something between them: an evaluation, a checkpoint."""
+LONG = 3.0
+"""Times the median: a step that is told to be so long, and was not, has a pause in it."""
+
+FELT = 1.5
+"""Times the mean step of an undisturbed run that a slowed rank makes of it at least, where it is slowed at all."""
 
 
 def same_output(bare: Run, watched: Run) -> list[str]:
@@ -31,24 +34,38 @@ def same_output(bare: Run, watched: Run) -> list[str]:
     return differences
 
 
-def step_ms(run: Run) -> tuple[float, float] | None:
-    """Median and mean of the times between two steps of the first optimizer; the mean leaves pauses out."""
-    if not run.stamps or len(run.stamps[0]) < 3:
-        return None
-    gaps = [(after - before) * 1000 for before, after in pairwise(run.stamps[0])]
-    usual = statistics.median(gaps)
-    return usual, statistics.fmean(gap for gap in gaps if gap <= PAUSE * usual)
+def gaps_ms(run: Run) -> list[float]:
+    """Return the times between two calls of the first optimizer's step, without those in which the script paused."""
+    pairs = pairwise(run.stamps[0]) if run.stamps else ()
+    return [(after - before) * 1000 for before, after in pairs if not any(before < at < after for at in run.pauses)]
+
+
+def steps_made(program: Program, run: Run) -> int:
+    calls = max((len(times) for times in run.stamps), default=0)
+    return program.steps if calls == program.calls else calls
+
+
+def step_ms(program: Program, run: Run) -> tuple[float, float] | None:
+    """Return the median of these times and the mean of a step, during which that optimizer may be called twice."""
+    gaps = gaps_ms(run)
+    counted = steps_made(program, run) - (len(run.stamps[0]) - len(gaps)) if gaps else 0
+    return (statistics.median(gaps), sum(gaps) / counted) if counted > 0 else None
+
+
+def is_slower(slowed_ms: tuple[float, float] | None, usual_ms: tuple[float, float] | None) -> bool:
+    """Return whether the mean step shows that a rank had a quarter of its time."""
+    return bool(slowed_ms and usual_ms and slowed_ms[1] >= FELT * usual_ms[1])
 
 
 def pauses(run: Run) -> str:
-    """How many steps are told to be as long as only a pause is; "" if none."""
+    """Tell how many steps are told to be long beyond those that were; "" if none."""
     lengths_ms = [float(row["length_ms"]) for row in run.rows if row["rank"] == "0" and row["length_ms"]]
-    true = step_ms(run)
-    if not lengths_ms or not true:
+    gaps = gaps_ms(run)
+    if not lengths_ms or not gaps:
         return ""
-    gaps = [(after - before) * 1000 for before, after in pairwise(run.stamps[0])]
-    real, taken = (sum(ms > PAUSE * true[0] for ms in series) for series in (gaps, lengths_ms))
-    return f"{taken} steps told over {PAUSE:g} times the usual, {real} were" if taken else ""
+    limit_ms = LONG * statistics.median(gaps)
+    real, taken = (sum(ms > limit_ms for ms in series) for series in (gaps, lengths_ms))
+    return f"{taken} steps told over {LONG:g} times the usual, {real} were" if taken > real else ""
 
 
 def loss_agreement(program: Program, run: Run) -> str:

@@ -1,17 +1,20 @@
 """What a rank really does, noted inside of it without ddpmon: the copies that field_scripts.py runs import this.
 
-Counts calls of each optimizer's step by torch's own hook, keeps their times, and at the end of the process writes them
-and a digest of the weights as JSON. Also seeds what the script may not seed itself, so that two runs of it are equal.
+Counts calls of each optimizer's step by torch's own hook, keeps their times and those of what a script does between
+steps (evaluate, save, begin with a DataLoader), and at the end of the process writes them and a digest of the weights
+as JSON. Also seeds what the script may not seed itself, so that two runs of it are equal.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import json
 import os
 import random
 import time
+from collections.abc import Callable
 from multiprocessing import util
 from pathlib import Path
 
@@ -19,10 +22,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
 FOLDER = Path(os.environ["FIELD_WITNESS"])
 SEED = 20
 stamps: dict[int, list[float]] = {}
+pauses: list[float] = []
 optimizers: dict[int, torch.optim.Optimizer] = {}
 rank = 0
 
@@ -35,6 +40,18 @@ def stepped(optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) ->
         (FOLDER / f"{rank}.new").rename(FOLDER / f"{rank}.pid")
     optimizers.setdefault(id(optimizer), optimizer)
     stamps.setdefault(id(optimizer), []).append(time.perf_counter())
+
+
+def note_pause(owner: object, name: str) -> None:
+    """Let calls of a function be noted as a pause of the training."""
+    function: Callable = getattr(owner, name)
+
+    @functools.wraps(function)
+    def noting(*args: object, **kwargs: object) -> object:
+        pauses.append(time.perf_counter())
+        return function(*args, **kwargs)
+
+    setattr(owner, name, noting)
 
 
 def digest() -> str:
@@ -51,7 +68,7 @@ def digest() -> str:
 
 def finish() -> None:
     if optimizers and not (FOLDER / f"{rank}.json").exists():
-        told = {"rank": rank, "weights": digest(), "stamps": list(stamps.values())}
+        told = {"rank": rank, "weights": digest(), "stamps": list(stamps.values()), "pauses": pauses}
         (FOLDER / f"{rank}.json").write_text(json.dumps(told))
 
 
@@ -60,6 +77,10 @@ def arm() -> None:
     np.random.seed(SEED)  # noqa: NPY002 - the scripts use the old generator
     torch.manual_seed(SEED)
     register_optimizer_step_post_hook(stepped)
+    note_pause(torch.nn.Module, "eval")
+    note_pause(torch, "save")
+    note_pause(_BaseDataLoaderIter, "_reset")
+    note_pause(DataLoader, "_get_iterator")
     atexit.register(finish)
     util.Finalize(None, finish, exitpriority=100)  # children of torch.multiprocessing run no atexit
 
