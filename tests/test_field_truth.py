@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # its programs i
 
 from field_program import Program
 from field_runs import Run
-from field_truth import pauses, step_ms
+from field_truth import false_findings, pauses, step_ms
 
 
 def program(**more):
@@ -40,3 +40,11 @@ def test_only_a_pause_that_is_taken_for_a_step_is_told():
     gaps = [20, 20, 20, 100, 20, 20, 20, 100]
     assert not pauses(run(gaps, told_ms=gaps))
     assert pauses(run(gaps, paused=[3], told_ms=gaps)) == "2 steps told over 3 times the usual, 1 were"
+
+
+def test_a_finding_about_pauses_is_false_where_the_script_made_none():
+    for paused, false in (((), ["workers start", "--headless said slow 1 times"]), ((2,), [])):
+        made = run([20, 20, 20, 20], paused=paused)
+        made.report = {"findings": [{"kind": "pauses", "severity": "warn", "ranks": [], "text": "workers start"}]}
+        made.headless = ["10:00:00  slow     step 4"]
+        assert false_findings(made) == false
