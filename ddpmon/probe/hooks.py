@@ -68,7 +68,10 @@ def install(listener: Listener) -> None:
             failed=listener.fetch_fails,
             first=True,
         )
-        replace(dataloader._BaseDataLoaderIter, "__init__", listener, after=listener.iterator_made)
+        for kind in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
+            # Not of their base class: it warns about whoever calls it, which has to remain the DataLoader.
+            if offers(dataloader, kind, listener=listener):
+                replace(getattr(dataloader, kind), "__init__", listener, after=listener.iterator_made)
     replace(
         torch.autograd,
         "_engine_run_backward",

@@ -75,6 +75,21 @@ def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:
     assert [scalar.value for scalar in scalars] == [2 * loss for loss in losses]
 
 
+def test_warnings_are_about_the_lines_that_they_would_be_about(ear: Ear, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import warnings, torch\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        "    for workers in (0, 1):\n"
+        "        list(torch.utils.data.DataLoader(range(4), num_workers=workers, pin_memory=True))\n"
+        "print(*(f'{one.filename}:{one.lineno}' for one in seen), sep='\\n')\n"
+    )
+    bare, watched = (forked(None, script, address=address) for address in (None, ear.address))
+    assert "dataloader.py" in bare.stdout
+    assert watched.stdout == bare.stdout
+
+
 def test_api_calls_without_a_probe_do_nothing() -> None:
     done = forked(None, SCRIPTS / "single.py", address=None)
     assert done.returncode == 0, done.stderr
