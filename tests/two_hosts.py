@@ -56,8 +56,8 @@ class Root:
         )
         self._take(rank, hello, now)
 
-    def tell(self, rank, steps, percent=90.0):
-        """Steps of a rank, and a sample in each second of them. Times are the root's."""
+    def tell(self, rank, steps, percent=90.0, *, lost=False):
+        """Steps of a rank, and a sample in each second of them; lost: without records. Times are the root's."""
         ahead = self.ahead_us if self.elsewhere(rank) else 0
         end_us = steps[-1].end_us
         begin_us = steps[0].end_us - steps[0].length_us
@@ -65,7 +65,7 @@ class Root:
         seq = self.seq[rank] = self.seq.get(rank, 0) + 1
         batch = Batch(
             rank, PIDS + rank, seq, end_us + ahead, STAGE_TRAINING, steps[-1].step, 0,
-            steps=[msgspec.structs.replace(step, end_us=step.end_us + ahead) for step in steps],
+            steps=[msgspec.structs.replace(step, end_us=step.end_us + ahead) for step in steps if not lost],
             samples=[Sample(at + ahead, percent, 1 << 30) for at in seconds if at >= begin_us],
         )  # fmt: skip
         self._take(rank, batch, end_us / 1e6)
@@ -88,12 +88,15 @@ class Root:
         while self.recorder.backlog:
             self.recorder.write()
 
-    def train(self, told, first, last, ranks=None, *, block=20, percent=lambda rank: 90.0):
-        """Have ranks tell of the steps from `first` to `last`, a block at a time, as they come."""
+    def train(self, told, first, last, ranks=None, *, block=20, percent=lambda rank: 90.0, losing=()):
+        """Have ranks tell of the steps from `first` to `last`, a block at a time, as they come.
+
+        losing: ranks whose records are lost on their way.
+        """
         for begin in range(first, last + 1, block):
             for rank in told if ranks is None else ranks:
                 steps = [step for step in told[rank] if begin <= step.step < min(begin + block, last + 1)]
-                self.tell(rank, steps, percent(rank))
+                self.tell(rank, steps, percent(rank), lost=rank in losing)
             self.turn()
 
     def end(self):

@@ -157,8 +157,7 @@ def side(world: World) -> Side:
     part, lengths = world.between(begin, len(world)), np.maximum(lengths[begin:], 1e-3)
     all_ms = np.concatenate([part.phases_ms, part.wait_ms[..., None], part.transfer_ms[..., None]], axis=2)
     last = np.where(part.critical >= 0, part.critical, part.own_ms.argmax(axis=1))
-    waited_for = part.critical[part.critical >= 0]
-    counts = np.bincount(waited_for, minlength=len(part.ranks))
+    has_waited = bool((part.critical >= 0).any())
     half = len(part) // 2
     return Side(
         window=(int(part.step[0]), int(part.step[-1])),
@@ -172,8 +171,8 @@ def side(world: World) -> Side:
         tokens=float(part.tokens.sum(axis=1).mean()),
         phases_ms=all_ms.mean(axis=(0, 1)),
         path_ms=all_ms[np.arange(len(part)), last].mean(axis=0),
-        critical_rank=part.ranks[int(counts.argmax())] if len(waited_for) else None,
-        critical_share=float(counts.max() / len(waited_for)) if len(waited_for) else None,
+        critical_rank=part.ranks[int(part.critical_share.argmax())] if has_waited else None,
+        critical_share=float(part.critical_share.max()) if has_waited else None,
         drawn=resampled(lengths),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.since_start import Sums, efficiency_since
 from ddpmon.analysis.steps.summary import Summary
-from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     END_STATES,
@@ -196,7 +196,8 @@ def _measured(row: Quantity, view: RankView) -> float | None:
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Gains of the ranks with the most own time, each phase of the first one, late ranks together, and of the world.
 
-    Without a rank: all ranks at the median (phase None), nobody waiting (phase "wait"), every transfer at its median.
+    Without a rank: the slowest of each step at the others' median (phase None), nobody waiting (phase "wait"), every
+    transfer at its median.
     """
     slowest = summary.own_ms.argsort()[::-1][:MOST_GAINS].tolist()
     gains: list[dict[str, Any]] = [
@@ -210,7 +211,7 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])
         gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})
-    gains.append({"rank": None, "phase": None, "gain": gain_all_at_median(world)})
+    gains.append({"rank": None, "phase": None, "gain": gain_all_even(world)})
     gains.append({"rank": None, "phase": "wait", "gain": gain_without_waiting(world)})
     gains.append({"rank": None, "phase": "transfer", "gain": gain_with_even_transfer(world)})
     return [entry | {"gain": round(entry["gain"], 4)} for entry in gains]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddpmon.analysis.steps.summary import Summary  # numpy with it, which the dashboard of a live run never needs
 
 EVEN = (0.02, 0.05, 0.10)
-"""How close to the median all own times can be said to be: few values, so that the sentence stays put."""
+"""How close to the others' median all own times can be said to be: few values, so that the sentence stays put."""
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,13 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     behind = float(abs(summary.over_median).max())
     for bound in EVEN:
         if behind <= bound:
-            return Verdict(f"all ranks within {bound:.0%} of the median", topic=("even",))
+            return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
     return Verdict("no rank is late for long: now one, now another takes longer than the rest", topic=("uneven",))
 
 
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
-    """That a part of the world was never heard, while no rank of the rest is late."""
-    one = len(ranks) == 1
-    lead = f"{named_ranks(ranks, world_size)} {'is' if one else 'are'} not heard here:"
+    """That steps of a part of the world are not heard, while no rank of the rest is late."""
+    lead = f"steps of {named_ranks(ranks, world_size)} are not heard here:"
     return Verdict(f"{lead} who holds the rest back cannot be told", "warn", ("unheard", *map(str, ranks)), len(lead))
 
 

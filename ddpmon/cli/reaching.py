@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ddpmon.remote.source import RemoteSource
 
 POLL_S = 0.2
-STOPPED = 130
 
 
 def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,4 +90,4 @@ def _conclude(source: RemoteSource, last: Snapshot) -> int:
     if last.verdict:
         print(plain(last.verdict))
     print(f"ddpmon report {source.address.word(source.run_id)} tells more")
-    return STOPPED if last.state == "stopped" else code or int(last.state != "done")
+    return code or int(last.state != "done")

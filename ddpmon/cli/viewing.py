@@ -136,7 +136,7 @@ def _facts(run: Run) -> dict[str, object]:
         "script_args": run.script_args,
         "started_at": run.created_at,
         "ended_at": run.ended_at,
-        "exit_code": run.exit_code,
+        "exit_code": run.shell_code,
         "host": run.host,
         "elsewhere": run.elsewhere(),
     }

@@ -18,7 +18,6 @@ from ddpmon.plain import plain
 from ddpmon.source import Source, attach
 
 POLL_S = 0.2
-STOPPED = 130
 ENDING_S = 15.0
 """For a hub and a supervisor to write down how a run ended, and to go."""
 OTHERS_S = 5.0
@@ -142,7 +141,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                     _say(f"{run.name} ({run.id}) goes on: this command ended with {run.command_code}")
                     return run.command_code
             if signals.hung_up or (signals.stops and not signals.owns_run):
-                return 128 + signal.SIGHUP if signals.hung_up else STOPPED
+                return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)
                 stops_sent = stops
@@ -158,7 +157,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
         source.close()
     _say_news(source)  # its thread has ended, and may have started a supervisor just before
     code = _conclude(run, snapshot, report=True)
-    return 128 + signal.SIGTERM if signals.terminated and code == STOPPED else code
+    return 128 + signal.SIGTERM if signals.terminated and code == runs.STOPPED_CODE else code
 
 
 def _say_news(source: Source) -> None:
@@ -222,12 +221,13 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         if report:
             _say_report(run)
         else:
-            code = f", exit code {'unknown' if run.exit_code is None else run.exit_code}"
+            code = f", exit code {'unknown' if run.shell_code is None else run.shell_code}"
             _say(f"{run.name}: {state}{took}{code}")
             if last is not None and last.verdict:
                 _say(last.verdict)
-        if state == "failed":
-            _say_why(run, last)
+        names_log = state == "failed" and _say_why(run, last)
+        if report and not names_log:
+            _say(f"printed by the script: ddpmon logs {run.id}")
     except ImportError as error:  # the run's exit code still counts
         print(f"ddpmon: {run.name}: {state}; no report, as ddpmon was moved or removed: {error}", file=sys.stderr)
     _say(f"recording: {runs.run_dir(run.id)}")
@@ -238,7 +238,7 @@ def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
     """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
     state = run.state() if run.ended else "unknown" if last is None else last.state
     _say(f"{run.name} ({run.id}): {state}; its folder was deleted or moved away meanwhile")
-    return exit_code(run) if run.ended else {"done": 0, "stopped": STOPPED}.get(state, 1)
+    return exit_code(run) if run.ended else {"done": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
 
 
 def _say_report(run: runs.Run) -> None:
@@ -250,26 +250,25 @@ def _say_report(run: runs.Run) -> None:
         print(plain(f"ddpmon: no report: {error}"), file=sys.stderr)
 
 
-def _say_why(run: runs.Run, last: Snapshot | None) -> None:
+def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
+    """Say the last words of the rank that failed; whether there were some, and the log that they are from."""
     from ddpmon.export.last_words import last_words
 
     if run.error is not None:
         _say(run.error)
-        return
+        return False
     failed = [finding.ranks[0] for finding in last.findings if finding.explains == "failed"] if last else []
     words = last_words(run, failed[0] if failed else None)
     if words.lines:
         _say(f"the last words of {words.writer}, from {words.log}:")
     for line in words.lines:
         _say(f"  {line}")
+    return bool(words.lines)
 
 
 def exit_code(run: runs.Run) -> int:
     """The exit code of a command that watched a run to its end."""
-    state = run.state()
-    if state == "stopped":
-        return STOPPED
-    return run.exit_code or int(state != "done")
+    return run.shell_code or int(run.state() != "done")
 
 
 def _say(text: str) -> None:

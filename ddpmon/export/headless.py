@@ -11,6 +11,8 @@ from ddpmon.messages import END_STATES, Event, Snapshot, models_with_loss
 from ddpmon.plain import plain
 
 STALE_S = 3.0
+FAILURE_S = 10.0
+"""How long a failure is not printed while the run ends: its logs often say something else than what is seen first."""
 _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 
@@ -57,6 +59,10 @@ class Lines:
         self._told_at = 0.0
         """Of the last line, in Unix seconds."""
         self._state_line = ""
+        self._failing_since: float | None = None
+        """When a rank was first seen to have failed in a run that had not ended, by the clock of `of`."""
+        self._withheld: set[str] = set()
+        """Sentences about that which were not printed."""
         self._measured = ""
 
     def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
@@ -73,10 +79,15 @@ class Lines:
             return [f"{_clock(time.time())}  stale    {why}"]
         if snapshot is None:
             return []
-        new_events = [event for event in snapshot.events if (event.at, event.text) not in self._events]
+        withheld = self._withhold(snapshot, at)
+        new_events = [
+            event
+            for event in snapshot.events
+            if (event.at, event.text) not in self._events and event.text not in withheld
+        ]
         lines = [event_line(replace(event, at=self._line_at(event.at, snapshot.at))) for event in new_events]
         self._told_at = snapshot.at
-        self._events = {(event.at, event.text) for event in snapshot.events}
+        self._events = {(event.at, event.text) for event in snapshot.events if event.text not in self._withheld}
         if snapshot.measured and snapshot.measured != self._measured:
             self._measured = snapshot.measured
             lines.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
@@ -91,11 +102,27 @@ class Lines:
         # Figures waver without the verdict being another; that it became clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
-        if snapshot.verdict and (changed or not self._verdict):
+        if snapshot.verdict and (changed or not self._verdict) and snapshot.verdict not in withheld:
             self._verdict, self._topic = snapshot.verdict, topic
             if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was printed as an event
                 lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
         return lines
+
+    def _withhold(self, snapshot: Snapshot, at: float) -> set[str]:
+        """Return the sentences about a failure that are not to be printed now: the end of the run corrects them."""
+        if snapshot.state in END_STATES:
+            return self._withheld - {snapshot.verdict}
+        failures = {finding.text for finding in snapshot.findings if finding.explains == "failed"}
+        if not failures:
+            self._failing_since = None
+            self._withheld.clear()
+        elif self._failing_since is None:
+            self._failing_since = at
+        if self._failing_since is not None and at - self._failing_since < FAILURE_S:
+            self._withheld |= failures
+        else:
+            self._withheld.clear()
+        return self._withheld
 
     def _line_at(self, happened_at: float, shown_at: float) -> float:
         """Return the moment that a line names: of one that is told late, when it is told, so that no time goes back."""

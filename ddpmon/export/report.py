@@ -21,8 +21,8 @@ from ddpmon.store.store import Store
 MOST_RANKS = 32
 """More are folded into the worst and the median."""
 WORST_RANKS = 16
-COLUMNS = ("rank", "own ms", "vs med", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
-_WIDTHS = (5, 7, 8, 6, 7, 7, 6, 7, 7, 7, 5, 8)
+COLUMNS = ("rank", "own ms", "vs others", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
+_WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
 
 
 def build(run: Run) -> dict[str, Any]:
@@ -78,21 +78,27 @@ def title(run: dict[str, Any]) -> str:
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     """What people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next").
 
-    Before all of it, where no hub could be asked, how old it is ("Stale").
+    Before all of it, where no hub could be asked, how old it is ("Stale"). Of a run that failed, only the failure's own
+    advice is what to do next, and other findings come last ("Also").
     """
     findings = report["findings"]
-    why = [
+    failed = report["run"]["state"] == "failed"
+    of_failure = [finding for finding in findings if kind_named(finding["kind"]).explains == "failed"]
+    others = [
         finding["text"]
         for place, finding in enumerate(findings)
-        if kind_named(finding["kind"]).explains != "failed" and place not in report["verdict_findings"]
+        if finding not in of_failure and place not in report["verdict_findings"]
     ]
-    advice = list(dict.fromkeys(finding["advice"] for finding in findings if finding.get("advice")))
+    acts = of_failure if failed else findings
+    advice = list(dict.fromkeys(finding["advice"] for finding in acts if finding.get("advice")))
     stale_s = report["run"].get("stale_s")
     labelled = [] if stale_s is None else [("Stale", f"no answer from its hub: so it stood {duration(stale_s)} ago")]
     labelled += [("Verdict", report["verdict"] or "nothing to tell yet")]
     labelled += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
-    labelled += [("Why", sentence) for sentence in _first(why, "finding")]
+    told = _first(others, "finding")
+    labelled += [] if failed else [("Why", sentence) for sentence in told]
     labelled += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
+    labelled += [("Also", sentence) for sentence in told] if failed else []
     return labelled
 
 

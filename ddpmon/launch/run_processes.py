@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -13,6 +14,9 @@ from ddpmon.runs import Process, Run, proc
 
 PASS_ON_S = 2.0
 """How long a launcher may take to hand a signal to its ranks."""
+FORKING_S = 5.0
+"""Age of a rank up to which its launcher may not know it: torchrun notes its ranks once it has forked them all, and one
+that is asked to end meanwhile leaves them behind. They have nothing to save yet."""
 
 
 class RunProcesses:
@@ -25,6 +29,8 @@ class RunProcesses:
         self._elsewhere = elsewhere
         self._passing_on: tuple[signal.Signals, float] | None = None
         """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
+        self._known_until_ticks = math.inf
+        """When the youngest ranks were started that a launcher knew when it was asked to end."""
         self._terminated: set[Process] = set()
         """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
         self._last_line = ""
@@ -67,11 +73,17 @@ class RunProcesses:
             else:
                 processes.send_group(agent, number)
             self._passing_on = number, time.monotonic()
+            booted_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            self._known_until_ticks = (booted_s - FORKING_S) * os.sysconf("SC_CLK_TCK")
         for _, process in remaining:
             _wake(process)  # a stopped process cannot end
 
     def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
-        """Signal the ranks ourselves where their launcher does not take the signal that it is to hand to them."""
+        """Signal the ranks ourselves where their launcher does not take the signal, or never knew them."""
+        if agent is not None and not agent.alive():
+            unknown = [process for process in rank_processes if process.start_ticks > self._known_until_ticks]
+            if unknown:
+                self.terminate("SIGTERM to ranks that their launcher left behind", unknown)
         if self._passing_on is None or agent is None or at - self._passing_on[1] < PASS_ON_S:
             return
         number, self._passing_on = self._passing_on[0], None
@@ -79,11 +91,11 @@ class RunProcesses:
             self._terminated.update(rank_processes)
             self._send(f"the launcher does not take {number.name}; to its ranks", rank_processes, number)
 
-    def terminate(self, do: Do, targets: list[Process]) -> None:
+    def terminate(self, reason: str, targets: list[Process]) -> None:
         """SIGTERM, once for each."""
         fresh = [process for process in targets if process not in self._terminated]
         self._terminated.update(fresh)
-        self._send(do.value, fresh, signal.SIGTERM)
+        self._send(reason, fresh, signal.SIGTERM)
 
     def kill(self, targets: list[Process]) -> None:
         self._send(Do.KILL.value, targets, signal.SIGKILL)

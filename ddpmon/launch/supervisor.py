@@ -256,9 +256,9 @@ class Supervisor:
             self.processes.ask(self._alive(), self.run.agent, self._members(), self.run.grace_s)
         elif do is Do.ASK_RANKS:
             alive = self._alive()
-            self.processes.terminate(do, ranks_of(alive) or [process for _, process in alive])
+            self.processes.terminate(do.value, ranks_of(alive) or [process for _, process in alive])
         elif do is Do.TERMINATE:
-            self.processes.terminate(do, [process for _, process in self._alive()])
+            self.processes.terminate(do.value, [process for _, process in self._alive()])
         elif do is Do.KILL:
             self.processes.kill([process for _, process in self._alive()])
         elif do is Do.FINISH and (stuck := self._alive()):

@@ -160,11 +160,14 @@ _ROWS = (
     Quantity("loss", NUMBER, "Latest loss; of a step that updates several models, their sum", "loss", chart="loss"),
     Quantity("step", MS, "Length of a step, mean", "step_ms", label="step ms", chart="step ms"),
     Quantity("own", MS, "Own time a step, mean", "own_ms", label="own ms", chart="own ms per step"),
-    Quantity("over", EXCESS, "Own time over the world's median", "over_median", label="vs med", metric="over_median"),
+    Quantity(
+        "over", EXCESS, "Own time over the median of the others", "over_median", label="vs others",
+        metric="over_median",
+    ),
     *(_phase(name, _OF_A_STEP) for name in OWN_PHASES),
     _phase("wait", _OF_A_STEP, "low", "wait ms per step"),
     _phase("transfer", _OF_A_STEP, chart="transfer ms per step"),
-    Quantity("late", MS, "Arrival less the median arrival, mean", "late_ms", label="late ms"),
+    Quantity("late", MS, "Arrival less the others' median arrival, mean", "late_ms", label="late ms"),
     Quantity(
         "last", SHARE, "Share of steps that waited for it", "critical_share",
         label="last to arrive", head="last", metric="critical",

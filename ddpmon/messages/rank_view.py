@@ -72,11 +72,11 @@ class RankView(msgspec.Struct, frozen=True):
     step_ms: float | None = None
     own_ms: float | None = None
     over_median: float | None = None
-    """Own time over the world's median own time, as a fraction: 0.15 is 15% slower."""
+    """Own time over the median of the other ranks', as a fraction: 0.15 is 15% slower."""
     phases_ms: tuple[float, ...] | None = None
     """Mean per step, in the order of PHASES; adds up to step_ms."""
     late_ms: float | None = None
-    """Mean lateness: own arrival less the world's median arrival in the gradient synchronisation, each less what the
+    """Mean lateness: own arrival less the others' median arrival in the gradient synchronisation, each less what the
     rank had waited in the step until then."""
     critical_share: float | None = None
     loss: float | None = None

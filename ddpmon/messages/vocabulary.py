@@ -64,8 +64,8 @@ HYBRID = " (hybrid)"
 """Behind FSDP or FSDP2: the model is sharded over some ranks and replicated over the others."""
 
 HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
-"""What the heat map can show: own time over the step's median, each phase over the peers' as a share of own time, wait
-as a share of the step, the step's length over the median, loss, GPU utilization."""
+"""What the heat map can show: own time over the median of the other ranks, each phase over theirs as a share of their
+own time, wait as a share of the step, the step's length over the median, loss, GPU utilization."""
 HEAT_JUDGED = ("own", *OWN_PHASES, "step")
 """Those of which the hub can say what exceeds chance."""
 HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)

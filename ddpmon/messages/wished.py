@@ -72,7 +72,7 @@ class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     worst: Rank
     """The rank that is worst over all columns."""
     hot_share: float = 0.0
-    """Of the columns: beyond chance, or at least 5% over the median; of waits half of the step, of GPUs idle for half
+    """Of the columns: beyond chance, or at least 5% over the others; of waits half of the step, of GPUs idle for half
     of the time."""
     hot_since: Count | None = None
     """The step since which all are; None: the last one is not."""
@@ -170,7 +170,7 @@ class CostView(msgspec.Struct, frozen=True):
     slowest: Rank | None = None
     """The rank with the most own time."""
     slowest_over: float | None = None
-    """Its own time over the world's median, as a fraction."""
+    """Its own time over the median of the others', as a fraction."""
 
 
 class PrintedLine(msgspec.Struct, array_like=True, frozen=True):

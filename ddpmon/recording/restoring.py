@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ddpmon.analysis.kinds.late import BEGINNING
+from ddpmon.analysis.kinds.late_ranks import BEGINNING
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of

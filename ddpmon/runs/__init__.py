@@ -39,10 +39,11 @@ from ddpmon.runs.lock import held, hold
 from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find
 from ddpmon.runs.proc import boot_id
 from ddpmon.runs.process import Process
-from ddpmon.runs.run import Run, load
+from ddpmon.runs.run import STOPPED_CODE, Run, load
 
 __all__ = [
     "NAME",
+    "STOPPED_CODE",
     "Process",
     "Run",
     "Sight",

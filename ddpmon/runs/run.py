@@ -19,6 +19,8 @@ from ddpmon.runs.process import Process
 
 YEAR_10000 = 253_402_300_800.0
 """Unix seconds of the year 10000; whatever is later is no date."""
+STOPPED_CODE = 130
+"""Of a run that was stopped, whoever did it: as after Ctrl-C."""
 START_S = 10.0
 """How long a run without a supervisor counts as one that is just being started."""
 
@@ -153,6 +155,11 @@ class Run:
         if self.exit_code is None and self.error is None:
             return "lost"
         return "done" if self.exit_code == 0 and self.error is None else "failed"
+
+    @property
+    def shell_code(self) -> int | None:
+        """The exit code that the shell got, and that screens and reports show: of a stopped run as after Ctrl-C."""
+        return STOPPED_CODE if self.ended and self.stopping else self.exit_code
 
     def _unsupervised(self) -> str:
         """What it means that no supervisor can be seen."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ddpmon.analysis.processes.hangs import Held
+from ddpmon.analysis.steps.alignment import PARTIAL_ROWS
 from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, Step
 from ddpmon.messages.nodes import End
 from ddpmon.runs import Process
@@ -114,6 +115,11 @@ class RankProcess:
     dead: bool = False
     ended_us: int | None = None
     """When the hub first noticed that it has ended, by the hub's clock; None: it lives, or nobody saw its end."""
+
+    @property
+    def loses_records(self) -> bool:
+        """Whether it goes on, as it says itself, without records of its steps: the others are aligned without it."""
+        return PARTIAL_ROWS.reached(self.steps - self.last_step)
 
     @property
     def rank(self) -> int:

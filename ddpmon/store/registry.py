@@ -70,13 +70,13 @@ class Registry:
 
     @property
     def unheard(self) -> list[int]:
-        """Ranks of the world of which nothing was heard in this attempt, or not lately though they have not ended."""
+        """Ranks of which nothing was heard in this attempt, or no steps lately though they have not ended."""
         heard_at = max((process.heard_at for process in self.seats.values()), default=0.0) - UNHEARD_S
         return [
             rank
             for rank in range(self.world_size)
             if (process := self.seats.get(rank)) is None
-            or (process.heard_at < heard_at and not process.left and not process.dead)
+            or (not process.left and not process.dead and (process.heard_at < heard_at or process.loses_records))
         ]
 
     def hello(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
@@ -19,7 +20,11 @@ T = TypeVar("T")
 AGAIN_US = 3_000_000
 """How long a summary of thirty samples holds."""
 FEW = 10
-"""Samples, up to which each new one counts."""
+"""Samples, up to which each new one counts, and of which a span of earlier ones is."""
+FEWEST_AROUND = 3
+"""Samples before, or after, the moment at which a rank became late, whose mean counts."""
+EARLIER_SPANS = 16
+"""Spans of FEW samples and more whose conditions are kept; of more, every second one goes."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.sample_field) for row in SAMPLED if row.name in _NAMED)
 """Quantities that kinds of findings give as evidence, and their fields of a sample."""
@@ -34,6 +39,15 @@ _MEANT = tuple(
 )
 """Fields of which the mean is taken: read at once, as thirty samples of each of thousands of ranks are many."""
 _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Conditions of some time."""
+
+    since_us: int
+    until_us: int
+    conditions: Conditions
 
 
 @dataclass(frozen=True)
@@ -54,34 +68,67 @@ class RecentSamples:
 
     def __init__(self) -> None:
         self._by_process: dict[int, Recent] = {}
+        self._earlier: dict[int, list[Span]] = {}
+        """Of each process, the oldest first; none overlap."""
 
     def of(self, process: RankProcess) -> Recent:
         """A rank's latest samples, summarised."""
         cached, last = self._by_process.get(process.id), process.sample
         again_us = AGAIN_US if len(process.samples) > FEW else 1
         if cached is None or last is None or not 0 <= last.time_us - cached.time_us < again_us:
-            cached = self._by_process[process.id] = _recent(process)
+            training = _of_training(process)
+            earlier = self._earlier.setdefault(process.id, [])
+            _append_span(earlier, process, training)
+            cached = self._by_process[process.id] = _recent(process, training, earlier)
         return cached
 
 
-def _recent(process: RankProcess) -> Recent:
-    last, since = process.sample, process.trains_since_us
-    training = [] if since is None else [s for s in process.samples if s.time_us > since + SAMPLE_US]
-    columns = zip(*map(_read_means, training), strict=True) if training else ((),) * len(_MEANT)
-    measured = {
-        field: [value for value in column if value is not None] for field, column in zip(_MEANT, columns, strict=True)
-    }
-    starved = measured["starved_share"]
+def _recent(process: RankProcess, training: Sequence[Sample], earlier: Sequence[Span]) -> Recent:
+    last, around = process.sample, partial(_around, process, training, earlier)
     return Recent(
         last.time_us if last else 0,
-        starved,
-        _conditions(process, training, measured),
+        [sample.starved_share for sample in training if sample.starved_share is not None],
+        replace(_conditions(process, training), around=around),
         _memory(process) if last else None,
     )
 
 
-def _conditions(process: RankProcess, samples: Sequence[Sample], measured: Mapping[str, list[float]]) -> Conditions:
-    """Means of the latest seconds of training. measured: by field, what was."""
+def _of_training(process: RankProcess) -> list[Sample]:
+    since = process.trains_since_us
+    return [] if since is None else [s for s in process.samples if s.time_us > since + SAMPLE_US]
+
+
+def _append_span(spans: list[Span], process: RankProcess, training: Sequence[Sample]) -> None:
+    """Keep the conditions of the samples since the last span, once there are some."""
+    new = [s for s in training if not spans or s.time_us > spans[-1].until_us]
+    if len(new) >= FEW:
+        spans.append(Span(new[0].time_us - SAMPLE_US, new[-1].time_us, _conditions(process, new)))
+        if len(spans) > EARLIER_SPANS:
+            del spans[1::2]
+
+
+def _around(
+    process: RankProcess, training: Sequence[Sample], earlier: Sequence[Span], us_ago: int
+) -> tuple[Conditions | None, Conditions | None]:
+    """Conditions before and after a moment: of the latest samples where they reach so far, else of earlier ones."""
+    at = process.last_end_us - us_ago
+    before = [s for s in training if s.time_us <= at]
+    after = [s for s in training if s.time_us - SAMPLE_US > at]
+    then = next((span.conditions for span in earlier if span.since_us > at), None)
+    return (
+        _conditions(process, before)
+        if len(before) >= FEWEST_AROUND
+        else next((span.conditions for span in reversed(earlier) if span.until_us <= at), None),
+        then or (_conditions(process, after) if len(after) >= FEWEST_AROUND else None),
+    )
+
+
+def _conditions(process: RankProcess, samples: Sequence[Sample]) -> Conditions:
+    """Means over samples."""
+    columns = zip(*map(_read_means, samples), strict=True) if samples else ((),) * len(_MEANT)
+    measured = {
+        field: [value for value in column if value is not None] for field, column in zip(_MEANT, columns, strict=True)
+    }
     means = {field: sum(values) / len(values) for field, values in measured.items() if values}
     held = [s.throttles for s in samples if s.gpu_throttled]
     most = Counter(held).most_common(1) if held else []

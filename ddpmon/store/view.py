@@ -69,7 +69,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             script=utf8(run.script),
             started_at=run.created_at,
             ended_at=run.ended_at,
-            exit_code=run.exit_code,
+            exit_code=run.shell_code,
             attempts=earlier_attempts(store),
             kill_at=run.winding_down_at + run.grace_s if run.winding_down_at and store.winding_down(unix) else None,
         ),

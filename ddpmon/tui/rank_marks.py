@@ -7,7 +7,7 @@ from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
 
 GRADES = tuple(zip(reversed(HEAT_LEVELS[1:]), "█▆▃", ("bad", "warn", "text"), strict=True))
-"""Own time over the median by so much at least, and the mark of that."""
+"""Own time over the others' median by so much at least, and the mark of that."""
 
 _MARKS = "".join(f"  {mark} {least:.0%}" for least, mark, _ in reversed(GRADES))
 LEGEND: Line = [

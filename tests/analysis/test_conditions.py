@@ -1,5 +1,7 @@
 """Causes of lateness that processes and devices show: named where they set the late rank apart, silent where not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -148,3 +150,87 @@ def test_many_ranks_with_conditions_stay_silent_when_all_is_well():
     rng = np.random.default_rng(0)
     conditions = [Conditions(r, "a", rng.random() * 0.05, rng.random(), 1e6 * rng.random(), 1700.0) for r in range(16)]
     assert findings(world_with(own_times(120, 16, noise=0.05)), Evidence(world_size=16, conditions=conditions)) == []
+
+
+def since_step_120(clocks_before, clocks, before=()):
+    """Findings about rank 1, whose forward is slow since step 122, and whose clock is known before and after."""
+    own = own_times(200, 4, noise=0.02)
+    own[120:, 1, 1] += 8
+
+    def at(rank, mhz):
+        return Conditions(rank, gpu_clock_mhz=mhz)
+
+    def around(rank):
+        return lambda _: (clocks_before and at(rank, clocks_before[rank]), at(rank, clocks[rank]))
+
+    conditions = [replace(at(rank, mhz), around=around(rank)) for rank, mhz in enumerate(clocks)]
+    return findings(world_with(own), Evidence(world_size=4, conditions=conditions), before)
+
+
+SLOW, ALIKE = [1980.0, 1500.0, 1980.0, 1980.0], [1980.0] * 4
+
+
+def test_a_condition_is_a_cause_only_where_it_began_with_the_lateness():
+    (began,) = since_step_120(ALIKE, SLOW)
+    assert began.evidence["cause"] == "gpu_clock"
+    assert "its GPU at 1,500 of 1,980 MHz" in began.text
+    (earlier,) = since_step_120(SLOW, SLOW)
+    assert "cause" not in earlier.evidence
+    assert earlier.evidence["remark"] == "gpu_clock"
+    assert "since step 122" in earlier.text
+    assert earlier.advice.endswith("1,500 MHz, its peers' at 1,980; that did not begin when it became slow.")
+    (unknown,) = since_step_120(None, SLOW)
+    assert unknown.evidence.keys().isdisjoint({"cause", "remark"})
+    assert unknown.advice.endswith("; since when is not known.")
+
+
+@pytest.mark.parametrize("clocks_before", [ALIKE, SLOW])
+def test_what_was_found_of_a_condition_stays_when_its_earlier_samples_are_gone(clocks_before):
+    before = since_step_120(clocks_before, SLOW)
+    (after,) = since_step_120(None, SLOW, before)
+    named = {"cause", "remark"} & after.evidence.keys()
+    assert named == {"cause", "remark"} & before[0].evidence.keys() != set()
+    assert (after.text, after.advice) == (before[0].text, before[0].advice)
+
+
+def test_more_samples_explain_their_own_time_and_no_more():
+    own = own_times(200, 4, noise=0.02) * 1.5
+    own[:, 1, :3] *= 9 / 8
+    own[:, 1, 0] += 8
+    (finding,) = findings(world_with(own, samples=[8, 9, 8, 8]), Evidence())
+    assert (finding.kind, finding.phase) == ("straggler", "data")
+    assert "It has 9 samples a step, the others 8, which accounts for" in finding.advice
+    own = own_times(200, 4, noise=0.01)
+    own[:, 1, :3] *= 1.25
+    own[:, 1, 0] += 3
+    (finding,) = findings(world_with(own, samples=[64, 80, 64, 64]), Evidence())
+    assert finding.kind == "load_imbalance"
+    assert finding.evidence["gain"] == pytest.approx(42 / (42 - 6.25), abs=0.01)  # 25% of data, forward, backward
+    assert "; the rest is its own" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (64, "Its batches are as large as the others'"),
+        (83, "It has 83 samples a step, the others 64, which accounts for"),
+        (45, "It has 45 samples a step, the others 64;"),
+        (None, "The sizes of batches were not measured"),
+    ],
+)
+def test_sizes_of_batches_are_compared(samples, words):
+    own = own_times(200, 4, noise=0.02)
+    own[:, 1, 1] += 16
+    (finding,) = findings(world_with(own, samples=[64, samples, 64, 64] if samples else 0), Evidence())
+    assert finding.kind == "straggler"
+    assert words in finding.advice
+
+
+def test_a_rank_for_which_others_wait_at_every_eighth_step_is_late():
+    own = own_times(200, 4, noise=0.02)
+    own[:, 1, 1] += 8
+    world = world_with(own)
+    waits = world.step % 8 == 0
+    world = replace(world, critical=np.where(waits, world.critical, -1), wait_ms=world.wait_ms * waits[:, None])
+    (finding,) = findings(world, Evidence())
+    assert (finding.kind, finding.ranks, finding.evidence["critical_share"]) == ("straggler", [1], 1.0)

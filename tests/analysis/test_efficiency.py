@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.steps.summary import loss_trend, summarise
-from ddpmon.analysis.steps.what_if import gain, gain_all_at_median, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer, gain_without_waiting
 from tests.worlds import own_times, records, world_of, world_with
 
 
@@ -46,7 +46,7 @@ def test_fixing_the_straggler_gains_what_it_cost():
     assert gain(world, 1, "data") == pytest.approx(53 / 33)
     assert gain(world, 1, "backward") == pytest.approx(1)
     assert gain(world, 0) == pytest.approx(1)
-    assert gain_all_at_median(world) == pytest.approx(53 / 33)
+    assert gain_all_even(world) == pytest.approx(53 / 33)
 
 
 def test_with_two_slow_ranks_fixing_one_gains_nothing():
@@ -135,3 +135,13 @@ def test_transfers_at_their_median_lose_their_outliers():
             step.syncs[0].end_us += 60_000
             step.end_us += 60_000
     assert gain_with_even_transfer(world_of(told)) == pytest.approx((33 + 6) / 33, rel=1e-3)
+
+
+def test_a_rank_is_compared_with_the_others_and_not_with_itself():
+    own = np.zeros((20, 2, 5))
+    own[:, 0, 1], own[:, 1, 1] = 26, 98
+    world = world_with(own, transfer=6)
+    summary = summarise(world)
+    assert summary.over_median.tolist() == pytest.approx([26 / 98 - 1, 98 / 26 - 1])
+    assert summary.late_ms.tolist() == pytest.approx([-72, 72])
+    assert gain_all_even(world) == gain(world, 1) == pytest.approx(104 / 32)

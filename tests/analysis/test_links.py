@@ -53,6 +53,24 @@ def test_a_rank_that_waits_for_a_core_when_it_may_go_on_has_no_slow_link(starved
     assert [finding.kind for finding in told] == ["slow_link"] * named
 
 
+@pytest.mark.parametrize(
+    ("gpu", "where"), [("", "look at its cores, and what else runs on them."), ("H100", "look at the PCIe lanes")]
+)
+def test_on_one_machine_nobody_looks_at_cables(gpu, where):
+    conditions = [Conditions(rank, "here", device_name=gpu) for rank in range(4)]
+    own = own_times(120, 4, noise=0.02)
+    (finding,) = findings(world_of(slow_links(own, [0, 0, 0, 5])), Evidence(conditions=conditions))
+    assert f"all ranks are on one machine, with no network between them: {where}" in finding.advice
+    assert "ethtool" not in finding.advice
+
+
+def test_a_rank_that_leaves_later_than_others_is_not_named_while_all_wait_for_another():
+    own = own_times(120, 4, noise=0.02)
+    own[:, 2, 1] += 30
+    told = findings(world_of(slow_links(own, [0, 0, 0, 5])), Evidence())
+    assert [(finding.kind, finding.ranks) for finding in told] == [("straggler", [2])]
+
+
 def test_without_a_slow_link_nobody_is_named():
     for seed in range(20):
         for ranks in (2, 3, 4, 8):

@@ -106,7 +106,7 @@ def test_many_ranks_are_named_in_few_words():
 def test_a_clean_run_says_how_even_it_is():
     own = own_times(100, 4)
     own[:, 1, 0] += 1  # 4% of 27 ms
-    assert said(verdict.running([], summarise(world_with(own)))) == ("all ranks within 5% of the median", "info")
+    assert said(verdict.running([], summarise(world_with(own)))) == ("all ranks within 5% of the others", "info")
 
 
 def test_the_gravest_finding_speaks():

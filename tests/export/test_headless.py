@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ddpmon.export.headless import Lines, state_line
+from ddpmon.export.headless import FAILURE_S, Lines, state_line
 from ddpmon.messages import Event, RunView, Snapshot, VerdictFacts
+from tests.findings import finding
 
 RUN = RunView(id="20260101-000000-aaaa", name="mnist", world_size=4)
 
@@ -142,3 +143,31 @@ def test_of_a_hub_that_tells_no_topic_verdicts_are_told_with_the_state():
     assert "rank 3" in lines.of(snapshot(verdict="rank 3 is slow"), 0.0)[-1]
     assert lines.of(snapshot(verdict="rank 2 is slow"), 1.0) == []
     assert "rank 2" in lines.of(snapshot(verdict="rank 2 is slow"), 5.0)[-1]
+
+
+SEEN_FIRST, FROM_LOGS = "rank 0 failed: it ended without a goodbye", "rank 1 failed first: exit 3"
+
+
+def failing(at):
+    """A failure as the hub sees it before the launcher has told."""
+    event = Event(at=at, severity="critical", text=SEEN_FIRST)
+    found = [finding("rank_failed", "critical", SEEN_FIRST, [0])]
+    return snapshot(at=at, events=[event], findings=found, verdict=SEEN_FIRST, severity="critical")
+
+
+def test_a_failure_is_told_once_as_the_logs_have_it_in_the_end():
+    lines = Lines(every_s=100.0)
+    lines.of(snapshot(), 0.0)
+    assert lines.of(failing(1.0), 1.0) == []
+    final = Event(at=3.0, severity="critical", text=FROM_LOGS)
+    ended = replace(failing(1.0), at=3.0, state="failed", verdict=FROM_LOGS, findings=[])
+    told = lines.of(replace(ended, events=[*ended.events, final]), 3.0)
+    assert [line.split("  ", 1)[1].strip() for line in told] == [f"!! {FROM_LOGS}", "failed"]
+
+
+def test_a_failure_is_told_as_it_was_seen_where_the_run_does_not_end():
+    lines = Lines(every_s=100.0)
+    lines.of(snapshot(), 0.0)
+    assert lines.of(failing(1.0), 1.0) == []
+    (told,) = lines.of(failing(1.0), 1.0 + FAILURE_S)
+    assert told.endswith(f"!! {SEEN_FIRST}")

@@ -59,7 +59,7 @@ def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(de
     elements = Elements(page.of(demo))
     assert "done: 1,248 steps" in elements.text
     assert "rank 2 was slow from step 450 to 800: +30.1 ms data a step" in elements.text
-    assert "Own time over the median of all ranks" in elements.text
+    assert "Own time over the median of the other ranks" in elements.text
     assert elements.tags.count("tr") == 1 + 4
     assert not elements.linked
     assert "script" not in elements.tags

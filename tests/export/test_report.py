@@ -156,6 +156,15 @@ def test_people_read_verdict_why_and_next_first():
     assert words[1:3] == ["Verdict", "Next"]
 
 
+def test_what_else_was_found_of_a_run_that_failed_is_not_why_it_did():
+    made = slow_run()
+    slow = made["findings"][0]
+    failure = {**slow, "kind": "rank_failed", "text": "rank 1 failed", "advice": "Make batches smaller."}
+    made |= {"findings": [failure, slow], "verdict_findings": [], "verdict": "rank 1 failed first: out of memory"}
+    told = report.sentences(made | {"run": made["run"] | {"state": "failed"}})
+    assert told[1:] == [("Next", "Make batches smaller."), ("Also", slow["text"])]
+
+
 def test_the_slowest_rank_is_first_in_the_table():
     lines = report.text(slow_run()).splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
@@ -193,7 +202,7 @@ def test_any_report_fits_80_columns_and_its_table_has_12_columns(made):
     assert all(line.isprintable() for line in lines)
     head = next((i for i, line in enumerate(lines) if line.startswith(" rank")), len(lines))
     rows = [line for line in lines[head:] if not line.startswith((" " * 6, "and "))]
-    assert all(len(row.replace("own ms", "own").replace("vs med", "vs").split()) == 12 for row in rows)
+    assert all(len(row.replace("own ms", "own").replace("vs others", "vs").split()) == 12 for row in rows)
     assert len(rows) <= report.MOST_RANKS + 1
 
 

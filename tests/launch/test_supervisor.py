@@ -256,6 +256,25 @@ def test_ranks_whose_launcher_takes_no_signal_are_signalled_themselves(python, t
     assert "the launcher does not take SIGTERM" in started.log("supervisor")
 
 
+def test_ranks_that_an_asked_launcher_leaves_behind_while_it_forks_them_are_asked_at_once(python, tmp_path):
+    """As torchrun does, which notes its ranks once it has forked them all."""
+    started = python(
+        f"""
+        if "RANK" not in os.environ:
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
+            os.posix_spawn(sys.executable, [sys.executable, __file__], os.environ | {{"RANK": "0"}}, setsid=True)
+            time.sleep(600)
+        {READY}
+        time.sleep(600)
+        """,
+        grace_s=600.0,
+    )
+    ready(tmp_path)
+    stop.request(started.run)
+    assert started.until_gone().state() == "stopped"
+    assert "SIGTERM to ranks that their launcher left behind" in started.log("supervisor")
+
+
 def test_what_a_run_leaves_behind_is_swept_away(python, tmp_path):
     """A daemon of the script, forked twice and in a session of its own, ends with the run."""
     started = python(

@@ -1,9 +1,11 @@
 """What the store makes of a rank's samples, as evidence for why it is late."""
 
+from collections import deque
+
 import pytest
 
 from ddpmon.messages import PROTOCOL, Hello, Sample
-from ddpmon.store.processes import RankProcess
+from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
 SECOND = 1_000_000
@@ -64,3 +66,17 @@ def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
 
 def test_a_rank_without_samples_has_no_memory_to_tell_of():
     assert RecentSamples().of(process([])).memory is None
+
+
+def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_gone():
+    known, rank = RecentSamples(), process(samples(0))
+    rank.samples = deque(maxlen=SAMPLES)
+    for second in range(20, 320):
+        rank.samples.append(Sample(second * SECOND, gpu_clock_mhz=1700.0 if second < 65 else 1500.0))
+        rank.last_end_us = second * SECOND
+        before, after = known.of(rank).conditions.around((second - 64) * SECOND)
+        if second < 22:
+            assert (before, after) == (None, None)
+        if second >= 75:
+            assert (before.gpu_clock_mhz, after.gpu_clock_mhz) == (1700.0, pytest.approx(1500.0))
+    assert known.of(rank).conditions.around(300 * SECOND)[0] is None

@@ -146,3 +146,13 @@ def test_how_well_clocks_agree_is_in_the_snapshot_the_report_and_what_is_read_ag
     assert (clock["host"], clock["within_ms"]) == ("host1", 0.01)
     (line,) = [line for line in report.facts(made) if "clocks" in line]
     assert line.startswith("clocks of 2 hosts agree within ±0.01 ms (surely ±")
+
+
+def test_ranks_are_not_called_alike_while_the_steps_of_one_are_not_heard(root):
+    steps = told(800)
+    root.train(steps, 1, 100)
+    root.store.judge(10.0, BEGAN + 10.0)
+    assert root.store.verdict.text == "all ranks within 2% of the others"
+    root.train(steps, 101, 800, losing=[2])
+    root.store.judge(30.0, BEGAN + 30.0)
+    assert root.store.verdict.text == "steps of rank 2 are not heard here: who holds the rest back cannot be told"

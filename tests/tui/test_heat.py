@@ -196,10 +196,10 @@ def test_what_a_hub_that_knows_of_no_chance_sends_is_shown_as_what_it_is():
 
 def test_a_row_says_whose_it_is_how_often_and_since_when():
     one = HeatRow(("node01.cluster", "node01.cluster"), (5, 5), 1, 5, 0.42, 141)
-    assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ over the median in 42% of columns, since step 141")
+    assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ over peers in 42% of columns, since step 141")
     assert in_words(view([0], beyond_chance=True), one).endswith(": beyond chance in 42% of columns, since step 141")
     many = HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.0, None)
-    assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ over the median")
+    assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ over peers")
     assert labels([one, many], 30) == ["node01    5", "n0-n1  0-19"]
 
 

@@ -94,7 +94,7 @@ def shows(world: World, scale: float, share: float = 0.5) -> bool:
     is_one_rank = len(over) > 0 and np.bincount(over.argmax(axis=1)).max() > most * len(over)
     if len(over) and not is_one_rank and _stands_apart(over, typical, scale, share):
         return True
-    if critical_shares(world).max() > most:
+    if np.nan_to_num(world.critical_share).max() > most:
         return False
     return (
         _stands_apart(world.own_ms, typical, scale, share) or work_followed(world)[1] >= min(scale, 1.0) * FOLLOWS.enter
@@ -105,15 +105,9 @@ def lateness_of_the_last(world: World) -> Floats:
     """[S] By how much the last rank of each step is late, beyond its own level where that can be told."""
     over = _over_its_neighbours(world)
     if not len(over):
-        return world.slowest_ms - world.typical_ms
+        return world.lead_ms
     edge = SMOOTHED // 2
     return np.pad(over.max(axis=1), edge, mode="edge")
-
-
-def critical_shares(world: World) -> Floats:
-    """[R] Share of the steps in which each was the critical rank."""
-    share: Floats = np.bincount(world.critical[world.critical >= 0], minlength=len(world.ranks)) / len(world)
-    return share
 
 
 def _over_its_neighbours(world: World) -> Floats:

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Words, for_words
-from ddpmon.analysis.kinds.late_ranks import LateRank
+from ddpmon.analysis.kinds.late_ranks import BEGINNING, LateRank
 from ddpmon.analysis.kinds.own_time import WORTH, caveat, forward_may_be
+from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import Finding
 
-BEGINNING = 5
-"""Steps that are the beginning of a run: the first one that all ranks tell of is the second, as a rule."""
 LEADS = Threshold(
     1.25,
     of="times its share of the steps by chance in which a rank is the one that all wait for",
@@ -36,7 +33,7 @@ class Late:
     """Of that, in the phase of the finding."""
     peers_wait_ms: float
     critical_share: float
-    """Of the steps in which the others wait for it."""
+    """Of the steps in which somebody waits, those that wait for it."""
     gain: float
     steps: int
     step_ms: float
@@ -56,19 +53,19 @@ class Late:
     may_be_forward: bool = for_words(default=False)
 
 
-def late(one: LateRank, evidence: Evidence) -> dict[str, Any]:
-    """The fields of a Late."""
+def late(one: LateRank, evidence: Evidence, share: float = 1.0) -> dict[str, Any]:
+    """The fields of a Late. share: of its excess, that would be gained."""
     return {
         "own_ms": float(one.part.own_ms[:, one.column].mean()),
         "over_median_ms": one.stretch.over_ms,
         "phase_excess_ms": float(one.phases_ms.max()),
         "peers_wait_ms": float(one.part.wait_ms.mean(axis=0)[one.peers].mean()),
-        "critical_share": float((one.part.critical == one.column).mean()),
-        "gain": one.alone,
+        "critical_share": one.part.waited_for(one.column),
+        "gain": _share_of_gain(one.alone, share),
         "steps": len(one.part),
         "step_ms": float(one.part.step_ms.mean()),
         "with_ranks": one.with_ranks or None,
-        "gain_together": one.together if one.partners else None,
+        "gain_together": _share_of_gain(one.together, share) if one.partners else None,
         "starved_share": one.starved_share,
         "gc_ms": one.gc_ms,
         "host": one.host[0] if one.host else None,
@@ -78,10 +75,17 @@ def late(one: LateRank, evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def severity(one: LateRank) -> Literal["info", "warn"]:
-    """A warning where mending it is worth it."""
+def names(why: Cause | None) -> dict[str, Any]:
+    """The fields that name a cause, or what is only a remark."""
+    fields = {"with": "cause", "apart": "remark"}
+    return {fields[why.began]: why.name} if why and why.began in fields else {}
+
+
+def severity(one: LateRank, share: float = 1.0) -> Literal["info", "warn"]:
+    """A warning where mending it, or that share of its excess, is worth it."""
     held = one.held is not None and one.held.severity == "warn"
-    return "warn" if not one.stretch.over and WORTH.reached(one.together, held=held) else "info"
+    worth = WORTH.reached(_share_of_gain(one.together, share), held=held)
+    return "warn" if worth and not one.stretch.over else "info"
 
 
 def is_worth_telling(one: LateRank) -> bool:
@@ -97,13 +101,17 @@ def is_worth_telling(one: LateRank) -> bool:
 def leads(part: World, columns: Sequence[int]) -> bool:
     """Whether the world waits for these more than it would by chance."""
     chance = len(columns) / len(part.ranks)
-    share = float(np.isin(part.critical, columns).mean())
-    return share >= min(LEADS.enter * chance, (1 + chance) / 2)
+    return part.waited_for(columns) >= min(LEADS.enter * chance, (1 + chance) / 2)
 
 
-def cost_ms(one: LateRank) -> float:
-    """Of a step."""
-    return float(one.part.step_ms.mean()) * (1 - 1 / one.together)
+def cost_ms(one: LateRank, share: float = 1.0) -> float:
+    """Of a step, that the rank's excess costs, or a share of it."""
+    return float(one.part.step_ms.mean()) * (1 - 1 / one.together) * share
+
+
+def _share_of_gain(gain: float, share: float) -> float:
+    """Times as fast if that share of what is to be saved were saved."""
+    return 1 / (1 - (1 - 1 / gain) * share)
 
 
 def has_company(finding: Finding) -> bool:

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.kinds.late_ranks import CARRIES, FOLLOWS, MORE_WORK, LateForAWhile, index_of
-from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, host_cause
+from ddpmon.analysis.kinds.late_ranks import CARRIES, FOLLOWS, MORE_WORK, LateForAWhile, index_of, share_of_work
+from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, cause
 from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.by_host import by_host, columns_by_host
@@ -109,12 +109,13 @@ class LateHost(LateForAWhile):
     @cached_property
     def _has_more_work(self) -> bool:
         """Whether its ranks have more to do than those elsewhere, and own times follow that."""
-        usual = float(np.median(np.median(self.part.own_ms[:, self.peers], axis=0)))
-        slower = self.over_ms / max(usual, 1e-9)
-        for counts in (self.part.tokens, self.part.samples):
+        peers_ms = np.median(np.median(self.part.phases_ms[:, self.peers], axis=1), axis=0)
+        for unit, counts in (("tokens", self.part.tokens), ("samples", self.part.samples)):
             mine, theirs = (float(np.median(counts[:, them].mean(axis=0))) for them in (self.columns, self.peers))
-            if theirs > 0 and mine >= theirs * (1 + MORE_WORK.enter) and slower <= FOLLOWS.enter * (mine / theirs - 1):
-                return True
+            if theirs > 0 and mine >= theirs * (1 + MORE_WORK.enter):
+                share = share_of_work(self.phases_ms, peers_ms, unit, mine / theirs)
+                if FOLLOWS.reached(share):
+                    return True
         return False
 
     @cached_property
@@ -134,8 +135,10 @@ class LateHost(LateForAWhile):
         if self.stretch.over:
             return None
         own, step = (float(values[:, self.columns].mean()) for values in (self.part.own_ms, self.part.length_ms))
-        lateness = Lateness(self.ranks[0], self.phase, self.over_ms, own, step, self.name)
-        return host_cause(lateness, self.ranks, self.conditions, [self.world.ranks[column] for column in self.peers])
+        lateness = Lateness(
+            self.ranks[0], self.phase, self.over_ms, own, step, self.name, self.began_us_ago, self.found_before
+        )
+        return cause(lateness, self.ranks, self.conditions, [self.world.ranks[column] for column in self.peers])
 
     @property
     def as_ranks(self) -> list[LateStretch]:

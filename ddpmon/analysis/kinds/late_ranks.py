@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +26,15 @@ MORE_WORK = Threshold(
     why="A judgement: own time follows at most twice that share, so that less than 4% makes no rank late (8%).",
 )
 FOLLOWS = Threshold(
-    2.0,
-    of="times the share of more work by which a late rank's own time is longer",
-    why="A judgement: attention takes the square of a sequence's length, so that a bit more work takes twice that more"
-    " time; beyond it there is another cause.",
-    below=True,
+    0.5,
+    of="share of a late rank's excess that its additional samples or tokens account for",
+    why="What has half of it outweighs all that is left together.",
     keeps=0.5,
 )
+_GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
+"""Phases that take longer with more samples; the optimizer's step has as many parameters as ever."""
+BEGINNING = 5
+"""Steps that are the beginning of a run: the first one that all ranks tell of is the second, as a rule."""
 ALIKE = Threshold(
     0.15,
     of="share by which the slowest rank takes longer for one sample than the fastest",
@@ -45,14 +48,26 @@ CARRIES = Threshold(
 
 
 @dataclass(frozen=True)
-class MoreWork:
-    """What a late rank has more of."""
+class Work:
+    """What a late rank has to do, and what its peers have."""
 
     unit: str
     """"samples" or "tokens"."""
     mine: float
     theirs: float
     """Of a step."""
+    share: float = 0.0
+    """Of the rank's excess, that what it has more accounts for."""
+
+    @property
+    def times(self) -> float:
+        """Times its peers' work that it has."""
+        return self.mine / self.theirs
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the difference is too small to matter."""
+        return max(self.times, 1 / self.times) < 1 + MORE_WORK.enter
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,17 @@ def index_of(world: World, step: int | None) -> int:
     return -1 if step is None or step < world.step[0] else int(np.searchsorted(world.step, step))
 
 
+def share_of_work(over_ms: Floats, peers_ms: Floats, unit: str, times: float) -> float:
+    """Return the share of an excess that more work accounts for: its peers' time for as much, in phases that grow.
+
+    over_ms, peers_ms: [5] the excess and the peers' time of each phase. times: the peers' work that the rank has.
+    Attention takes the square of a sequence's length.
+    """
+    power = 2 if unit == "tokens" else 1
+    explained = np.minimum(over_ms, peers_ms * (times**power - 1))[_GROWING]
+    return float(np.maximum(explained, 0.0).sum() / max(np.maximum(over_ms, 0.0).sum(), 1e-9))
+
+
 class LateForAWhile:
     """What is late for a stretch of steps: a rank, a host, several ranks."""
 
@@ -131,6 +157,17 @@ class LateForAWhile:
     def until(self) -> int | None:
         """The last step; None while it lasts."""
         return self.stretch.until(self.world)
+
+    @property
+    def began_us_ago(self) -> int | None:
+        """How long before the last step it began; None: with the first step that is known, or before."""
+        first = 0 if self.since <= BEGINNING else index_of(self.world, self.since)
+        return int(self.world.end_us[-1] - self.world.end_us[first - 1]) if first > 0 else None
+
+    @property
+    def found_before(self) -> Mapping[str, Any] | None:
+        """The evidence of its finding of last time, where it began long ago, but not with the run."""
+        return self.held.evidence if self.held and self.since > BEGINNING else None
 
 
 class LateRank(LateForAWhile):
@@ -188,21 +225,32 @@ class LateRank(LateForAWhile):
         if self.more_work or self.stretch.over or self.gc_ms is not None:
             return None
         own, step = (float(values[:, self.column].mean()) for values in (self.part.own_ms, self.part.length_ms))
-        lateness = Lateness(self.rank, self.phase, self.stretch.over_ms, own, step)
-        return cause(lateness, self.conditions, [self.world.ranks[column] for column in self.some.tolist()])
+        lateness = Lateness(
+            self.rank, self.phase, self.stretch.over_ms, own, step,
+            began_us_ago=self.began_us_ago, found_before=self.found_before,
+        )  # fmt: skip
+        peers = [self.world.ranks[column] for column in self.some.tolist()]
+        return cause(lateness, [self.rank], self.conditions, peers)
 
     @cached_property
-    def more_work(self) -> MoreWork | None:
-        """What it has more of than its peers, if its own time follows that."""
-        own = np.median(self.part.own_ms[:, self.column])
-        slower = float(own / max(np.median(np.median(self.part.own_ms[:, self.some], axis=0)), 1e-9)) - 1
-        most = FOLLOWS.asked(self.had_more_work)
-        for unit, counts in (("tokens", self.part.tokens), ("samples", self.part.samples)):
-            mine = float(counts[:, self.column].mean())
-            theirs = float(np.median(counts[:, self.some].mean(axis=0)))
-            if theirs > 0 and mine >= theirs * (1 + MORE_WORK.enter) and slower <= most * (mine / theirs - 1):
-                return MoreWork(unit, mine, theirs)
-        return None
+    def works(self) -> list[Work]:
+        """Tokens and samples of a step, its own and its peers', as far as they were counted."""
+        peers_ms = np.median(np.median(self.part.phases_ms[:, self.some], axis=1), axis=0)
+        works = []
+        for unit in ("tokens", "samples"):
+            counts = self.work(unit)
+            mine, theirs = float(counts[self.column]), float(np.median(counts[self.some]))
+            if mine > 0 and theirs > 0:
+                share = share_of_work(self.phases_ms, peers_ms, unit, mine / theirs)
+                works.append(Work(unit, mine, theirs, share))
+        return works
+
+    @cached_property
+    def more_work(self) -> Work | None:
+        """What it has more of than its peers, if that is why it is late."""
+        least = FOLLOWS.asked(self.had_more_work)
+        more = (one for one in self.works if one.times >= 1 + MORE_WORK.enter)
+        return next((one for one in more if one.share >= least), None)
 
     def work(self, unit: str) -> Floats:
         """[R] Samples or tokens of a step."""
@@ -221,6 +269,6 @@ class LateRank(LateForAWhile):
         return Even(even[self.column], (rest[0], rest[-1]), slowest, float((counts * item_ms).max()))
 
     @property
-    def counts_work(self) -> bool:
-        """Whether the sizes of batches were measured."""
-        return bool(self.part.samples.any() or self.part.tokens.any())
+    def other_work(self) -> Work | None:
+        """The size of its batches: what differs most from its peers'; None: nothing was counted."""
+        return max(self.works, key=lambda one: abs(one.times - 1), default=None)

@@ -8,7 +8,7 @@ from typing import Any
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, for_words
 from ddpmon.analysis.kinds.late import Late, cost_ms, gain_words, has_company, late, over_words, severity
-from ddpmon.analysis.kinds.late_ranks import Even, LateRank, MoreWork
+from ddpmon.analysis.kinds.late_ranks import MORE_WORK, Even, LateRank, Work
 from ddpmon.analysis.kinds.own_time import caveat
 from ddpmon.analysis.words import fitting
 
@@ -21,18 +21,19 @@ class LoadImbalance(Late):
     peers_tokens: float | None = None
     samples: float | None = None
     peers_samples: float | None = None
-    work: MoreWork = for_words(MoreWork("", 0.0, 0.0))
+    work: Work = for_words(Work("", 0.0, 1.0))
     mean_work: float = for_words(0.0)
     """Of all ranks."""
     even: Even | None = for_words(None)
 
 
-def detected(one: LateRank, work: MoreWork, evidence: Evidence) -> Detection[LoadImbalance]:
-    """A late rank that has more work."""
+def detected(one: LateRank, work: Work, evidence: Evidence) -> Detection[LoadImbalance]:
+    """A late rank that has more work. Even work gains what that accounts for, and no more."""
     own: dict[str, Any] = {work.unit: work.mine, f"peers_{work.unit}": work.theirs}
     mean = float(one.work(work.unit).mean())
-    facts = LoadImbalance(**late(one, evidence), **own, work=work, mean_work=mean, even=one.even(work.unit))
-    return Detection(KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one))
+    facts = LoadImbalance(**late(one, evidence, work.share), **own, work=work, mean_work=mean, even=one.even(work.unit))
+    cost, is_worth = cost_ms(one, work.share), severity(one, work.share)
+    return Detection(KIND, is_worth, facts, [one.rank], one.phase, one.since, one.until, cost)
 
 
 def words(detection: Detection[LoadImbalance]) -> Words:
@@ -40,7 +41,7 @@ def words(detection: Detection[LoadImbalance]) -> Words:
     if detection.until_step is not None:
         return over_words(detection)
     facts, rank, work = detection.facts, detection.ranks[0], detection.facts.work
-    lead = f"rank {rank} has {work.mine / work.theirs - 1:.0%} more {work.unit} a step:"
+    lead = f"rank {rank} has {work.times - 1:.0%} more {work.unit} a step:"
     tail, _ = gain_words(facts, "even")
     text = fitting(f"{lead} {facts.over_median_ms:+.1f} ms{tail}")
     return Words(text, caveat(facts, _advice(rank, facts)), lead=lead)
@@ -48,9 +49,10 @@ def words(detection: Detection[LoadImbalance]) -> Words:
 
 def _advice(rank: int, facts: LoadImbalance) -> str:
     work, even = facts.work, facts.even
+    rest = f" (that is {work.share:.0%} of its excess; the rest is its own)" if 1 - work.share > MORE_WORK.enter else ""
     start = (
         f"Give every rank equal work: rank {rank} gets {work.mine:.0f} {work.unit} a step, the others"
-        f" {work.theirs:.0f};"
+        f" {work.theirs:.0f}{rest};"
     )
     if even is None:
         return f"{start} {facts.mean_work:.0f} each would be even."

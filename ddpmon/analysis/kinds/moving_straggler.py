@@ -21,20 +21,20 @@ from ddpmon.analysis.kinds.another_each_step import (
     MANY,
     MOST,
     begins,
-    critical_shares,
     lateness_of_the_last,
     shows,
     work_followed,
 )
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_what_goes_on, for_words
 from ddpmon.analysis.kinds.late import Late
+from ddpmon.analysis.kinds.late_ranks import MORE_WORK
 from ddpmon.analysis.kinds.own_time import caveat, forward_may_be
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.change_points import onset
 from ddpmon.analysis.steps.summary import efficiency
 from ddpmon.analysis.steps.turns import SHORTEST_TURN, turns
-from ddpmon.analysis.steps.what_if import gain_all_at_median
+from ddpmon.analysis.steps.what_if import gain_all_even
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
@@ -150,12 +150,12 @@ def _in(world: World, moment: Moment) -> Detection[MovingStraggler] | None:
     begin = min(begin, len(world) - FEW // 2)
     since = int(world.step[begin])
     world = world.between(begin, len(world))
-    critical = critical_shares(world)
+    critical = np.nan_to_num(world.critical_share)
     unit, follows = work_followed(world)
-    factor = gain_all_at_median(world) if ranks > 2 else _gain_of_two(world)
+    factor = gain_all_even(world)
     if not WORTH.reached(factor, held=held is not None):
         return None
-    over = float((world.slowest_ms - world.typical_ms).mean()) * (2 if ranks == 2 else 1)
+    over = float(world.lead_ms.mean())
     phase = _phase_of_the_last(world)
     involved = np.flatnonzero(critical >= INVOLVED.enter / ranks).tolist()
     counts = world.tokens if unit == "tokens" else world.samples
@@ -221,13 +221,6 @@ def _phase_of_the_last(world: World) -> str:
     return OWN_PHASES[int(over.mean(axis=0).argmax())]
 
 
-def _gain_of_two(world: World) -> float:
-    """With both as fast as the faster one of each step."""
-    real = world.step_ms
-    simulated = float((real - np.ptp(world.own_ms, axis=1)).sum())
-    return float(real.sum()) / simulated if simulated > 0 else 1.0
-
-
 def covers(whole: Finding, part: Finding) -> bool:
     """Whether a late rank is but one of those that are late in turn; where turns are long, if it is late for few."""
     turn_steps = whole.evidence.get("turn_steps")
@@ -281,7 +274,11 @@ def _advice(detection: Detection[MovingStraggler]) -> str:
             f"Balance {facts.work} within a step: they go from {facts.least:,.0f} to {facts.most:,.0f} around"
             f" {facts.mean:,.0f}. Sort or bucket by length, or deal batches out by their sum."
         )
-    sizes = "the sizes of batches are alike" if facts.counts_samples else "the sizes of batches were not measured"
+    sizes = "the sizes of batches were not measured"
+    if facts.counts_samples:
+        is_alike = facts.most <= (1 + MORE_WORK.enter) * facts.least
+        span = f"go from {facts.least:,.0f} to {facts.most:,.0f}, but are not why"
+        sizes = f"the sizes of batches {'are alike' if is_alike else span}"
     return (
         f"Look at what takes its turn in {detection.phase} on {named_ranks(detection.ranks, facts.world_size)}:"
         f" batches of uneven length, a shared disk, a collection of garbage; {sizes}, and what it is was not measured."

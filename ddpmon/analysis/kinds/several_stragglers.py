@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.late import BEGINNING, leads
-from ddpmon.analysis.kinds.late_ranks import LateRank, over_for_each
+from ddpmon.analysis.kinds.late import leads
+from ddpmon.analysis.kinds.late_ranks import BEGINNING, LateRank, over_for_each
 from ddpmon.analysis.kinds.late_together import LateTogether, late_together, of_last_time
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.steps.world import World
@@ -36,7 +36,7 @@ class SeveralStragglers:
     """Of that, in the phase that it is in."""
     peers_wait_ms: float
     critical_share: float
-    """Of the steps in which all wait for one of them."""
+    """Of the steps in which somebody waits, those that wait for one of them."""
     gain: float
     alone_gain: float
     """If the one with which it gains most were as fast as the others."""
@@ -99,7 +99,7 @@ class Several:
             over_median_ms=group.over_ms,
             phase_excess_ms=group.phase_ms,
             peers_wait_ms=float(part.wait_ms.mean(axis=0)[group.peers].mean()),
-            critical_share=float(np.isin(part.critical, group.columns).mean()),
+            critical_share=part.waited_for(group.columns),
             gain=group.together,
             alone_gain=group.alone,
             steps=len(part),

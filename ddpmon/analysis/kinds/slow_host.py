@@ -9,9 +9,9 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.late import BEGINNING, Late, gain_words, leads
+from ddpmon.analysis.kinds.late import Late, gain_words, leads, names
 from ddpmon.analysis.kinds.late_hosts import LateHost, late_hosts
-from ddpmon.analysis.kinds.late_ranks import over_for_each
+from ddpmon.analysis.kinds.late_ranks import BEGINNING, over_for_each
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.world import World
@@ -38,7 +38,9 @@ class SlowHost(Late):
     """Of its late ranks the median; gain: times as fast if all of them were as the ranks of other hosts."""
 
     cause: str | None = None
-    """What of its processes or devices sets it apart."""
+    """What of its processes or devices sets it apart since it is late."""
+    remark: str | None = None
+    """The same of what did not begin with that."""
     host_ranks: int = 0
     """On the host."""
     why: Cause | None = for_words(None)
@@ -85,7 +87,7 @@ def _detection(host: LateHost, evidence: Evidence) -> Detection[SlowHost]:
         over_median_ms=host.over_ms,
         phase_excess_ms=float(host.phases_ms.max()),
         peers_wait_ms=float(part.wait_ms.mean(axis=0)[host.peers].mean()),
-        critical_share=float(np.isin(part.critical, host.columns).mean()),
+        critical_share=part.waited_for(host.columns),
         gain=host.alone,
         steps=len(part),
         step_ms=float(part.step_ms.mean()),
@@ -96,7 +98,7 @@ def _detection(host: LateHost, evidence: Evidence) -> Detection[SlowHost]:
         from_the_start=host.since <= BEGINNING,
         world_size=len(part.ranks),
         may_be_forward=forward_may_be(host.phase, evidence),
-        cause=why.name if why else None,
+        **names(why),
         host_ranks=host.size,
         why=why,
     )
@@ -128,7 +130,7 @@ def words(detection: Detection[SlowHost]) -> Words:
     head = f"{lead} {_whose(detection)} {over}"
     tail, short = gain_words(facts, "fixed", len(detection.ranks))
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
-    middles = [why.short, ""] if why else [begun, ""]
+    middles = [why.short, ""] if why and why.began == "with" else [begun, ""]
     texts = [head + middle + end for middle in middles for end in (tail, short)]
     text = next((one for one in texts if len(one) <= WIDTH), fitting(head))
     return Words(text, caveat(facts, _advice(detection)), lead=lead)
@@ -144,9 +146,10 @@ def _advice(detection: Detection[SlowHost]) -> str:
     elsewhere = ", and none elsewhere" if facts.with_ranks is None else ""
     who = f"{_whose(detection)} of {host} are late together{elsewhere}: it is the machine, not one of them."
     who = who[0].upper() + who[1:]
-    if facts.why:
+    if facts.why and facts.why.began == "with":
         return f"{who} {facts.why.advice}"
-    return f"{who} Look at {ADVICE[detection.phase or 'other']}; what was measured of it is as elsewhere."
+    measured = "; what was measured of it is as elsewhere." if facts.why is None else f". {facts.why.advice}"
+    return f"{who} Look at {ADVICE[detection.phase or 'other']}{measured}"
 
 
 KIND = Kind(

@@ -17,7 +17,7 @@ from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms,
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
 from ddpmon.analysis.statistics.arrays import medians, running_total
-from ddpmon.analysis.statistics.excess import EXPLAINS, SOME, chance, deviations, steady
+from ddpmon.analysis.statistics.excess import EXPLAINS, SOME, chance, deviations, over_peers, steady
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
 
@@ -49,6 +49,10 @@ class SlowLink:
     peers_transfer_ms: float
     gain: float
     hosts: list[str] = for_words()
+    """Theirs."""
+    is_one_host: bool = for_words()
+    """All ranks are on it: no network lies between them."""
+    with_gpus: bool = for_words()
     parallelism: str = for_words()
     world_size: int = for_words()
 
@@ -76,13 +80,18 @@ def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
         return
     late = sorted(world.ranks[column] for column in slow[sure].tolist())
     cost = float(np.median(over[:, sure].max(axis=1)))
+    if over_peers(world.mean("own_ms")[None]).max() >= cost:
+        return  # all wait for a rank that is late by more, and leave in the order of the ring
     if any(_lacks_cores(moment.conditions.get(rank), cost / step) for rank in late):
         return
+    everywhere = {one.host for one in moment.evidence.conditions}
     facts = SlowLink(
         transfer_over_ms=cost,
         peers_transfer_ms=float(np.median(means[peers])),
         gain=step / max(step - cost, 1e-3),
         hosts=sorted({moment.conditions[rank].host for rank in late if rank in moment.conditions} - {""}),
+        is_one_host=len(everywhere) == 1 and "" not in everywhere,
+        with_gpus=any(one.device_name for one in moment.evidence.conditions),
         parallelism=moment.evidence.parallelism,
         world_size=ranks,
     )
@@ -107,10 +116,22 @@ def words(detection: Detection[SlowLink]) -> Words:
     return Words(
         fitting(f"{lead} {synchronisation} {cost:+.1f} ms after arrival", f"; {facts.gain:.2f}x if not"),
         f"Own times are alike, and {who} {'leave' if many else 'leaves'} {leaves} {cost:.1f} ms after"
-        f" {'their' if many else 'its'} peers: look at"
-        f" {'their' if many else 'its'} link{where}: the interface that is used (NCCL_SOCKET_IFNAME,"
-        " GLOO_SOCKET_IFNAME), its speed and errors (ethtool), the PCIe lanes of the card (nvidia-smi topo -m).",
+        f" {'their' if many else 'its'} peers: {_where_to_look(facts, where, many=many)}.",
         lead=lead,
+    )
+
+
+def _where_to_look(facts: SlowLink, where: str, *, many: bool) -> str:
+    its = "their" if many else "its"
+    lanes = f"the PCIe lanes of {its} card{'s' * many} (nvidia-smi topo -m)"
+    if facts.is_one_host:
+        cores = f"{its} cores, and what else runs on them"
+        return (
+            f"all ranks are on one machine, with no network between them: look at {lanes if facts.with_gpus else cores}"
+        )
+    return (
+        f"look at {its} link{where}: the interface that is used (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), its speed and"
+        f" errors (ethtool), {lanes}"
     )
 
 

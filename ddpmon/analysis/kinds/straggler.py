@@ -16,10 +16,11 @@ from ddpmon.analysis.kinds.late import (
     has_company,
     is_worth_telling,
     late,
+    names,
     over_words,
     severity,
 )
-from ddpmon.analysis.kinds.late_ranks import LateRank, late_ranks
+from ddpmon.analysis.kinds.late_ranks import LateRank, Work, late_ranks
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, caveat
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.named import Named, explains
@@ -41,7 +42,9 @@ class Straggler(Late):
     """What else is known of the rank."""
 
     cause: str | None = None
-    """What of its process or device sets it apart."""
+    """What of its process or device sets it apart since it is late."""
+    remark: str | None = None
+    """The same of what did not begin with that."""
     named: str | None = None
     """What the script calls the time in which it is late."""
     named_ms: float | None = None
@@ -49,8 +52,8 @@ class Straggler(Late):
     why: Cause | None = for_words(None)
     host_ranks: int = for_words(0)
     """On `host`."""
-    counts_work: bool = for_words(default=False)
-    """The sizes of batches were measured."""
+    work: Work | None = for_words(None)
+    """The sizes of batches; None: they were not measured."""
 
 
 def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
@@ -87,13 +90,13 @@ def _detected(one: LateRank, evidence: Evidence) -> Detection[Straggler]:
     why, named = one.cause, _named(one, evidence)
     facts = Straggler(
         **late(one, evidence),
-        cause=why.name if why else None,
+        **names(why),
         named=named.name if named else None,
         named_ms=named.mine_ms if named else None,
         peers_named_ms=named.peers_ms if named else None,
         why=why,
         host_ranks=one.host[1] if one.host else 0,
-        counts_work=one.counts_work,
+        work=one.other_work,
     )
     return Detection(
         KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one),
@@ -130,7 +133,7 @@ def _text(detection: Detection[Straggler], lead: str) -> str:
     facts, why = detection.facts, detection.facts.why
     head = f"{lead} {facts.phase_excess_ms:+.1f} ms {detection.phase}"
     tail, short = gain_words(facts, "fixed")
-    if why and len(head + why.short) <= len(fitting(head, why.short)):
+    if why and why.began == "with" and len(head + why.short) <= len(fitting(head, why.short)):
         return fitting(head + why.short, tail, short)
     begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
     for middle, end in ((begun, tail), ("", tail), ("", short)):
@@ -153,9 +156,10 @@ def _advice(detection: Detection[Straggler]) -> str:
         count, host = facts.host_ranks, facts.host
         who = f"All {count} ranks of {host} are late" if count > 1 else f"It is the only rank on {host}"
         there = [f"{who}, and none elsewhere: look at that machine first."]
-    if facts.why:
+    if facts.why and facts.why.began == "with":
         return caveat(facts, " ".join([*there, facts.why.advice]))
-    return caveat(facts, " ".join([*there, *_where_to_look(detection), _measured(facts)]))
+    remark = [facts.why.advice] if facts.why else []
+    return caveat(facts, " ".join([*there, *_where_to_look(detection), _measured(facts), *remark]))
 
 
 def _where_to_look(detection: Detection[Straggler]) -> list[str]:
@@ -169,10 +173,18 @@ def _where_to_look(detection: Detection[Straggler]) -> list[str]:
 
 def _measured(facts: Straggler) -> str:
     """What is known of the cause, and what is not."""
-    work = "Its batches are as large as the others'" if facts.counts_work else "The sizes of batches were not measured"
     share = facts.starved_share
     core = "" if share is None else f" and it waits {share:.0%} of the time for a core"
-    return f"{work}{core}; why it is slow was not measured."
+    return f"{_size_of_batches(facts.work)}{core}; why it is slow was not measured."
+
+
+def _size_of_batches(work: Work | None) -> str:
+    if work is None:
+        return "The sizes of batches were not measured"
+    if work.is_alike:
+        return "Its batches are as large as the others'"
+    counts = f"It has {work.mine:.0f} {work.unit} a step, the others {work.theirs:.0f}"
+    return f"{counts}, which accounts for {work.share:.0%} of it" if work.times > 1 else counts
 
 
 KIND = Kind(

@@ -12,7 +12,7 @@ from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bin
 from ddpmon.analysis.over_time.fold import RankGroup
 from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
 from ddpmon.analysis.statistics.arrays import Ints
-from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.excess import over_peers, share_over_peers
 from ddpmon.analysis.statistics.scan import ScanResult, Values, scan
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, OWN_PHASES
@@ -24,8 +24,6 @@ IDLE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 BY_CHANCE, BEYOND = 1, 2
 """What a cell holds of what exceeds chance: it does not; it does, and by less than the second of HEAT_LEVELS."""
-FEW = 64
-"""Of so many ranks, each one's bins are compared with those of its peers alone; of more, with all, as good as that."""
 CLEAR = 1.5
 """So many times what would show in the bins themselves is not taken from longer ones, whose edges are coarse."""
 _SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
@@ -164,9 +162,9 @@ class Heat:
             return
         self.last_step = int(part.step[-1])
         values = np.empty((*part.own_ms.shape, len(_SUMMED)), np.float32)
-        typical = part.typical_ms[:, None]
+        typical = part.own_ms - part.excess_ms
         with np.errstate(divide="ignore", invalid="ignore"):
-            values[..., _OWN] = np.nan_to_num(part.own_ms / typical - 1, posinf=0.0)
+            values[..., _OWN] = share_over_peers(part.own_ms, part.excess_ms)
             for place in range(len(OWN_PHASES)):
                 over = over_peers(part.phases_ms[..., place])
                 values[..., _PHASES.start + place] = np.nan_to_num(over / typical, posinf=0.0, neginf=0.0)
@@ -266,8 +264,6 @@ def _scanned(level: _Level, metric: str, slots: Ints) -> ScanResult:
     else:
         everyone, whole = usual[:, 0 if metric == "own" else 1 + OWN_PHASES.index(metric)], usual[:, 0]
         over = level.sums[slots, :, _SUMMED.index(metric)] / count
-        if metric == "own" and over.shape[1] <= FEW:
-            over = over_peers(over.astype(np.float64)).astype(np.float32)
     ranks = scan(over * full)
     if not len(slots):
         return ranks

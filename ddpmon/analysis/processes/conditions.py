@@ -1,17 +1,18 @@
 """What the processes and devices of ranks did over the last seconds, and what of it sets a late rank apart.
 
-A cause is named only where it sets the rank apart from its peers and can account for half of what makes it late.
+A cause is named only where it sets the rank apart from its peers, can account for half of what makes it late, and began
+when the rank became late. What was there before, or came after, is a remark.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
@@ -66,6 +67,11 @@ class Conditions:
     """Its GPU's; "": it has none."""
     means: Mapping[str, float] = field(default_factory=dict)
     """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
+    around: Callable[[int], tuple[Conditions | None, Conditions | None]] = field(
+        default=lambda _: (None, None), compare=False, repr=False
+    )
+    """Returns the means of the samples before a moment, and of those after it; None: there are none. The moment is
+    given in microseconds before the latest step."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +81,21 @@ class Cause:
     name: str
     short: str
     """Follows the phase in a sentence."""
-    advice: str
+    fact: str
+    """What sets the rank apart, as the beginning of a sentence."""
+    conclusion: str
+    """What follows from it, and what to do: the rest of that sentence."""
     evidence: dict[str, Any] = field(default_factory=dict)
+    began: Literal["with", "apart", "unknown"] = "with"
+    """With the lateness; at another time, so that it is only a remark; or nobody knows when."""
+
+    @property
+    def advice(self) -> str:
+        """What people read of it below the finding."""
+        if self.began == "with":
+            return f"{self.fact}: {self.conclusion}."
+        when = "that did not begin when it became slow" if self.began == "apart" else "since when is not known"
+        return f"{self.fact}; {when}."
 
 
 @dataclass(frozen=True)
@@ -90,6 +109,11 @@ class Lateness:
     step_ms: float
     host: str = ""
     """All ranks of it are late, and what sets it apart from other hosts is asked; "": of a rank."""
+    began_us_ago: int | None = None
+    """How long before the latest step it began; None: before all steps that are known."""
+    found_before: Mapping[str, Any] | None = None
+    """The evidence of its finding of last time, where it began after the run did: what that names as the cause, or as a
+    remark, stays what it is once no sample is from before it."""
 
     @property
     def who(self) -> str:
@@ -107,27 +131,51 @@ class Lateness:
         return "those of other hosts" if self.host else "its peers'"
 
 
-def cause(late: Lateness, by_rank: Mapping[int, Conditions], peers: Sequence[int]) -> Cause | None:
-    """What sets a late rank apart from its peers, ranks that are not late; the surest first."""
-    mine = by_rank.get(late.rank)
-    return None if mine is None else _sets_apart(late, mine, [by_rank[rank] for rank in peers if rank in by_rank])
-
-
-def host_cause(
+def cause(
     late: Lateness, ranks: Sequence[int], by_rank: Mapping[int, Conditions], peers: Sequence[int]
 ) -> Cause | None:
-    """What sets the late ranks of a host apart from ranks elsewhere; the surest first."""
-    there = [by_rank[rank] for rank in ranks if rank in by_rank]
-    return _sets_apart(late, _typical(there), [by_rank[rank] for rank in peers if rank in by_rank]) if there else None
+    """Return what sets late ranks, one or those of a host, apart from ranks that are not late.
+
+    Of several causes the surest; a remark only where there is no cause.
+    """
+    mine = [by_rank[rank] for rank in ranks if rank in by_rank]
+    others = [by_rank[rank] for rank in peers if rank in by_rank]
+    mine_before, mine_after = _around(mine, late.began_us_ago)
+    others_before, others_after = _around(others, late.began_us_ago)
+    if mine_before and others_before:
+        earlier = {one.name for one in _sets_apart(late, mine_before, others_before)}
+        later = _sets_apart(late, mine_after or mine, others_after or others)
+        found = [replace(one, began="apart" if one.name in earlier else "with") for one in later]
+    else:
+        found = [replace(one, began=_began(late, one.name)) for one in _sets_apart(late, mine, others)]
+    return min(found, key=lambda one: one.began != "with", default=None)
 
 
-def _sets_apart(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+def _around(them: Sequence[Conditions], us_ago: int | None) -> tuple[list[Conditions], list[Conditions]]:
+    """The conditions of ranks before a moment, and after it, as far as they are known."""
+    sides = [] if us_ago is None else [one.around(us_ago) for one in them]
+    return [before for before, _ in sides if before], [after for _, after in sides if after]
+
+
+def _began(late: Lateness, name: str) -> Literal["with", "apart", "unknown"]:
+    """Where no sample is from before the lateness: what was found of it last time, if it did not begin with the run."""
+    if late.found_before is None:
+        return "with" if late.began_us_ago is None else "unknown"
+    fields: tuple[tuple[str, Literal["with", "apart"]], ...] = (("cause", "with"), ("remark", "apart"))
+    return next((began for field_, began in fields if late.found_before.get(field_) == name), "unknown")
+
+
+def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Conditions]) -> list[Cause]:
+    """All that sets these apart from others, the surest first."""
+    if not them:
+        return []
+    mine = _typical(them)
     causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _storage, _other_gpu))
-    return next((cause for cause in causes if cause is not None), None)
+    return [cause for cause in causes if cause is not None]
 
 
 def _typical(them: Sequence[Conditions]) -> Conditions:
-    """Ranks of a host as one: medians, and what half of them have."""
+    """One rank, or those of a host as one: medians, and what half of them have."""
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
@@ -164,15 +212,16 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
         return Cause(
             "gpu_clock",
             f", its {'GPUs' if late.host else 'GPU'} at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
-            f"{whose} at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, {late.of_others} at"
-            f" {theirs:,.0f}: look at {mending}, or take another {'machine' if late.host else 'GPU'}.",
+            f"{whose} at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, {late.of_others} at {theirs:,.0f}",
+            f"look at {mending}, or take another {'machine' if late.host else 'GPU'}",
             {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": reasons},
         )
     if mine.gpu_throttled and others and not any(one.gpu_throttled for one in others):
         return Cause(
             "gpu_throttled",
             f", its {'GPUs' if late.host else 'GPU'} throttled: {reasons}",
-            f"{alone} clocks down{why}{hot}: look at {mending}.",
+            f"{alone} clocks down{why}{hot}",
+            f"look at {mending}",
             {"gpu_throttled": reasons},
         )
     return None
@@ -190,8 +239,9 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         if late.host
         else f", waits {mine.starved_share:.0%} of the time for a core",
         f"{'Its ranks wait' if late.host else 'It waits'} {mine.starved_share:.0%} of the time for a core,"
-        f" {late.others} {theirs:.0%}: that alone can be it. Look at what else runs on"
-        f" {mine.host or 'its machine'}, and at the cores that {'they are' if late.host else 'the rank is'} bound to.",
+        f" {late.others} {theirs:.0%}",
+        f"that alone can be it. Look at what else runs on {mine.host or 'its machine'}, and at the cores that"
+        f" {'they are' if late.host else 'the rank is'} bound to",
         {"starved_share": mine.starved_share, "peers_starved_share": theirs},
     )
 
@@ -204,7 +254,8 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
         "loader_workers",
         f", {counted(mine.loader_workers or 0, 'loader worker')}, peers {min(theirs)}",
         f"{late.who}'s DataLoader has {counted(mine.loader_workers or 0, 'worker')}, {late.of_others} {min(theirs)} or"
-        " more: give it as many.",
+        " more",
+        "give it as many",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},
     )
 
@@ -218,7 +269,8 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
                 "page_faults",
                 f", {mine.major_faults_per_s:,.0f} page faults/s from disk",
                 f"{late.who} waits for a disk at {mine.major_faults_per_s:,.0f} page faults a second, {late.others}"
-                f" at {faults:,.0f}: its memory is paged out, or it maps files that are not in the page cache.",
+                f" at {faults:,.0f}",
+                "its memory is paged out, or it maps files that are not in the page cache",
                 {"major_faults_per_s": mine.major_faults_per_s, "peers_major_faults_per_s": faults},
             )
     reads = _median(one.read_bytes_per_s for one in others)
@@ -229,9 +281,9 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
     return Cause(
         "reads",
         f", reads {mine.read_bytes_per_s / MB:,.0f} MB/s from disk",
-        f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, {late.others} {reads / MB:,.1f}: they"
-        " find in the page cache what it has to fetch, or its share of the files is larger. DataLoader workers read"
-        " besides.",
+        f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, {late.others} {reads / MB:,.1f}",
+        "they find in the page cache what it has to fetch, or its share of the files is larger. DataLoader workers read"
+        " besides",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
     )
 
@@ -247,8 +299,9 @@ def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         "storage",
         f", waits {mine.io_wait_share:.0%} for storage",
         f"Processes of {late.host} wait {mine.io_wait_share:.0%} of the time for storage, those of other hosts"
-        f" {theirs:.0%}: look at its disk and its mount of the file system, and at what else reads and writes there"
-        " (iostat -x, nfsiostat).",
+        f" {theirs:.0%}",
+        "look at its disk and its mount of the file system, and at what else reads and writes there (iostat -x,"
+        " nfsiostat)",
         {"io_wait_share": mine.io_wait_share, "peers_io_wait_share": theirs},
     )
 
@@ -262,8 +315,8 @@ def _other_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -
     return Cause(
         "gpu",
         f", on {mine.device_name}, {'others' if late.host else 'peers'} {theirs}",
-        f"{late.who} computes on {mine.device_name}, {late.others} on {theirs}: equal work takes each its own time."
-        " Take equal GPUs, or give it smaller batches.",
+        f"{late.who} computes on {mine.device_name}, {late.others} on {theirs}",
+        "equal work takes each its own time. Take equal GPUs, or give it smaller batches",
         {"gpu": mine.device_name, "peers_gpu": theirs},
     )
 
@@ -277,7 +330,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
             middle = _median(one.means.get(row.name) for rank, one in conditions.items() if its[rank] is whose)
             if middle is not None:
                 evidence[name] = middle
-    return finding if len(evidence) == len(finding.evidence) else replace(finding, evidence=evidence)
+    return finding if len(evidence) == len(finding.evidence) else msgspec.structs.replace(finding, evidence=evidence)
 
 
 def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[str, int] | None:

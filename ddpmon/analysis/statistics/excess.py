@@ -60,6 +60,17 @@ def over_peers(values: Floats, around: tuple[Floats, Floats, Floats] | None = No
     return np.subtract(values, peers, out=peers)
 
 
+def share_over_peers(values: Floats, over: Floats | None = None) -> Floats:
+    """Return each value over the median of the others in its row, as a share of that median: [S, R] -> [S, R].
+
+    over: the values' `over_peers`, if computed. 0 where the others' median is.
+    """
+    if over is None:
+        over = over_peers(values)
+    peers = values - over
+    return np.divide(over, peers, out=np.zeros_like(over), where=peers > 0)
+
+
 def restless(excess: Floats) -> float:
     """How much neighbouring steps differ as a rule, of a series [S] or of ranks [S, R]: a variance, up to a factor."""
     some = excess[:, :: max(1, excess.shape[1] // TELLING)] if excess.ndim > 1 else excess

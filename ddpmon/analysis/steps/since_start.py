@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from ddpmon.analysis.statistics.excess import share_over_peers
 from ddpmon.analysis.steps.summary import Efficiency, efficiency_of
 from ddpmon.analysis.steps.world import World
 
@@ -83,7 +84,7 @@ def gain_without_waiting_since(sums: Sums) -> float:
 
 
 def slowest_since(sums: Sums) -> tuple[int, float]:
-    """The rank with the most own time, and by how much it exceeds the world's median, as a fraction."""
+    """The rank with the most own time, and by how much it exceeds the median of the others, as a fraction."""
     own = np.array(sums.own_ms)
-    place, median = int(own.argmax()), float(np.median(own))
-    return sums.ranks[place], float(own[place]) / median - 1 if median > 0 else 0.0
+    place = int(own.argmax())
+    return sums.ranks[place], float(share_over_peers(own[None])[0, place])

@@ -8,6 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.run_state import WARM_UP_STEPS
 from ddpmon.analysis.statistics.arrays import Bools, Floats, median, quantile
+from ddpmon.analysis.statistics.excess import share_over_peers
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -64,13 +65,13 @@ class Summary:
     step_ms: Floats
     own_ms: Floats
     over_median: Floats
-    """Own time over the world's median own time, as a fraction."""
+    """Own time over the median of the other ranks', as a fraction."""
     phases_ms: Floats
     """[R, 7] In the order of PHASES."""
     late_ms: Floats
     """NaN where no step had a gradient synchronisation."""
     critical_share: Floats
-    """NaN where nobody ever waited."""
+    """As in the World."""
     loss: Floats
     """The latest."""
     has_loss: list[bool]
@@ -95,12 +96,9 @@ def summarise(world: World) -> Summary:
     own = world.mean("own_ms")
     step = world.mean("length_ms")
     phases = np.column_stack([world.mean("phases_ms"), world.mean("wait_ms"), world.mean("transfer_ms")])
-    middle = median(own)
     lengths = world.step_ms
     with_gradients = ~np.isnan(world.late_ms[:, 0])
     late = world.late_ms[with_gradients].mean(axis=0) if with_gradients.any() else np.full(len(own), np.nan)
-    waited_for = world.critical[world.critical >= 0]
-    share = np.bincount(waited_for, minlength=len(own)) / len(waited_for) if len(waited_for) else own * np.nan
     seconds = step * (len(world) / 1e3)
     loss, has_loss = _latest_loss(world)
     return Summary(
@@ -108,10 +106,10 @@ def summarise(world: World) -> Summary:
         window=(int(world.step[0]), int(world.step[-1])),
         step_ms=step,
         own_ms=own,
-        over_median=own / middle - 1 if middle > 0 else own * 0,
+        over_median=share_over_peers(own[None])[0],
         phases_ms=phases,
         late_ms=late,
-        critical_share=share,
+        critical_share=world.critical_share,
         loss=loss,
         has_loss=has_loss,
         samples_per_s=_rate(world.mean("samples") * len(world), seconds),

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Ints
+from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.steps.table import ARRIVAL, KIND, PHASES, Rows
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import SYNC_GRADIENTS, SYNC_KINDS, Phase
@@ -27,9 +28,10 @@ def split(
     there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network. The same
     holds where ranks of the world have not been heard at all: any of them may have arrived last.
 
-    Lateness is taken at the last gradient synchronisation of a step, from arrivals less what each rank had waited in
-    that step until then: who held the others up at an earlier one (a broadcast of buffers, the gradients of another
-    model) arrives together with them, and is as late as it was there.
+    Lateness is a rank's arrival less the median arrival of the others. It is taken at the last gradient synchronisation
+    of a step, from arrivals less what each rank had waited in that step until then: who held the others up at an
+    earlier one (a broadcast of buffers, the gradients of another model) arrives together with them, and is as late as
+    it was there.
 
     clock_offset_us: [S, R] what to add to a rank's clock to get the world's (see `clocks`); ranks of one host share a
     clock.
@@ -85,7 +87,7 @@ def split(
     blocked = np.minimum(blocked, length)
     wait = np.minimum(wait, blocked)
     ready = arrived_last - (wait - waited_last)
-    late = np.where(gradients, (ready - np.median(ready, axis=1, keepdims=True)) / 1e3, np.nan)
+    late = np.where(gradients, over_peers(ready.astype(np.float64)) / 1e3, np.nan)
     # With one synchronisation the rank that waits least is the last to arrive. With several this is the rule that
     # holds: in a model with buffers rank 0 waits for a late rank in forward, and both are last at the gradients.
     critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)

@@ -51,9 +51,9 @@ def gain(world: World, columns: int | Sequence[int], phase: str | None = None, s
     return _times_faster(real, np.maximum(real + changes, 0.0))
 
 
-def gain_all_at_median(world: World) -> float:
-    """The same with every rank at the world's median own time in each step."""
-    return _times_faster(world.step_ms, world.step_ms - world.slowest_ms + world.typical_ms)
+def gain_all_even(world: World) -> float:
+    """Return the gain if the slowest rank of each step took as long as the median of the others."""
+    return _times_faster(world.step_ms, world.step_ms - world.lead_ms)
 
 
 def gain_without_waiting(world: World) -> float:

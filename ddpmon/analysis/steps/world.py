@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, middles, running_total
@@ -87,6 +88,26 @@ class World:
     def excess_ms(self) -> Floats:
         """[S, R] Own time less the median of the peers'."""
         return over_peers(self.own_ms, self._middles)
+
+    @cached_property
+    def lead_ms(self) -> Floats:
+        """[S] Own time of the slowest rank less the median of the others'."""
+        lead: Floats = self.excess_ms.max(axis=1)
+        return lead
+
+    @cached_property
+    def critical_share(self) -> Floats:
+        """[R] Share of the steps in which somebody waited that waited for each rank; NaN: nobody ever waited."""
+        waited_for = self.critical[self.critical >= 0]
+        if not len(waited_for):
+            return np.full(len(self.ranks), np.nan)
+        share: Floats = np.bincount(waited_for, minlength=len(self.ranks)) / len(waited_for)
+        return share
+
+    def waited_for(self, columns: int | Sequence[int]) -> float:
+        """Return the share of the steps in which somebody waited that waited for one of these; 0: nobody did."""
+        share = float(self.critical_share[columns].sum())
+        return 0.0 if np.isnan(share) else share
 
     @cached_property
     def smooth_ms(self) -> Floats:

@@ -28,7 +28,7 @@ MOST_CHARTS = 12
 MOST_POINTS = 512
 MOST_HEAT_ROWS = 256
 HEAT_COLUMNS = 256
-_BESIDE_FINDINGS = {"Why", "Next"}
+_BESIDE_FINDINGS = {"Why", "Next", "Also"}
 """Labels of sentences that the page shows with each finding."""
 
 

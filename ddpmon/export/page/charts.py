@@ -70,7 +70,7 @@ def phases(ranks: list[dict[str, Any]]) -> Chart:
 
 
 def heat_map(heat: HeatView) -> Chart:
-    """Own time over the step's median, rank by rank through time."""
+    """Own time over the others' median, rank by rank through time."""
     first = max(1, heat.first * heat.steps)
     tall = max(2, min(_ROW, 600 // len(heat.rows)))
     plot = Plot(TOP + BOTTOM + tall * len(heat.rows), (float(first), float(heat.last_step)), (0.0, 1.0))
@@ -95,7 +95,7 @@ def heat_map(heat: HeatView) -> Chart:
             for share, colour in shown
         ]
     )
-    return Chart("Own time over the median of all ranks", colours + plot.drawn())
+    return Chart("Own time over the median of the other ranks", colours + plot.drawn())
 
 
 def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:

@@ -22,7 +22,7 @@ _WORDS = (
     ("no core", "share of the time in which the training thread could run, but no core was free for it"),
     ("last", "share of the steps in which this rank was the last to arrive"),
     ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
-    ("▃ ▆ █", "own time 5%, 10%, 15% and more over the median of all ranks"),
+    ("▃ ▆ █", "own time 5%, 10%, 15% and more over the other ranks' median"),
     (CURSOR, "the cursor"),
     (WATCHED, "in Runs: the run that all screens show"),
     ("○ ◔ ◑ ◕ ●", "how far a rank has come before the first step: importing torch, imported, group, model, training"),

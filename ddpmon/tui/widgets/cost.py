@@ -52,7 +52,7 @@ def _left(value: float) -> str:
 def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float | None = None) -> list[Branch]:
     """The tree from its root on: parallel = load balance x communication, load balance = persistent x moving.
 
-    slowest: the rank with the most own time, which is `over` the median.
+    slowest: the rank with the most own time, which is `over` the median of the others.
     """
     e = efficiency
     persistent = "no rank is slower than others for long"

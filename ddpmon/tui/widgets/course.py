@@ -14,7 +14,7 @@ from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.columns import decimals
-from ddpmon.tui.widgets.quantities import NAME, NUMBER, least_excess, median
+from ddpmon.tui.widgets.quantities import NAME, NUMBER, least_excess, others_median
 
 _OVER = 9
 LABEL = NAME + 2 * NUMBER + _OVER + 2
@@ -71,14 +71,14 @@ def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, boo
 
 def course(rank: RankView, snapshot: Snapshot, view: InspectView | None, width: int, missing: str) -> list[Line]:
     """The rows of all phases and the loss; empty where nothing was measured. missing: said where no course is there."""
-    least = least_excess(snapshot)
+    least = least_excess(rank, snapshot)
     digits = decimals(snapshot.ranks)
     rows = {} if view is None else {row.name: row for row in view.rows}
     room = max(0, width - LABEL)
     lines: list[Line] = []
     for row in _ROWS:
         get = row.quantity.get
-        mine, middle = get(rank), median(get, snapshot)
+        mine, middle = get(rank), others_median(get, rank, snapshot)
         measured = row.quantity.name not in rank.unmeasured
         if mine is None and middle is None and (measured or rank.phases_ms is None):
             continue
@@ -101,7 +101,7 @@ def _header(view: InspectView | None, missing: str, room: int) -> Line:
     if view is not None and view.rows and room >= _LEAST_ROOM:
         each = f" {view.steps} a column" if view.steps > 1 else ""
         steps = axis.steps(view.last_step, view.steps, room)
-    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'median':>{NUMBER}}{'over':>{_OVER}}", "muted")]
+    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'others':>{NUMBER}}{'over':>{_OVER}}", "muted")]
     return [*fit(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
 
 

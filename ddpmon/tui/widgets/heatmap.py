@@ -40,7 +40,7 @@ from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
 TITLES = {
-    "own": "own time over median",
+    "own": "own time over peers",
     **{phase: f"{phase} over peers" for phase in OWN_PHASES},
     "wait": "wait, share of step",
     "step": "step over its median",
@@ -53,11 +53,12 @@ _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in 
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
 """Marks of a GPU that does nothing for at least so much of its time."""
 _WORDS = {
+    "own": f"{NOTABLE:.0%}+ over peers",
     **{phase: f"{phase} {NOTABLE:.0%}+ over peers" for phase in OWN_PHASES},
     "wait": "half of the step",
     "gpu": "under 50% busy",
 }
-"""What the values of a row are called; else they are over the median."""
+"""What the values of a row are called; else the step is over its median."""
 _ROLES = {"wait": "comm", "loss": "info"}
 TALLEST = 3
 """Lines that a row takes where there are few."""

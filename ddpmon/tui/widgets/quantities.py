@@ -1,4 +1,4 @@
-"""Quantities of one rank beside the world's median and the range of the others."""
+"""Quantities of one rank beside the median and the range of the other ranks'."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Beside:
     quantity: Quantity
     text: Callable[[float | None], str]
     marked: bool = False
-    """An excess over the median is a slowness."""
+    """An excess over the others is a slowness."""
 
 
 def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
@@ -48,36 +48,41 @@ _FIRST = (
 OTHERS = _rows(*chosen(*_FIRST), *further(_FIRST))
 
 
-def median(get: Get, snapshot: Snapshot) -> float | None:
-    """Of all ranks that have the number."""
-    values = [value for each in snapshot.ranks if (value := finite(get(each))) is not None]
+def of_others(get: Get, rank: RankView, snapshot: Snapshot) -> list[float]:
+    """Return the number of each other rank that has it."""
+    return [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(get(each))) is not None]
+
+
+def others_median(get: Get, rank: RankView, snapshot: Snapshot) -> float | None:
+    """Return the median of the other ranks that have the number; None: no other has."""
+    values = of_others(get, rank, snapshot)
     return statistics.median(values) if values else None
 
 
-def least_excess(snapshot: Snapshot) -> float:
-    """Milliseconds from which on an excess is worth a mark."""
-    return NOTABLE * (median(lambda rank: rank.own_ms, snapshot) or 0.0)
+def least_excess(rank: RankView, snapshot: Snapshot) -> float:
+    """Milliseconds from which on an excess of the rank is worth a mark."""
+    return NOTABLE * (others_median(lambda each: each.own_ms, rank, snapshot) or 0.0)
 
 
 def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list[Line]:
-    """A line per quantity: this rank, the world's median, the range of the others. What nobody measured is left out."""
-    least = least_excess(snapshot)
+    """A line per quantity: this rank, the median of the others, their range. What nobody measured is left out."""
+    least = least_excess(rank, snapshot)
     lines: list[Line] = []
     for row in rows:
         get = row.quantity.get
-        middle, mine = median(get, snapshot), get(rank)
+        middle, mine = others_median(get, rank, snapshot), get(rank)
         if middle is None and mine is None:
             continue
-        others = [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(get(each))) is not None]
+        others = of_others(get, rank, snapshot)
         between = f"{row.text(min(others))}–{row.text(max(others))}" if others else numbers.NONE
         excess = finite(mine - middle) if mine is not None and middle is not None else None
         remark: Line = []
-        if row.marked and excess is not None and excess > least and others:
+        if row.marked and excess is not None and excess > least:
             remark = [(f"  ▲ +{row.text(excess)}", "warn")]
         lines.append([
             (f" {row.quantity.text:<{NAME - 1}}", "text"),
             (f"{row.text(mine):>{NUMBER}}", "warn" if remark else "text"),
             (f"{row.text(middle):>{NUMBER}}", "text"), (f"{between:>{_RANGE}}", "muted"), *remark,
         ])  # fmt: skip
-    head: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'median':>{NUMBER}}{'others':>{_RANGE}}", "muted")]
+    head: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'others':>{NUMBER}}{'from–to':>{_RANGE}}", "muted")]
     return [head, *lines] if lines else []

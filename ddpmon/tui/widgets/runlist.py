@@ -90,7 +90,7 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     if run.nnodes > 1:
         facts[0] += f" on {run.nnodes} nodes"
     facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
-    facts += [f"exit code {run.exit_code}"] if run.exit_code is not None else []
+    facts += [f"exit code {run.shell_code}"] if run.shell_code is not None else []
     facts.append(f"id {plain(run.id)}")
     nothing = f"{badge.word.lower()}; nothing more is known from here"
     rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
