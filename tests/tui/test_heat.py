@@ -174,7 +174,7 @@ def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
     assert not set("▁▃▆█") & set("".join(quiet.splitlines()[4:-3]))
     assert "own time beyond chance" in quiet
     assert percentages.count("█") > 700
-    assert "own time over median" in percentages
+    assert "own time over peers" in percentages
     assert "· <5%" in percentages
     assert again == quiet
     assert wishes == [True, False, True]
@@ -191,7 +191,7 @@ def test_what_a_hub_that_knows_of_no_chance_sends_is_shown_as_what_it_is():
     source = through_time.slow()
     grants, source.wish = source.wish, lambda wish: None
     grants(Wish(HeatWish("own", 1, 17, 76)))
-    assert "own time over median" in drive(source, "3")[1]
+    assert "own time over peers" in drive(source, "3")[1]
 
 
 def test_a_row_says_whose_it_is_how_often_and_since_when():
