@@ -79,15 +79,12 @@ class Lines:
             return [f"{_clock(time.time())}  stale    {why}"]
         if snapshot is None:
             return []
-        withheld = self._withhold(snapshot, at)
-        new_events = [
-            event
-            for event in snapshot.events
-            if (event.at, event.text) not in self._events and event.text not in withheld
-        ]
+        self._withhold(snapshot, at)
+        shown = [event for event in snapshot.events if not self._is_withheld(event.text)]
+        new_events = [event for event in shown if (event.at, event.text) not in self._events]
         lines = [event_line(replace(event, at=self._line_at(event.at, snapshot.at))) for event in new_events]
         self._told_at = snapshot.at
-        self._events = {(event.at, event.text) for event in snapshot.events if event.text not in self._withheld}
+        self._events = {(event.at, event.text) for event in shown}
         if snapshot.measured and snapshot.measured != self._measured:
             self._measured = snapshot.measured
             lines.append(f"{_clock(snapshot.at)}  {_MARKS['info']} {plain(snapshot.measured)}")
@@ -102,27 +99,25 @@ class Lines:
         # Figures waver without the verdict being another; that it became clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
-        if snapshot.verdict and (changed or not self._verdict) and snapshot.verdict not in withheld:
+        if snapshot.verdict and (changed or not self._verdict) and not self._is_withheld(snapshot.verdict):
             self._verdict, self._topic = snapshot.verdict, topic
             if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was printed as an event
                 lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
         return lines
 
-    def _withhold(self, snapshot: Snapshot, at: float) -> set[str]:
-        """Return the sentences about a failure that are not to be printed now: the end of the run corrects them."""
+    def _withhold(self, snapshot: Snapshot, at: float) -> None:
+        """Note the sentences about a failure that are not to be printed now: the end of the run corrects them."""
         if snapshot.state in END_STATES:
-            return self._withheld - {snapshot.verdict}
+            self._withheld.discard(snapshot.verdict)
+            return
         failures = {finding.text for finding in snapshot.findings if finding.explains == "failed"}
-        if not failures:
-            self._failing_since = None
-            self._withheld.clear()
-        elif self._failing_since is None:
-            self._failing_since = at
-        if self._failing_since is not None and at - self._failing_since < FAILURE_S:
-            self._withheld |= failures
-        else:
-            self._withheld.clear()
-        return self._withheld
+        if self._failing_since is None or not failures:
+            self._failing_since = at if failures else None
+        is_ending = failures and at - (self._failing_since or at) < FAILURE_S
+        self._withheld = self._withheld | failures if is_ending else set()
+
+    def _is_withheld(self, sentence: str) -> bool:
+        return sentence in self._withheld
 
     def _line_at(self, happened_at: float, shown_at: float) -> float:
         """Return the moment that a line names: of one that is told late, when it is told, so that no time goes back."""

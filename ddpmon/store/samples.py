@@ -42,7 +42,7 @@ _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
 
 @dataclass(frozen=True)
-class Span:
+class SampleSpan:
     """Conditions of some time."""
 
     since_us: int
@@ -68,7 +68,7 @@ class RecentSamples:
 
     def __init__(self) -> None:
         self._by_process: dict[int, Recent] = {}
-        self._earlier: dict[int, list[Span]] = {}
+        self._earlier: dict[int, list[SampleSpan]] = {}
         """Of each process, the oldest first; none overlap."""
 
     def of(self, process: RankProcess) -> Recent:
@@ -83,7 +83,7 @@ class RecentSamples:
         return cached
 
 
-def _recent(process: RankProcess, training: Sequence[Sample], earlier: Sequence[Span]) -> Recent:
+def _recent(process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan]) -> Recent:
     last, around = process.sample, partial(_around, process, training, earlier)
     return Recent(
         last.time_us if last else 0,
@@ -98,17 +98,17 @@ def _of_training(process: RankProcess) -> list[Sample]:
     return [] if since is None else [s for s in process.samples if s.time_us > since + SAMPLE_US]
 
 
-def _append_span(spans: list[Span], process: RankProcess, training: Sequence[Sample]) -> None:
+def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequence[Sample]) -> None:
     """Keep the conditions of the samples since the last span, once there are some."""
     new = [s for s in training if not spans or s.time_us > spans[-1].until_us]
     if len(new) >= FEW:
-        spans.append(Span(new[0].time_us - SAMPLE_US, new[-1].time_us, _conditions(process, new)))
+        spans.append(SampleSpan(new[0].time_us - SAMPLE_US, new[-1].time_us, _conditions(process, new)))
         if len(spans) > EARLIER_SPANS:
             del spans[1::2]
 
 
 def _around(
-    process: RankProcess, training: Sequence[Sample], earlier: Sequence[Span], us_ago: int
+    process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], us_ago: int
 ) -> tuple[Conditions | None, Conditions | None]:
     """Conditions before and after a moment: of the latest samples where they reach so far, else of earlier ones."""
     at = process.last_end_us - us_ago
