@@ -33,6 +33,8 @@ PATTERNS = {
 that has ended is a stretch. Findings of other kinds say nothing about who is slow, and are not counted."""
 SLOWED = "run_slowed"
 """The kind that is about all ranks without naming them."""
+WORTH = 0.02
+"""Share of the run's time from which on a fault must be told."""
 SINCE_STEPS = 5
 COST_OFF = 0.05
 """Costs that differ by no more than that agree."""
@@ -54,6 +56,8 @@ class Score:
     """Of the run's time, that the fault costs."""
     size: float = 0.0
     fault: bool = False
+    counts: bool = False
+    """It costs enough to be told, or is a change that must not be taken for a fault."""
     right: bool = False
     """who, phase and pattern, nobody else is accused, and no cause is named that is none."""
     who: bool = False
@@ -104,10 +108,11 @@ def score(name: str, seed: int, played: Played, truth: Truth, well_step_ms: Floa
     made = Score(name, seed, played.hours, 1 - float(well_step_ms.sum()) / total, truth.size)
     made.moments = len(played.moments)
     made.last_live, made.reported = played.moments[-1].verdict, played.report["verdict"]
-    made.fault = bool(truth.pattern)
+    made.fault = bool(truth.pattern or truth.innocent_gain)
+    made.counts = bool(truth.innocent_gain) or (made.fault and made.cost_share >= WORTH)
     _count_events(made, played, truth, takes_turns=takes_turns)
     made.agree = disagreements(played)
-    if not made.fault:
+    if not truth.pattern:
         sentences = [FIGURES.sub("#", moment.verdict) for moment in played.moments]
         made.changes = sum(a != b for a, b in pairwise(sentences))
         made.right = not made.false
@@ -130,18 +135,19 @@ def _judge(made: Score, played: Played, truth: Truth, well_step_ms: Floats, *, t
     lasting = [f for f in told if f.until is None] or told
     if truth.until is None and truth.hidden_from is None:  # what was said of it before it had its final form
         told = lasting
-    ranks = set(truth.ranks)
-    made.who = all(_ranks(part, truth) == ranks and part for part in (shown, told))
+    ranks, world = set(truth.ranks), played.report["run"]["world_size"]
+    made.who = all(_ranks(part, truth, world) == ranks and part for part in (shown, told))
     made.phase = made.who and all(truth.phase is None or f.phase == truth.phase for f in (*shown, *told))
     wanted = {truth.pattern, CONSTANT} if truth.pattern == STRETCH else {truth.pattern}
     made.pattern = made.who and all(pattern_of(f) in wanted for f in shown)
-    made.pattern = made.pattern and all(pattern_of(f) == truth.pattern for f in told)
+    if truth.hidden_from is None:  # else it may be said that nobody knows since when
+        made.pattern = made.pattern and all(pattern_of(f) == truth.pattern for f in told)
     excuses = truth.not_said and any(re.search(truth.not_said, f.text + f.advice) for f in (*shown, *told))
     made.right = made.who and made.phase and made.pattern and not made.recoveries and not excuses
     for moment in played.moments:
         if truth.since <= moment.step <= last + SINCE_STEPS:
             named = _counted(goes_on(moment.findings), truth, takes_turns=takes_turns)
-            if named and _ranks(named, truth) == ranks:
+            if named and _ranks(named, truth, world) == ranks:
                 made.told_after = moment.step - truth.since + 1
                 break
     if not made.who:
@@ -158,13 +164,12 @@ def _counted(findings: Sequence[Shown], truth: Truth, *, takes_turns: bool) -> l
     return [f for f in findings if not (skips and pattern_of(f) == ROTATING)]
 
 
-def _ranks(findings: Sequence[Shown], truth: Truth) -> set[int]:
-    """Whom they name together."""
+def _ranks(findings: Sequence[Shown], truth: Truth, world: int) -> set[int]:
+    """Whom they name together. world: how many ranks there are."""
     if truth.pattern == ROTATING and all(pattern_of(f) == ROTATING for f in findings):
         return set()
-    if any(f.kind == SLOWED for f in findings):
-        return set(truth.ranks) if len(findings) == 1 and len(truth.ranks) > 1 else {-1}
-    return {rank for f in findings for rank in f.ranks}
+    named = {rank for f in findings for rank in f.ranks}
+    return named | set(range(world)) if any(f.kind == SLOWED for f in findings) else named
 
 
 def _since_off(shown: Shown, truth: Truth) -> int | None:
@@ -176,14 +181,15 @@ def _since_off(shown: Shown, truth: Truth) -> int | None:
 
 def _gain_off(predicted: float, truth: Truth, step_ms: Floats, well_step_ms: Floats) -> float:
     """From the real gain over all steps with the fault, or over the last of them, whichever is nearer."""
-    last = truth.until or len(step_ms)
-    spans = {(truth.since - 1, last), (max(truth.since - 1, last - WINDOW_STEPS), last)}
+    first, last = truth.since - 1, truth.until or len(step_ms)
+    spans = {(first, last), (max(first, last - WINDOW_STEPS), last), (first, truth.hidden_from or last)}
     real = [float(step_ms[slice(*span)].sum() / well_step_ms[slice(*span)].sum()) for span in spans]
     return min(abs(predicted / gain - 1) for gain in real)
 
 
 def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: bool) -> None:
     guilty = set(truth.ranks) | set(truth.innocent_gain)
+    all_slowed = bool(guilty) and guilty == set(range(played.report["run"]["world_size"]))
     seen = set()
     for event in played.events:
         last = truth.until or len(played.step_ms)
@@ -204,7 +210,7 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
         if rotating and (takes_turns or truth.pattern == ROTATING) and not again:
             made.turns += 1
             continue
-        whole = finding is not None and finding.kind == SLOWED and len(truth.ranks) > 2
+        whole = finding is not None and finding.kind == SLOWED and all_slowed
         named = finding is not None and bool(finding.ranks) and set(finding.ranks) <= guilty
         if again or not (whole or named or rotating) or not (began or truth.innocent_gain):
             made.false += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from scenario_noises import BATCH, NEEDS_HOSTS, NOISES, SHARES, Floats, Work, ra
 from ddpmon.messages import OWN_PHASES
 
 PHASES = ("backward", "data", "other", "forward", "optimizer")
-"""Drawn by seed."""
+"""That a fault may be in, where its shape does not say it."""
 CONSTANT, STRETCH, BURSTS, PERIODIC = "constant", "stretch", "bursts", "every k steps"
 IRREGULAR, RAMP, ROTATING, NOTHING = "irregular", "ramp", "rotating", ""
 BEGIN = 7 / 15
@@ -50,7 +51,8 @@ class Draft:
     """A run to which a shape adds its fault. `well`: the same run without it."""
 
     rng: np.random.Generator
-    seed: int
+    draw: int
+    """Picks rank and phase: another one in each scenario and for each seed."""
     step_ms: float
     work: Work
     well: Work
@@ -67,13 +69,13 @@ class Draft:
 
     @property
     def rank(self) -> int:
-        """The slow rank that the seed draws."""
-        return self.seed * 7 % self.ranks
+        """The slow rank."""
+        return self.draw * 7 % self.ranks
 
     @property
     def phase(self) -> str:
-        """The phase that the seed draws."""
-        return PHASES[self.seed % len(PHASES)]
+        """The phase that it is slow in."""
+        return PHASES[self.draw % len(PHASES)]
 
     def place(self, begin: int | None) -> int:
         """The index of a fault's first step."""
@@ -115,7 +117,7 @@ def several(draft: Draft, size: float = 0.25, ranks: Sequence[int] = (), count: 
 def slow_hosts(draft: Draft, size: float = 0.25, count: int = 1) -> Truth:
     """All ranks of some hosts."""
     names = list(dict.fromkeys(draft.hosts))
-    chosen = {names[(draft.seed + k) % len(names)] for k in range(count)}
+    chosen = {names[(draft.draw + k) % len(names)] for k in range(count)}
     return several(draft, size, [rank for rank, host in enumerate(draft.hosts) if host in chosen])
 
 
@@ -276,7 +278,7 @@ class Scenario:
         if self.noise in NEEDS_HOSTS or self.ranks >= 16:
             size = min(size, ranks_of_host(self.ranks))
         hosts = [f"host{rank // size}" for rank in range(self.ranks)]
-        return Draft(rng, seed, self.step_ms, work, well, hosts, dict(work.options))
+        return Draft(rng, seed + crc32(self.name.encode()), self.step_ms, work, well, hosts, dict(work.options))
 
 
 def _faults() -> list[Scenario]:
@@ -295,6 +297,7 @@ def _faults() -> list[Scenario]:
             for phase in ("data", "backward")
         ),
         Scenario("since step 251", partial(late, begin=250)),
+        Scenario("since, 5%", partial(late, size=0.05)),
         Scenario("since, 10%", partial(late, size=0.1)),
         Scenario("since, 25%", late),
         Scenario("since, 2 ranks", late, ranks=2),

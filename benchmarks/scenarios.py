@@ -2,7 +2,7 @@
 
     python benchmarks/scenarios.py --count 2 --seed 1000          every shape and noise: some 20 minutes of one core
     python benchmarks/scenarios.py --only "since, 25%" --count 40
-    python benchmarks/scenarios.py --only since --noise "wandering 5%" --ranks 64
+    python benchmarks/scenarios.py --only "two ranks" --size 0.06 --noise "wandering 5%" --ranks 64
     python benchmarks/scenarios.py --only "no fault" --hours 24 --json hours.json     of each noise without a fault
 
 --only chooses scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
@@ -27,6 +27,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from inspect import signature
 from itertools import count
 from math import exp, factorial
 from pathlib import Path
@@ -42,8 +44,8 @@ from scenario_shapes import FAULTS, QUIET, Draft, Scenario, Truth
 
 REPORTED_FROM = 1000
 """The first seed that figures are reported of."""
-WORTH, LARGE = 0.02, 0.25
-"""Faults that must be told cost at least that share of the run; large ones delay a step by that share of it."""
+LARGE = 0.25
+"""Share of a step by which large faults delay it."""
 SHORTEST_MS, LONGEST_MS = 5.0, 5000.0
 DAY_H = 24.0
 SCENARIOS = FAULTS | QUIET
@@ -131,7 +133,7 @@ def _pair(values: Sequence[int]) -> str:
 def sums(scores: Sequence[Score]) -> dict[str, Any]:
     """The figures that matter, of all runs."""
     faults = [one for one in scores if one.fault]
-    worth = [one for one in faults if one.cost_share >= WORTH]
+    worth = [one for one in faults if one.counts]
     large = [one for one in worth if one.size >= LARGE]
     since = [one.since_off for one in worth if one.since_off is not None]
     quiet = [one for one in scores if not one.fault]
@@ -178,8 +180,14 @@ def chosen(args: argparse.Namespace) -> Iterator[Scenario]:
     for name, scenario in SCENARIOS.items():
         if args.only and not any(word in name for word in args.only):
             continue
+        make = scenario.make
+        if args.size and make:
+            if "size" not in signature(make).parameters:
+                raise SystemExit(f'"{name}" has no --size: choose others with --only')
+            make = partial(make, size=args.size)
         yield replace(
             scenario,
+            make=make,
             noise=(args.noise if scenario.make else None) or scenario.noise,
             ranks=args.ranks or scenario.ranks,
             steps=args.steps or scenario.steps,
@@ -193,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Score]:
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
     parser.add_argument("--noise", choices=NOISES, help="of runs with a fault, instead of each scenario's own")
     parser.add_argument("--ranks", type=int, help="instead of each scenario's own")
+    parser.add_argument("--size", type=float, help="of a delay, in shares of a step, instead of each scenario's own")
     parser.add_argument("--steps", type=int, help="of a run, instead of each scenario's own")
     parser.add_argument("--step-ms", type=float, help="instead of each scenario's own")
     parser.add_argument("--count", type=int, default=1, help="runs of each scenario")
