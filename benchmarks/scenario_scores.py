@@ -147,6 +147,7 @@ def _judge(made: Score, played: Played, truth: Truth, well_step_ms: Floats, *, t
     for moment in played.moments:
         if truth.since <= moment.step <= last + SINCE_STEPS:
             named = _counted(goes_on(moment.findings), truth, takes_turns=takes_turns)
+            named = [f for f in named if not truth.changed or f.phase == truth.phase]
             if named and _ranks(named, truth, world) == ranks:
                 made.told_after = moment.step - truth.since + 1
                 break
@@ -204,7 +205,7 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
         elif pattern_of(finding) is None:
             continue
         said = FIGURES.sub("#", event.text.split(":")[0]), finding and (finding.kind, finding.ranks)
-        again, began = said in seen, bool(truth.pattern) and event.step >= truth.since
+        again, began = said in seen, bool(truth.pattern) and (truth.changed or event.step >= truth.since)
         seen.add(said)
         rotating = finding is not None and pattern_of(finding) == ROTATING
         if rotating and (takes_turns or truth.pattern == ROTATING) and not again:
@@ -232,19 +233,24 @@ def disagreements(played: Played) -> list[str]:
         differs += _differences(live, there)
     past = [[f for f in moment.findings if accuses(f) and f.until is not None] for moment in (ended, reported)]
     differs += _differences(*past)
-    ever = {(f.ranks, f.phase) for moment in played.moments for f in moment.findings if accuses(f)}
-    if any((f.ranks, f.phase) not in ever for f in past[1]):
+    ever = {(_named(f), f.phase) for moment in played.moments for f in moment.findings if accuses(f)}
+    if any((_named(f), f.phase) not in ever for f in past[1]):
         differs.append("who")
     return sorted(set(differs))
 
 
+def _named(shown: Shown) -> tuple[int, ...]:
+    """The ranks that a finding names; of a rotating one none, as they come and go."""
+    return () if pattern_of(shown) == ROTATING else shown.ranks
+
+
 def _differences(these: Sequence[Shown], those: Sequence[Shown]) -> list[str]:
-    if sorted(f.ranks for f in these) != sorted(f.ranks for f in those):
+    if sorted(map(_named, these)) != sorted(map(_named, those)):
         return ["who"]
     differs = []
     left = list(those)
     for one in these:
-        same_ranks = [f for f in left if f.ranks == one.ranks]
+        same_ranks = [f for f in left if _named(f) == _named(one)]
         other = min(same_ranks, key=lambda f: (f.kind != one.kind, f.phase != one.phase, f.since != one.since))
         left.remove(other)
         differs += ["phase"] * (one.phase != other.phase) + ["pattern"] * (pattern_of(one) != pattern_of(other))

@@ -44,6 +44,8 @@ class Truth:
     """Step from which noise hides the fault: live it must be named by then, and never be called over."""
     innocent_gain: tuple[int, ...] = ()
     """Ranks that may be named though nothing is wrong with them: one that got faster."""
+    changed: bool = False
+    """The same ranks were slow in another phase before `since`."""
 
 
 @dataclass
@@ -191,7 +193,7 @@ def phase_changes(draft: Draft, size: float = 0.4, at: int = 400) -> Truth:
     """One rank is slow in data, and from a step on in backward."""
     draft.delay([draft.rank], "data", size, slice(0, at))
     draft.delay([draft.rank], "backward", size, slice(at, None))
-    return Truth(CONSTANT, (draft.rank,), "backward", at + 1, size=size)
+    return Truth(CONSTANT, (draft.rank,), "backward", at + 1, size=size, changed=True)
 
 
 def sleeps_with_samples(draft: Draft, mine: int, theirs: int, ms: float, not_said: str) -> Truth:
