@@ -20,9 +20,9 @@ ALONE = ENV | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MAST
 """One rank that no launcher started."""
 
 
-@pytest.mark.parametrize("library", ["datasets", "transformers"])
-def test_what_imports_a_library_first_is_watched_from_its_first_step(cli: Cli, library: str) -> None:
-    done = cli("exec", "--headless", "--", sys.executable, SCRIPT, library, env=os.environ | ALONE, timeout=120)
+def test_what_imports_a_library_first_is_watched_from_its_first_step(cli: Cli) -> None:
+    """datasets and transformers look torch up in the same way, and transformers imports three times as much."""
+    done = cli("exec", "--headless", "--", sys.executable, SCRIPT, "datasets", env=os.environ | ALONE, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     report = recorded_report(runs.find(None))
     assert report["verdict"].startswith("done: 4 steps in ")

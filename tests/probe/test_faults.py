@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
-from tests.probe.conftest import SCRIPTS, Ear, environment, forked
+from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked
 from tests.ranks import free_port
 
 pytestmark = pytest.mark.e2e
@@ -74,7 +74,7 @@ def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: P
     assert not list((tmp_path / STACKS).iterdir()), "nobody is offered an answer any more"
 
 
-def test_a_rank_that_torchrun_restarts_counts_anew(ear: Ear) -> None:
+def test_a_rank_that_torchrun_restarts_counts_anew_and_leaves_the_cause_and_torchruns_traceback(ear: Ear) -> None:
     """One rank: with several, gloo itself often fails to connect again in the second attempt."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     done = subprocess.run(
@@ -85,10 +85,17 @@ def test_a_rank_that_torchrun_restarts_counts_anew(ear: Ear) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
+    ear.wait(lambda: len(ear.failures()) == 2)
     attempts = {hello.pid: hello.restart for hello in ear.hellos()}
     assert sorted(attempts.values()) == [0, 1]
-    assert [failure.error for failure in ear.failures()] == ["RuntimeError: the first attempt fails"]
+    first, second = ear.failures()
+    assert first.error == "RuntimeError: the first attempt fails"
+    assert (second.error, second.step) == ("ValueError: wrong on purpose, password=…", 10)
+    assert "restarted.py" in second.traceback
+    assert str(INJECT.parent) not in second.traceback
+    assert "hunter2" not in second.traceback
+    assert "wrong on purpose" in done.stderr.rpartition("Root Cause")[2], "torchrun's own summary names it"
     for attempt, steps in ((0, 5), (1, 10)):
         numbers = [step.step for b in ear.batches(0) if attempts[b.pid] == attempt for step in b.steps]
         assert numbers == list(range(1, steps + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon.messages import ALONE
-from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked, python, torchrun
+from tests.probe.conftest import SCRIPTS, Ear, environment, forked, python
 from tests.ranks import free_port
 
 pytestmark = pytest.mark.e2e
@@ -18,31 +19,30 @@ WORLD = SCRIPTS / "world.py"
 
 
 @pytest.mark.parametrize(
-    ("whats", "error"),
+    ("whats", "error", "sitecustomize"),
     [
-        (("facts", "caught", "workers", "children", "backward"), "RuntimeError: grad can be"),
-        (("dataset",), "KeyError: 'item 0'"),
+        (("facts", "caught", "workers", "children", "backward"), "RuntimeError: grad can be", None),
+        (("facts", "dataset"), "KeyError: 'item 0'", "theirs"),
     ],
-    ids=["many", "dataset"],
+    ids=["many", "dataset and another sitecustomize"],
 )
-def test_a_script_cannot_tell(ear: Ear, whats: tuple[str, ...], error: str) -> None:
+def test_a_script_cannot_tell(
+    ear: Ear, tmp_path: Path, whats: tuple[str, ...], error: str, sitecustomize: str | None
+) -> None:
     """argv, sys.path, __main__, finders, hooks, tracebacks, workers and children: all as without us."""
-    bare = python(WORLD, *whats, "--flag", "two words", address=None)
-    watched = python(WORLD, *whats, "--flag", "two words", address=ear.address)
+    more = {}
+    if sitecustomize:
+        (tmp_path / "sitecustomize.py").write_text(f"MARK = {sitecustomize!r}\n")
+        more["PYTHONPATH"] = str(tmp_path)
+    bare = python(WORLD, *whats, "--flag", "two words", address=None, **more)
+    watched = python(WORLD, *whats, "--flag", "two words", address=ear.address, **more)
+    assert json.loads(bare.stdout.splitlines()[0])["sitecustomize"] == sitecustomize
     assert [line.split()[1] for line in bare.stdout.splitlines() if line.startswith("now: ")] == list(whats)
     assert error in bare.stderr
     assert watched.stdout == bare.stdout
     assert watched.stderr == bare.stderr
     assert watched.returncode == bare.returncode == 1
     assert not ear.messages, "none of these processes is a rank"
-
-
-def test_another_sitecustomize_runs_too(ear: Ear, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("MARK = 'theirs'\n")
-    bare = python(WORLD, "facts", address=None, PYTHONPATH=str(tmp_path))
-    watched = python(WORLD, "facts", address=ear.address, PYTHONPATH=str(tmp_path))
-    assert '"sitecustomize": "theirs"' in bare.stdout
-    assert watched.stdout == bare.stdout
 
 
 def test_another_sitecustomize_that_fails_fails_as_without_us(ear: Ear, tmp_path: Path) -> None:
@@ -93,21 +93,6 @@ def test_warnings_are_about_the_lines_that_they_would_be_about(ear: Ear, tmp_pat
 def test_api_calls_without_a_probe_do_nothing() -> None:
     done = forked(None, SCRIPTS / "single.py", address=None)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_rank_that_raises_leaves_the_cause_and_torchruns_traceback(ear: Ear) -> None:
-    script = SCRIPTS / "small_ddp.py"
-    bare = forked(2, script, "--fail", "5", address=None)
-    watched = torchrun(2, script, "--fail", "5", address=ear.address)
-    assert watched.returncode == bare.returncode == 1
-    ear.wait(lambda: any(failure.rank == 1 for failure in ear.failures()))
-    failure = next(failure for failure in ear.failures() if failure.rank == 1)
-    assert failure.error == "ValueError: wrong on purpose, password=…"
-    assert failure.step == 5
-    assert "small_ddp.py" in failure.traceback
-    assert str(INJECT.parent) not in failure.traceback
-    assert "hunter2" not in failure.traceback
-    assert "wrong on purpose" in watched.stderr.rpartition("Root Cause")[2], "torchrun's own summary names it"
 
 
 def test_a_folder_of_ours_that_cannot_import_says_so_once_and_training_goes_on(ear: Ear, tmp_path: Path) -> None:

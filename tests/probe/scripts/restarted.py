@@ -1,4 +1,4 @@
-"""Fails in the first attempt; the second one runs through."""
+"""Fails in the first attempt after five steps, and in the second one after ten."""
 
 import os
 import sys
@@ -19,6 +19,4 @@ for step in range(10):
     optimizer.step()
     if step == 4 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         raise RuntimeError("the first attempt fails")
-dist.barrier()
-del model  # else gloo's thread and this one may wait for each other for ever
-dist.destroy_process_group()
+raise ValueError("wrong on purpose, password=hunter2")
