@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import random
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -36,7 +37,7 @@ import numpy as np
 from ddpmon import runs
 from ddpmon.analysis.steps.world import World
 from ddpmon.recording.recorded import recorded_report
-from ddpmon.recording.recording import Recording
+from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
@@ -138,6 +139,13 @@ def outcome_of(case: Case, run_id: str, report: dict) -> Outcome:
     return judge(case, report, store.world, [(clock, event) for event in store.events])
 
 
+def forget_findings(run_id: str) -> None:
+    """Have the recording judged when it is read, as one that no hub judged."""
+    with contextlib.closing(sqlite3.connect(recording_path(run_id))) as db, contextlib.suppress(sqlite3.Error), db:
+        db.execute("DELETE FROM findings")
+        db.execute("DELETE FROM checkpoints WHERE name = 'judged'")
+
+
 def judged_again(kept: Path) -> list[tuple[Case, Outcome]]:
     """Kept recordings, without when each was named: that was told live, by the analysis as it was then."""
     outcomes = []
@@ -146,6 +154,7 @@ def judged_again(kept: Path) -> list[tuple[Case, Outcome]]:
         (folder,) = (home / "runs").iterdir()
         made = runs.load(folder.name)
         case = Case.of(made.script_args)
+        forget_findings(made.id)
         outcome = replace(outcome_of(case, made.id, recorded_report(made)), named=None)
         outcomes.append((case, outcome))
         print(line(case, outcome), flush=True)

@@ -13,6 +13,7 @@ from ddpmon.recording.node_blocks import pack, unpack
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import restored_store
+from ddpmon.recording.unjudged import judge_unjudged
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from tests.worlds import own_times, records
@@ -31,7 +32,7 @@ def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
 
 def record(
     own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, room=None, blocks=False,
-    **changes,
+    judged="end", **changes,
 ):  # fmt: skip
     """Write a run that has ended, and its recording; returns the run.
 
@@ -40,6 +41,7 @@ def record(
     room: bytes of the recording, and the last step records that are kept whole; None: as a hub has it.
     blocks: all but the steps of rank 0 came in blocks, as from the hubs of other nodes.
     accuracy: rank 0 logs one every tenth step: a thousandth of its number.
+    judged: what the hub that wrote it judged: the last window ("end"), "all" of the run, or nothing ("").
     """
     own = story() if own is None else own
     steps, ranks, _ = own.shape
@@ -51,7 +53,7 @@ def record(
     )  # fmt: skip
     run = dataclasses.replace(run, **changes)
     arrays = [own.shape, own.tobytes(), np.asarray(loss, float).tobytes()]
-    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room, blocks)))
+    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room, blocks, judged)))
     runs.create(run)
     if sums is None and arguments in _WRITTEN:
         recording, ended_at = _WRITTEN[arguments]
@@ -94,11 +96,25 @@ def record(
         recorder.thin()
     recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
     recorder.close()
+    run = _ended(run, BEGAN + now_us / 1e6)
     if sums is None:
+        if judged:
+            _judge(run, judged)
         while len(_WRITTEN) >= MOST_WRITTEN:
             del _WRITTEN[next(iter(_WRITTEN))]
         _WRITTEN[arguments] = recording_path(run.id).read_bytes(), BEGAN + now_us / 1e6
-    return _ended(run, BEGAN + now_us / 1e6)
+    return run
+
+
+def _judge(run, judged):
+    with Recording(run) as recording:
+        store = restored_store(recording)
+        if judged == "all":
+            judge_unjudged(recording, store)
+    store.judge(run.ended_at, run.ended_at)
+    recorder = Recorder(recording_path(run.id), run.id, store.clock)
+    recorder.findings(store.ledger)
+    recorder.close()
 
 
 def add_as_rows(recorder, process, batch, at_once=50):

@@ -99,16 +99,20 @@ class Root:
                 self.tell(rank, steps, percent(rank), lost=rank in losing)
             self.turn()
 
-    def end(self):
-        """The run is over; returns it."""
+    def end(self, *, judge=False):
+        """The run is over; returns it. judge: its end was judged."""
         self.store.live = False
         self.store.digest(final=True)
-        self.turn(save=True)
-        self.recorder.close()
         ended = self.run.created_at + max(p.last_end_us - (p.hello.through and self.ahead_us)
                                           for p in self.store.registry.everyone.values()) / 1e6  # fmt: skip
         self.run = dataclasses.replace(self.run, ended_at=ended, exit_code=0)
         runs.save(self.run)
+        if judge:
+            self.store.run = self.run
+            self.store.judge(ended - BEGAN, ended)
+            self.recorder.findings(self.store.ledger)
+        self.turn(save=True)
+        self.recorder.close()
         return self.run
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import named_ranks, rank_list
@@ -51,13 +50,10 @@ class News:
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
         """Ends of findings that are not announced yet: the words ("": none), since when in seconds, and what it was."""
 
-    def of(
-        self, before: Sequence[Finding], now: Sequence[Finding], last_step: int | None, seconds: float
-    ) -> list[Announcement]:
+    def of(self, before: Sequence[Finding], now: Sequence[Finding], seconds: float) -> list[Announcement]:
         """Each change from one moment to the next, worst first.
 
-        last_step: of the window, to tell how many steps a finding took. seconds: of the run's own clock at its last
-        step; infinite when the run is over, and nothing can come back.
+        seconds: of the run's own clock at its last step; infinite when the run is over, and nothing can come back.
         """
         lasting = _lasting(now)
         events = [event for key, finding in lasting.items() for event in self._of_lasting(key, finding, seconds)]
@@ -70,8 +66,8 @@ class News:
         for key, finding in _lasting(before).items():
             if key not in lasting:
                 ended = [f for f in now if f.until_step is not None and _identity(f) == key]
-                sentence = _words_of_end(max(ended, key=_end, default=finding), finding, last_step)
-                if not ended and any(kind_of(whole).leaves_out(whole, finding) for whole in now):
+                sentence = _words_of_end(max(ended, key=_end, default=finding), finding)
+                if any(kind_of(whole).leaves_out(whole, finding) for whole in lasting.values()):
                     sentence = ""  # it may go on, as a part of that
                 self._gone[key] = sentence, seconds, finding
         for key, (sentence, since, was) in list(self._gone.items()):
@@ -129,12 +125,12 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
     return {_identity(finding): finding for finding in findings if finding.until_step is None}
 
 
-def _words_of_end(ended: Finding, was: Finding, last_step: int | None) -> str:
+def _words_of_end(ended: Finding, was: Finding) -> str:
     """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind announces no end."""
     ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
     who = was.subject or named_ranks(was.ranks, 0)
     sentence = kind_of(was).gone.format(ranks=ranks, who=who, s="" if many else "s")
-    seconds = cost_s(ended, last_step)
+    seconds = ended.episodes[-1].cost_s if ended.episodes else ended.cost_s
     if not sentence or seconds is None:
         return sentence
     return f"{sentence}; it cost {seconds:.1f} s" if seconds < 100 else f"{sentence}; it cost {seconds / 60:.0f} min"

@@ -33,6 +33,7 @@ MOST_GAINS = 8
 """Ranks of which the report says what mending them gains: those with the most own time, as it is simulated for each."""
 FINDING = (
     "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
+    "cost_s", "episodes", "reported_at", "ended_at",
 )  # fmt: skip
 """The fields of a finding; what it says to screens beyond them is theirs."""
 EFFICIENCIES = ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")

@@ -144,7 +144,8 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
         return Verdict("training has begun; too few steps to compare ranks", topic=("begun",))
     if len(summary.ranks) == 1:
         return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
-    over = max((f for f in findings if f.until_step is not None), key=lambda f: f.until_step or 0, default=None)
+    ended_lately = [f for f in findings if f.until_step is not None and f.until_step >= summary.window[0] - 1]
+    over = max(ended_lately, key=lambda f: f.until_step or 0, default=None)
     if over:
         return _added(Verdict("all ranks keep up", topic=("keep up",)), over)
     behind = float(abs(summary.over_median).max())
@@ -280,7 +281,7 @@ def ended(
     if not steps:
         lead = f"done{took}:"
         return Verdict(f"{lead} no training step was recorded", "warn", topic, len(lead))
-    worst, lead = _worst_in(findings) or _costliest_of_the_past(findings), "done:"
+    worst, lead = _costliest(findings), "done:"
     done = f"{lead} {counted(steps, 'step')}{took}"
     if worst is None:
         return Verdict(done, "info", topic, len(lead))
@@ -294,26 +295,22 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
     """
     if state != "done" or not steps:
         return sentence
-    worst = _worst_in(findings)
+    worst = _costliest(findings)
     took = f" in {duration(seconds)}" if seconds >= 0 else ""  # else the clock was set back meanwhile
     return worst.text if worst else f"{counted(steps, 'step')}{took}"
 
 
-def _worst_in(findings: Sequence[Finding]) -> Finding | None:
-    """Of a run that is done: that a rank failed is not what it came to."""
-    return _worst([f for f in findings if f.explains != "failed"])
+def _costliest(findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding that a run which is done came to: what goes on and is critical, or what cost most in all."""
+    came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or f.until_step is not None)]
+    return max(came_to, key=_weight, default=None)
 
 
-def _costliest_of_the_past(findings: Sequence[Finding]) -> Finding | None:
-    """Return the ended finding that took most time of the run; None if there is none."""
-    return max((f for f in findings if f.until_step is not None), key=_lost_ms, default=None)
-
-
-def _lost_ms(finding: Finding) -> float:
-    steps = 1 + (finding.until_step or 0) - (finding.since_step or 0)
-    return (finding.cost_ms or 0.0) * steps
+def _weight(finding: Finding) -> tuple[bool, bool, float, bool]:
+    critical = finding.severity == "critical" and finding.lasts
+    return critical, finding.severity != "info", finding.cost_s or 0.0, finding.lasts
 
 
 def _worst(findings: Sequence[Finding]) -> Finding | None:
-    above = [finding for finding in findings if finding.severity != "info"]
+    above = [finding for finding in findings if finding.severity != "info" and finding.lasts]
     return min(above, key=lambda finding: finding.severity != "critical", default=None)

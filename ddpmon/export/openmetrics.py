@@ -58,11 +58,12 @@ def _families(shot: Snapshot) -> Iterator[Family]:
     yield "ddpmon_samples_per_second", "gauge", "", "Of all ranks together.", [({}, shot.samples_per_s)]
     yield "ddpmon_loss", "gauge", "", "Mean of the last steps over all ranks.", [({}, shot.loss)]
     yield "ddpmon_wait_ratio", "gauge", "ratio", "Share of the step spent waiting for others.", [({}, shot.wait_share)]
-    kinds = sorted({(finding.kind, finding.severity) for finding in shot.findings})
+    lasting = [finding for finding in shot.findings if finding.lasts]
+    kinds = sorted({(finding.kind, finding.severity) for finding in lasting})
     counts: list[Sample] = [
         (
             {"kind": kind, "severity": severity},
-            float(sum((f.kind, f.severity) == (kind, severity) for f in shot.findings)),
+            float(sum((f.kind, f.severity) == (kind, severity) for f in lasting)),
         )
         for kind, severity in kinds
     ]

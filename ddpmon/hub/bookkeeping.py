@@ -44,6 +44,7 @@ class Bookkeeping:
         recorder.event(store.new_events)
         store.new_events.clear()
         recorder.silences(store.silences.take_changed())
+        recorder.findings(store.ledger)
         if now - self._checkpointed_at >= CHECKPOINT_S:
             self._checkpointed_at = now
             self._checkpoint(CHECKPOINT_ROWS)

@@ -97,6 +97,19 @@ class DeviceMark(msgspec.Struct, frozen=True):
     """Of several, the highest is said."""
 
 
+class Episode(msgspec.Struct, frozen=True):
+    """One stretch of steps of a finding that comes and goes."""
+
+    since_step: Count | None = None
+    until_step: Count | None = None
+    """None: it lasts, or its kind names no steps."""
+    cost_s: float | None = None
+    phases: list[Text] = msgspec.field(default_factory=list)
+    """In the order in which they were reported."""
+    times: Count = 1
+    """More than 1: so many episodes, whose steps and costs are told together."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something wrong that the evidence carries; the report's schema names the fields."""
 
@@ -119,6 +132,19 @@ class Finding(msgspec.Struct, frozen=True):
     device: DeviceMark | None = None
     lead: Count = 0
     """Characters at the beginning of the text that say who or what; 0: all of it does."""
+    cost_s: float | None = None
+    """What it has cost so far, in all its episodes; None: it costs nothing that is measured."""
+    episodes: list[Episode] = msgspec.field(default_factory=list)
+    """Oldest first; since_step, until_step and cost_ms are those of the last one."""
+    reported_at: Seconds | None = None
+    """When it was first reported, Unix seconds."""
+    ended_at: Seconds | None = None
+    """When it was noticed to have ended, Unix seconds; None: it lasts."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it goes on, as far as is known."""
+        return self.until_step is None
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from ddpmon.analysis.episodes import EpisodeRecord
+from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.processes.unarmed import Unarmed
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
@@ -56,6 +58,7 @@ Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
 """Unix seconds."""
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORLD)]
 _CHECKPOINTS = msgspec.msgpack.Decoder(Checkpoint)
+_FINDINGS = msgspec.msgpack.Decoder(EpisodeRecord)
 """Made once, by whoever imports this: two threads that first learn the fields of a type at once crash msgspec."""
 
 _T = TypeVar("_T")
@@ -167,6 +170,42 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
         raise ValueError("a checkpoint of no step")
     if not all(0 < loss.step < MAX_STEP and not math.isfinite(loss.value) for loss in made.bad_losses):
         raise ValueError("a bad loss of no step, or a good one")
+    return made
+
+
+def finding(row: Sequence[Any]) -> EpisodeRecord:
+    """From record, episode and episode_facts of a row of `findings`; ValueError if a ledger could not go on from it."""
+    record, number, blob = row
+    made = _FINDINGS.decode(blob)
+    if (made.record, made.number) != (record, number) or not (0 < record < MAX_STEP and 0 < number < MAX_STEP):
+        raise ValueError("an episode of another finding")
+    steps = made.begin_step, made.last_step, made.end_step, made.counted_step + 1
+    if not all(0 <= step <= MAX_STEP for step in steps) or not 0 <= made.attempt < MAX_WORLD:
+        raise ValueError("a finding of no step or attempt")
+    if not made.begin_step <= made.counted_step + 1 or not 0 < made.times < MAX_STEP:
+        raise ValueError("a cost of no step")
+    moments = (made.reported_at, made.grave_at, made.ended_at, made.replaced_at)
+    if not all(0 <= at < MAX_US / 1e6 for at in moments if at is not None):
+        raise ValueError("a finding of no time")
+    seconds = made.counted_s, made.cost_s or 0.0
+    if not all(abs(cost) < MAX_US / 1e6 for cost in seconds):
+        raise ValueError("a cost that is no time")
+    if (made.ended is None) != (made.ended_at is None) or made.finding.until_step is not None:
+        raise ValueError("a finding that has ended and lasts")
+    if made.ended is not None and made.ended.until_step is None:
+        raise ValueError("a finding that ended at no step")
+    words = (made.finding, made.ended or made.finding)
+    if any(one.severity not in _SEVERITIES for one in words) or made.severity not in _SEVERITIES:
+        raise ValueError("a finding of no severity")
+    return made
+
+
+def judged(row: Sequence[Any]) -> Judged:
+    """From the value of `judged`."""
+    (blob,) = row
+    made = msgspec.msgpack.decode(blob, type=Judged)
+    if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
+        raise ValueError("judged up to no step")
     return made
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.errors import NothingRecordedError
 from ddpmon.messages import Snapshot
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.restoring import REPORT_RECORDS, judged_store
+from ddpmon.recording.restoring import REPORT_RECORDS, judged_store, restored_store
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
-from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot, with_means_of
@@ -45,7 +43,7 @@ def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot,
     live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
     more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
     """
-    store = recorded_store(run) if live is None else _judged(run, REPORT_RECORDS)
+    store = _judged(run, REPORT_RECORDS, complete=live is None)
     shot = _shot(store)
     summary = store.summary if store.first_step is None else summarise(store.first_step)
     stale_s = None
@@ -57,19 +55,8 @@ def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot,
 
 
 def recorded_store(run: Run) -> Store:
-    """All that a report covers: many of a run's last steps, findings in them and at its end."""
-    store = _judged(run, REPORT_RECORDS)
-    world = store.world
-    if world is not None and len(world) <= WINDOW_STEPS and world.end_us[-1] - world.end_us[0] <= WINDOW_S * 1e6:
-        return store  # its end is all of it
-    late = _judged(run, None)
-    # What held the run back at its end need not show over all of it.
-    identities = {kind_of(finding).identity(finding) for finding in store.findings}
-    more = [finding for finding in late.findings if kind_of(finding).identity(finding) not in identities]
-    if more:
-        store.findings = [*store.findings, *more]
-        store.verdict = late.verdict
-    return store
+    """All that a report covers: the recorded findings of the whole run, and means of many of its last steps."""
+    return _judged(run, REPORT_RECORDS)
 
 
 def _shot(store: Store) -> Snapshot:
@@ -86,11 +73,14 @@ def _end(store: Store) -> float:
     return min(time.time(), max([store.run.created_at, *moments, *(event.at for event in store.events)]))
 
 
-def _judged(run: Run, records: int | None) -> Store:
-    """A store at the run's end; an empty one of a run that never came to record."""
+def _judged(run: Run, records: int | None, *, complete: bool = True) -> Store:
+    """A store at the run's end; an empty one of a run that never came to record.
+
+    complete: judge what no hub judged.
+    """
     try:
         with Recording(run) as recording:
-            return judged_store(recording, _end, records)
+            return judged_store(recording, _end, records) if complete else restored_store(recording, records)
     except NothingRecordedError as error:
         if not run.ended:
             raise

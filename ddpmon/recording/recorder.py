@@ -16,6 +16,7 @@ import msgspec
 
 from ddpmon import runs
 from ddpmon.analysis.evidence import BadLoss
+from ddpmon.analysis.ledger import Judged, Ledger
 from ddpmon.analysis.processes.unarmed import Unarmed, worth_telling
 from ddpmon.analysis.steps.pauses import Times
 from ddpmon.analysis.steps.since_start import Sums
@@ -105,6 +106,9 @@ class Recorder:
         """By name, what replaces what was recorded under it."""
         self._unarmed: set[tuple[int, int | None, str]] = set()
         self._refused: list[Refusal] = []
+        self._findings: dict[int, list[schema.Row]] = {}
+        """By record, the rows that replace what was recorded of it."""
+        self._judged: Judged | None = None
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
         self.was_deleted = False
@@ -172,6 +176,14 @@ class Recorder:
             self._refused = rows
             self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
+    def findings(self, ledger: Ledger) -> None:
+        """Keep the records of findings that have changed, and how far they go."""
+        for record, episodes in ledger.take_changed():
+            self._findings[record] = [schema.finding_row(episode) for episode in episodes]
+        if ledger.judged != self._judged:
+            self._judged = ledger.judged
+            self._checkpoints["judged"] = msgspec.msgpack.encode(ledger.judged)
+
     def recorded(self, process: RankProcess) -> int:
         """The number of the batch up to which all of a process's are written or given up."""
         waiting = self.columns.recorded(process)
@@ -185,7 +197,7 @@ class Recorder:
     @property
     def _waiting(self) -> bool:
         """Whether anything but batches waits to be written."""
-        return any((self._processes, self._events, self._failures, self._silences, self._checkpoints))
+        return any((self._processes, self._events, self._failures, self._silences, self._checkpoints, self._findings))
 
     @property
     def backlog(self) -> bool:
@@ -235,6 +247,7 @@ class Recorder:
         self._failures.clear()
         self._silences.clear()
         self._checkpoints.clear()
+        self._findings.clear()
         if columns:
             columns.clear()
         return [(entry.process, entry.batch.seq) for entry in settled.values()]
@@ -297,6 +310,8 @@ class Recorder:
             schema.insert("silences", "OR REPLACE"),
             [(s.attempt, s.first_step, s.last_step, msgspec.msgpack.encode(s.ranks)) for s in self._silences],
         )
+        execute("DELETE FROM findings WHERE record = ?", [(record,) for record in self._findings])
+        execute(schema.insert("findings"), [row for rows in self._findings.values() for row in rows])
         execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
 
     def thin(self) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from ddpmon import runs
+from ddpmon.analysis.episodes import EpisodeRecord
+from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.processes.unarmed import Unarmed
 from ddpmon.analysis.steps.table import Table, steps_of
 from ddpmon.errors import NothingRecordedError, RecordingError
@@ -34,6 +36,9 @@ from ddpmon.store.silences import Silences
 
 DIGESTS = 100
 """Digests of a rank that are read: the latest."""
+
+FINDINGS = 20_000
+"""Episodes of findings that are read: the latest."""
 
 _T = TypeVar("_T")
 
@@ -279,6 +284,16 @@ class Recording:
     def unarmed(self) -> list[Unarmed]:
         """The processes that ran torch without the probe."""
         return self._kept("unarmed", checked.unarmed) or []
+
+    def findings(self) -> list[EpisodeRecord]:
+        """Every episode of every finding, in the order of their records; at most FINDINGS."""
+        columns = ("record", "episode", "episode_facts")
+        rows = self.database.read("findings", columns, "ORDER BY record DESC, episode DESC LIMIT ?", FINDINGS)
+        return self._readable(reversed(rows), checked.finding)
+
+    def judged(self) -> Judged | None:
+        """How far the hub judged; None: no hub recorded that."""
+        return self._kept("judged", checked.judged)
 
     def refused(self) -> list[Refusal]:
         """The values that the hub refused as impossible."""

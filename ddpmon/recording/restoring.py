@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ddpmon.analysis.kinds.late_ranks import BEGINNING
+from ddpmon.analysis.ledger import Ledger
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of
 from ddpmon.analysis.verdict import Waiting
-from ddpmon.messages import MAX_US
+from ddpmon.messages import END_STATES, MAX_US
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.recording import Recording
+from ddpmon.recording.unjudged import judge_unjudged
 from ddpmon.store.endings import whole_ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
@@ -23,10 +24,7 @@ from ddpmon.store.store import Store
 SAMPLES_S, SAMPLES_MOST = 4096, 200_000
 """Samples that Devices shows through time: of the last seconds, and no more of all ranks together."""
 REPORT_RECORDS = 400_000
-"""A report covers the last steps with at most so many records: about two seconds of reading."""
-BEFORE_RECORDS = 24_000
-"""In how many records is looked for the beginning of what a window of a run's last steps begins with: a fraction of a
-second of reading."""
+"""The means of a report are of the last steps with at most so many records: about two seconds of reading."""
 CHUNK_STEPS = 2000
 
 
@@ -46,25 +44,31 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
 
 
 def judged_store(recording: Recording, end_of: Callable[[Store], float], records: int | None = None) -> Store:
-    """The same, judged. end_of: when the run ended, or of when its last record is, in Unix seconds."""
+    """The same with the findings that the hub recorded, and the state and the verdict that follow from them.
+
+    What it did not judge, the end of a run that was killed with its hub or all of an older recording, is judged as it
+    would have. end_of: when the run ended, or of when its last record is, in Unix seconds.
+    """
     store = restored_store(recording, records)
-    recorded, end = list(store.events), end_of(store)
-    store.judge(end, end)
-    if records is None and _begins_late(store):
-        before = restored_store(recording, BEFORE_RECORDS)
-        before.judge(end, end)
-        store = restored_store(recording)
-        store.findings = before.findings
-        store.judge(end, end)
-    if recorded and recording.run.ended_at and recorded[-1].at >= recording.run.ended_at:
-        store.events = deque(recorded, store.events.maxlen)  # the hub saw the end, and said what was to be said
+    end = end_of(store)
+    if not _is_judged(store):
+        recent = store if records is None else restored_store(recording)
+        recorded = list(recent.events)
+        judge_unjudged(recording, recent)
+        recent.judge(end, end)
+        if not (recorded and recording.run.ended_at and recorded[-1].at >= recording.run.ended_at):
+            store.events = recent.events  # nobody saw the end, and said what was to be said
+        else:
+            store.events = deque(recorded, store.events.maxlen)
+        store.ledger = recent.ledger
+    store.recall(store.ledger.findings(end - recording.run.created_at), end, end)
     return store
 
 
-def _begins_late(store: Store) -> bool:
-    """Whether a finding seems to begin with the first step that is in sight, and there were steps before it."""
-    first = 0 if store.world is None else int(store.world.step[0])
-    return first > BEGINNING and any(f.since_step is not None and f.since_step <= first for f in store.findings)
+def _is_judged(store: Store) -> bool:
+    """Whether a hub judged the last step, and the end of a run that has ended."""
+    judged, last = store.ledger.judged, 0 if store.world is None else int(store.world.step[-1])
+    return judged.step >= last and (judged.over or store.run.state() not in END_STATES)
 
 
 def _store(recording: Recording, records: int | None) -> Store:
@@ -117,6 +121,9 @@ def _store(recording: Recording, records: int | None) -> Store:
         store.ending = whole_ending(run, registry)
         for process in registry.seats.values():
             process.dead = not process.left
+    judged = recording.judged()
+    store.ledger = Ledger(registry.attempt, () if judged is None else recording.findings(), judged)
+    store.findings = store.ledger.findings(0.0)  # so that they are no news
     store.damaged = recording.damaged
     store.notes = recording.notes
     return store

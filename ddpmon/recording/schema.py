@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_bytes
 from ddpmon.messages import Batch, Bucket, Pause, Sample, Step, Sync
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
@@ -112,6 +113,25 @@ def step_row(process: int, step: Step) -> Row:
         _encode(step.named_us) if step.named_us else None,
         _encode(step.pauses) if step.pauses else None,
         step.backwards,
+    )
+
+
+def finding_row(told: EpisodeRecord) -> Row:
+    """A row of `findings`."""
+    finding = told.ended or told.finding
+    return (
+        told.record,
+        told.number,
+        told.attempt,
+        finding.kind,
+        told.severity,
+        finding.since_step,
+        finding.until_step,
+        told.cost_s,
+        told.reported_at,
+        told.ended_at,
+        finding.text,
+        _encode(told),
     )
 
 

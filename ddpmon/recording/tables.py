@@ -216,6 +216,20 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("severity", "TEXT", "`info`, `warn` or `critical`."),
         Column("text", "TEXT", "What happened, findings that came and went included: one sentence."),
     ),
+    "findings": (
+        Column("record", "INTEGER", "Counts the findings of the recording from 1: one that comes and goes is one."),
+        Column("episode", "INTEGER", "Counts its episodes from 1; neighbours of very many are merged into one row."),
+        Column("attempt", "INTEGER", "As in `processes`: a restart begins new findings."),
+        Column("kind", "TEXT", "Its kind, as in the report."),
+        Column("severity", "TEXT", "The gravest that it had: `info`, `warn` or `critical`."),
+        Column("since_step", "INTEGER", "The first step; NULL: its kind names none."),
+        Column("until_step", "INTEGER", "The last step; NULL: it lasts."),
+        Column("cost_s", "REAL", "What it cost in all of these steps, s; NULL: nothing that is measured."),
+        Column("reported_at", "REAL", "When it was first reported, Unix time, s."),
+        Column("ended_at", "REAL", "When it was noticed to have ended, Unix time, s; NULL: it lasts."),
+        Column("text", "TEXT", "Its last words."),
+        Column("episode_facts", "BLOB", "All of it, msgpack of `ddpmon.analysis.episodes.EpisodeRecord`: for ddpmon."),
+    ),
     "failures": (
         Column("rank", "INTEGER", "The rank that failed."),
         Column("pid", "INTEGER", "Its process id."),
@@ -228,9 +242,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("ranks", "BLOB", "The ranks of which nothing was heard, msgpack: any of them may have arrived last."),
     ),
     "checkpoints": (
-        Column("name", "TEXT PRIMARY KEY", "What it is: `history`, `unarmed` or `refused`."),
+        Column("name", "TEXT PRIMARY KEY", "What it is: `history`, `judged`, `unarmed` or `refused`."),
         Column(
-            "value", "BLOB", "Charts and sums since the start, processes without the probe, refused values: for ddpmon."
+            "value",
+            "BLOB",
+            "Charts and sums since the start, how far `findings` goes, processes without the probe, refused values: "
+            "for ddpmon.",
         ),
     ),
     "seconds": _tier(),
@@ -244,6 +261,7 @@ KEYS = {
     "steps": ("process", "step"),
     "step_blocks": ("process", "first_step"),
     "samples": ("process", "time_us"),
+    "findings": ("record", "episode"),
     "failures": ("rank", "pid"),
     "silences": ("attempt", "first_step"),
     "layouts": ("process", "number"),

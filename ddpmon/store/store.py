@@ -11,6 +11,7 @@ from ddpmon.analysis import verdict
 from ddpmon.analysis.events import Announcement, News
 from ddpmon.analysis.evidence import BadLoss, Cpu, Evidence, Unsynchronised, Wait
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.run_state import Signs, state
@@ -45,9 +46,47 @@ class Store(Intake):
     def _news(self) -> News:
         return News()
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The records of what was found in this attempt, which `findings` shows."""
+        return Ledger(self.registry.attempt)
+
+    _judged: Sequence[Finding] | None = None
+    """The findings of the last judgement, of the window alone."""
+
     @HUGE_LOSSES
     def judge(self, now: float, unix: float) -> None:
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
+        signs = self._signs(now, unix)
+        over = signs.run_state in END_STATES
+        still = standstill(self.registry, signs, now)
+        if still is not None and not still.over and not still.gone:
+            for rank, stack in still.stacks.items():
+                self.registry.seats[rank].stands(stack, now)
+        wait = None if over else next_timeout(self.registry, now, unix)
+        window = self._window.world()
+        first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
+        before = self.ledger.previous(first) if self._judged is None else self._judged
+        self._judged = findings(self.world, self._evidence(still, wait), before, window)
+        self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)
+        current = self.ledger.findings(unix - self.run.created_at)
+        # Nothing comes back once the run is over.
+        seconds = inf if over else 0.0 if self.world is None else float(self.world.end_us[-1]) / 1e6
+        self.announced = self._news.of(self.findings, current, seconds)
+        for event in self.announced:
+            self.add_event(unix, event.severity, event.text)
+        state_before = self.state
+        self._conclude(current, signs, now, unix)
+        if self.state != state_before:
+            self._add_state_event(state_before, unix, [event.finding for event in self.announced if event.finding])
+
+    @HUGE_LOSSES
+    def recall(self, recorded: Sequence[Finding], now: float, unix: float) -> None:
+        """Show what a hub had found by a moment, with the state and the verdict that follow from it."""
+        self.findings = []  # so that means begin at the last change
+        self._conclude(list(recorded), self._signs(now, unix), now, unix)
+
+    def _signs(self, now: float, unix: float) -> Signs:
         run_state = self.run.state()
         if run_state in {"lost", "unknown"} and self.live:
             run_state = "running"
@@ -55,7 +94,7 @@ class Store(Intake):
         if run_state in END_STATES and self.first_failure is None and run_state not in {"stopped", "unknown"}:
             self.first_failure = self._first_failure(run_state)
         starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in seats.values())
-        signs = Signs(
+        return Signs(
             run_state,
             steps=self.step,
             idle_s=now - self._came_on_at if self._last_step_at is not None else 0.0,
@@ -66,15 +105,9 @@ class Store(Intake):
             all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
             winding_down=self.winding_down(unix),
         )
-        still = standstill(self.registry, signs, now)
-        if still is not None and not still.over and not still.gone:
-            for rank, stack in still.stacks.items():
-                seats[rank].stands(stack, now)
-        wait = None if run_state in END_STATES else next_timeout(self.registry, now, unix)
-        current = findings(self.world, self._evidence(still, wait), self.findings, self._window.world())
-        self.announced = self._news_of(current, over=run_state in END_STATES)
-        for event in self.announced:
-            self.add_event(unix, event.severity, event.text)
+
+    def _conclude(self, current: list[Finding], signs: Signs, now: float, unix: float) -> None:
+        """Take over findings; bring what follows from them up to date."""
         changed = [(f.since_step, f.until_step) for f in current] != [
             (f.since_step, f.until_step) for f in self.findings
         ]
@@ -82,13 +115,11 @@ class Store(Intake):
         if changed and self.world is not None:
             self._summarise(self.world)
         before = self.state
-        slow = any(f.severity != "info" and f.cost_ms is not None for f in current)
+        slow = any(f.severity != "info" and f.lasts and f.cost_ms is not None for f in current)
         self.state = state(replace(signs, slow=slow))
         self.verdict = self._verdict(now, unix)
         if self.state != before or self.verdict_since is None:
             self.verdict_since = unix
-        if self.state != before:
-            self._add_state_event(before, unix, [event.finding for event in self.announced if event.finding])
 
     def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
         processes = self.registry.seats.values()
@@ -187,12 +218,13 @@ class Store(Intake):
             return verdict.ended(self.state, self.findings, self.step, took_s, self._why_failed(), self.waiting)
         if self.state == "stopping":
             return self._stopping(unix)
-        failed = next((finding for finding in self.findings if finding.explains == "failed"), None)
+        lasting = [finding for finding in self.findings if finding.lasts]
+        failed = next((finding for finding in lasting if finding.explains == "failed"), None)
         if failed:
             return verdict.of_finding(failed)
         if self.state == "waiting":
             return verdict.waiting(self.waiting)
-        stall = next((finding for finding in self.findings if finding.explains == "stalled"), None)
+        stall = next((finding for finding in lasting if finding.explains == "stalled"), None)
         if self.state == "stalled" and stall:
             return verdict.of_finding(stall)
         if self.state == "stalled":
@@ -234,14 +266,9 @@ class Store(Intake):
     def _begin_attempt(self) -> None:
         """What was found of the ranks before is over with them: none of it came to its end."""
         super()._begin_attempt()
-        self.findings = []
+        self.findings, self._judged = [], None
+        self.ledger.begin_attempt(self.registry.attempt)
         self.__dict__.pop("_news", None)
-
-    def _news_of(self, current: Sequence[Finding], *, over: bool) -> list[Announcement]:
-        """over: the run has ended, so that no finding comes back."""
-        last_step = self.summary.window[1] if self.summary else None
-        seconds = float(self.world.end_us[-1]) / 1e6 if self.world is not None else 0.0
-        return self._news.of(self.findings, current, last_step, inf if over else seconds)
 
     def _add_state_event(self, before: str, unix: float, announcements: Sequence[Finding]) -> None:
         """announcements: findings whose words became an event just now."""

@@ -54,7 +54,7 @@ def grade(rank: RankView) -> tuple[int, str, str]:
 def accused(snapshot: Snapshot) -> frozenset[int]:
     """The ranks that a finding names as what is wrong; one about all of them sets none apart."""
     most = max(1, snapshot.run.world_size - 1)
-    findings = [f for f in snapshot.findings if f.severity != "info" and len(f.ranks) <= most]
+    findings = [f for f in snapshot.findings if f.severity != "info" and f.lasts and len(f.ranks) <= most]
     return frozenset(rank for finding in findings for rank in finding.ranks)
 
 

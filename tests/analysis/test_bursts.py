@@ -30,7 +30,7 @@ def unfolding(late, begins, *, steps, each=EACH, for_good=None):
     for end in range(15, steps + 1, 15):
         part = world.between(max(0, end - 600), end)
         before, found = found, findings(part, Evidence(world_size=8, conditions=HOSTS), found)
-        events += news.of(before, found, end, float(part.end_us[-1]) / 1e6)
+        events += news.of(before, found, float(part.end_us[-1]) / 1e6)
         moments.append(found)
     return world, moments, events
 

@@ -30,8 +30,7 @@ def unfolds(own, every=20, first=2):
     for at in range(0, len(world), every):
         window.append(world.between(at, at + every))
         found = findings(window.world(30.0), Evidence(world_size=own.shape[1]), before, window.world())
-        last = int(world.step[min(at + every, len(world)) - 1])
-        events += [(event.severity, event.text) for event in news.of(before, found, last, inf)]
+        events += [(event.severity, event.text) for event in news.of(before, found, inf)]
         moments.append(found)
         before = found
     return moments, events

@@ -131,5 +131,5 @@ def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_aga
     for seconds, end, share in ((0.0, 200, 0.0), (40.0, 210, 0.4), (80.0, 220, 0.4), (120.0, 230, 0.4)):
         cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
         before, found = found, findings(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
-        events += [event.text for event in news.of(before, found, end, seconds)]
+        events += [event.text for event in news.of(before, found, seconds)]
     assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]

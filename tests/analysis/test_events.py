@@ -11,27 +11,32 @@ from ddpmon.messages import Finding
 
 
 def straggler(rank=1, kind="straggler", until=None, severity="warn"):
-    return Finding(kind, severity, f"rank {rank} is slow", [rank], since_step=101, until_step=until, cost_ms=20.0)
+    return Finding(
+        kind, severity, f"rank {rank} is slow", [rank], since_step=101, until_step=until, cost_ms=20.0,
+        cost_s=10.0 if until is None else (until - 100) * 0.02,
+    )  # fmt: skip
 
 
-def changes(before, now, last_step=None):
+def changes(before, now):
     """Severity and sentence of each event between two moments of a run that is over with the second."""
     news = News()
-    news.of([], before, last_step, 0.0)
-    return [(event.severity, event.text) for event in news.of(before, now, last_step, inf)]
+    news.of([], before, 0.0)
+    return [(event.severity, event.text) for event in news.of(before, now, inf)]
 
 
 def unfolding(*moments):
     """What is told of a run. moments: (seconds, findings)"""
     news, before, told = News(), [], []
     for seconds, now in moments:
-        told += [(seconds, event.text) for event in news.of(before, now, 600, seconds)]
+        told += [(seconds, event.text) for event in news.of(before, now, seconds)]
         before = now
     return told
 
 
 def costing(cost_ms, severity="warn", phase="forward"):
-    return Finding("straggler", severity, f"it costs {cost_ms}", [1], phase, since_step=101, cost_ms=cost_ms)
+    return Finding(
+        "straggler", severity, f"it costs {cost_ms}", [1], phase, since_step=101, cost_ms=cost_ms, cost_s=10.0
+    )
 
 
 def test_what_is_gone_and_back_within_a_minute_was_never_gone():
@@ -81,9 +86,9 @@ def test_a_finding_is_told_once_however_its_numbers_change():
 
 
 def test_a_rank_that_keeps_up_again_is_told_with_what_it_had_cost():
-    assert changes([straggler()], [], last_step=600) == [("info", "rank 1 keeps up again; it cost 10.0 s")]
+    assert changes([straggler()], []) == [("info", "rank 1 keeps up again; it cost 10.0 s")]
     over = straggler(until=150, severity="info")
-    assert changes([straggler()], [over], last_step=600) == [("info", "rank 1 keeps up again; it cost 1.0 s")]
+    assert changes([straggler()], [over]) == [("info", "rank 1 keeps up again; it cost 1.0 s")]
     assert changes([over], [over]) == []
     assert changes([over], []) == []
 
@@ -99,11 +104,11 @@ def test_a_burst_that_was_over_when_it_showed_is_told_once():
 
 def test_a_burst_of_what_was_there_within_the_minute_is_no_news():
     news = News()
-    news.of([], [straggler()], 600, 0.0)
-    assert news.of([straggler()], [], 600, 10.0) == []
+    news.of([], [straggler()], 0.0)
+    assert news.of([straggler()], [], 10.0) == []
     over = straggler(until=150, severity="info")
-    assert news.of([], [over], 600, 20.0) == []
-    (end,) = news.of([over], [over], 600, 80.0)
+    assert news.of([], [over], 20.0) == []
+    (end,) = news.of([over], [over], 80.0)
     assert end.text.startswith("rank 1 keeps up again")
 
 

@@ -17,7 +17,7 @@ def unfolds(own, every):
         window.append(world.between(at, at + every))
         now = window.world(30.0)
         found = findings(now, Evidence(world_size=own.shape[1]), before, window.world())
-        told += [event.text for event in news.of(before, found, int(now.step[-1]), float(now.end_us[-1]) / 1e6)]
+        told += [event.text for event in news.of(before, found, float(now.end_us[-1]) / 1e6)]
         moments.append((min(len(world), at + every), found))
         before = found
     return moments, told

@@ -20,7 +20,7 @@ def told(own):
         part = world.between(max(0, end - WINDOW), end)
         found = findings(part, Evidence(), before)
         last = int(part.step[-1])
-        log += [(last, event.severity, event.text) for event in news.of(before, found, last, inf)]
+        log += [(last, event.severity, event.text) for event in news.of(before, found, inf)]
         before = found
     return log
 

@@ -118,9 +118,9 @@ def test_it_is_news_once_and_when_little_is_left_and_its_end_too():
     before, told, news = [], [], News()
     for waited_s in (800.0, 960.0, 1200.0, 1700.0):
         now = findings(None, evaluating(waited_s), before)
-        told += news.of(before, now, None, waited_s)
+        told += news.of(before, now, waited_s)
         before = now
-    told += news.of(before, [], None, inf)
+    told += news.of(before, [], inf)
     assert [(event.severity, event.text) for event in told] == [
         ("warn", "rank 0 is waited for: the timeout (30 min) ends the run in 14 min"),
         ("critical", "rank 0 is waited for: the timeout (30 min) ends the run in 100 s"),

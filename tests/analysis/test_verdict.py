@@ -160,7 +160,7 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
 
 def test_a_run_that_ended_well_keeps_what_cost_it_most_for_a_while():
     short, long = (
-        Finding("straggler", "info", text, since_step=1, until_step=until, cost_ms=30.0)
+        Finding("straggler", "info", text, since_step=1, until_step=until, cost_ms=30.0, cost_s=until * 0.03)
         for text, until in (("rank 1 was slow", 10), ("rank 2 was slow", 400))
     )
     done = verdict.ended("done", [short, long, short], 1200, 192, None)

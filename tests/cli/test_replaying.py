@@ -11,7 +11,7 @@ from ddpmon import runs
 from ddpmon.cli import replaying
 from ddpmon.recording.player import Player
 from ddpmon.recording.recording import recording_path
-from tests.recordings import record
+from tests.recordings import record, story
 from tests.tui.terminal import Terminal
 
 
@@ -23,7 +23,7 @@ def terminal(home):
 
 
 def test_replay_plays_pauses_and_jumps_to_the_story(terminal):
-    record(events=[(26.0, "rank 2 is slow")])
+    record(story(600, begin=300, end=450), events=[(18.0, "rank 2 is slow")], judged="all")
     shown = terminal("replay", "told", "--speed", "2")
     shown.wait_for("REPLAY")
     shown.press(b" ")

@@ -97,6 +97,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
     }
     assert set(made["findings"][0]) == {
         "kind", "severity", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "text", "advice",
+        "cost_s", "episodes", "reported_at", "ended_at",
     }  # fmt: skip
     assert made["schema"] == 1
     json.loads(json.dumps(made, allow_nan=False))

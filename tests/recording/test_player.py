@@ -15,7 +15,7 @@ from tests.recordings import BEGAN, FIRST_S, record, story
 
 @pytest.fixture
 def player(home):
-    made = Player(record(events=[(4.0, "connected"), (30.0, "late"), (60.0, "well again")]))
+    made = Player(record(events=[(4.0, "connected"), (30.0, "late"), (60.0, "well again")], judged="all"))
     yield made
     made.close()
 
@@ -76,7 +76,7 @@ def straight(tmp_path_factory):
     """A recording, and what playing it from its beginning shows at each second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
-        run = record(story(900, begin=300, end=600))
+        run = record(story(900, begin=300, end=600), judged="all")
         player = Player(run)
         shown = {seconds: player.at(BEGAN + seconds) for seconds in np.arange(1.0, 38.0).tolist()}
         player.close()
@@ -105,8 +105,8 @@ def test_wherever_it_came_from_a_place_looks_the_same(straight, places):
 
 
 def test_a_jump_reads_a_bounded_part_of_a_long_run(home):
-    """Ten minutes and 72,000 records: what lies between the places is neither read nor judged."""
-    player = Player(record(story(18_000, begin=15_000, end=18_000)))
+    """Ten minutes and 72,000 records: what lies between the places is not read."""
+    player = Player(record(story(18_000, begin=15_000, end=18_000), judged="all"))
     read = []
     steps = player._recording.steps
     player._recording.steps = lambda *args: read.append(args) or steps(*args)

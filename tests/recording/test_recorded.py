@@ -3,34 +3,93 @@
 import math
 import sqlite3
 
+import msgspec
 import numpy as np
 import pytest
 
+from ddpmon.analysis.ledger import Judged
 from ddpmon.cli.replaying import unpack
 from ddpmon.recording import recorded
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import recording_path
+from ddpmon.store.store import Store
 from tests.recordings import record
-from tests.two_hosts import FIRST_US, Root
+from tests.two_hosts import BEGAN, FIRST_US, Root
 from tests.worlds import own_times, records
 
 
-@pytest.mark.parametrize(("step_ms", "readings"), [(30, 1), (2000, 2)])
-def test_a_run_whose_end_is_all_of_it_is_read_once(home, monkeypatch, step_ms, readings):
-    root = Root(ranks=2, here=2)
-    for rank in range(2):
+def watched(own):
+    """A run whose hub judged it twice a second; and by second what it showed of each finding."""
+    ranks = own.shape[1]
+    root = Root(ranks=ranks, here=ranks)
+    for rank in range(ranks):
         root.join(rank)
-    slower = step_ms / 27
-    told = records(own_times(60, 2, noise=0.02) * slower, transfer=6.0 * slower, first=1, start_us=FIRST_US)
-    root.train(told, 1, 60)
-    run = root.end()
-    read = []
-    monkeypatch.setattr(
-        recorded, "judged_store", lambda *args, real=recorded.judged_store: read.append(args) or real(*args)
-    )
-    assert recorded.recorded_report(run)["steps"]["count"] == 60
-    assert len(read) == readings
+    told = records(own, first=1, start_us=FIRST_US)
+    shown, second = {}, FIRST_US / 1e6
+    while second * 1e6 < told[0][-1].end_us:
+        second += 0.5
+        for rank, steps in told.items():
+            if fresh := [step for step in steps if (second - 0.5) * 1e6 < step.end_us <= second * 1e6]:
+                root.tell(rank, fresh)
+        root.turn()
+        root.store.judge(second, BEGAN + second)
+        root.recorder.findings(root.store.ledger)
+        shown[second] = facts(root.store.findings)
+    run = root.end(judge=True)
+    return run, shown, facts(root.store.findings), root.store.verdict.text
+
+
+def facts(findings):
+    return [(f.kind, f.severity, f.ranks, f.phase, f.since_step, f.until_step, f.text) for f in findings]
+
+
+def test_report_ended_dashboard_and_replay_show_what_the_hub_showed_and_judge_nothing(home, monkeypatch):
+    own = own_times(1000, 3, noise=0.02)
+    own[60:160, 1, 0] += 20  # bursts of one rank, long before the last 600 steps
+    own[260:360, 1, 0] += 20
+    run, live, at_end, verdict = watched(own)
+    (finding,) = at_end
+    assert finding[:4] == ("straggler", "warn", [1], "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "judge", lambda *_: pytest.fail("judged again"))
+        report = recorded.recorded_report(run)
+        ended = recorded_snapshot(run)
+        assert facts(ended.findings) == at_end
+        assert ended.window == (401, 1000), "its means are of the last window"
+        player = Player(run)
+        assert facts(player.at(player.end).findings) == at_end
+        for second, shown in live.items():
+            replayed = facts(player.at(BEGAN + second).findings) if second % 3 == 0 else shown
+            assert [(f[0], *f[2:4]) for f in replayed] == [(f[0], *f[2:4]) for f in shown]
+            assert [f[5] for f in replayed] == [f[5] for f in shown]
+        player.close()
+    assert report["verdict"] == verdict
+    assert "; 2 times, 4." in verdict or "; 2 times, 3.9" in verdict
+    (reported,) = report["findings"]
+    assert [(e["since_step"], e["until_step"]) for e in reported["episodes"]] == [
+        (pytest.approx(61, abs=2), pytest.approx(160, abs=4)),
+        (pytest.approx(261, abs=2), pytest.approx(360, abs=4)),
+    ]
+    assert reported["cost_s"] == pytest.approx(0.2 * 20 - 0.1, abs=0.2)
+
+
+@pytest.mark.parametrize("judged", ["nothing", "until its hub was killed"])
+def test_what_no_hub_judged_is_judged_as_it_would_have(home, judged):
+    own = own_times(900, 3, noise=0.02)
+    own[60:160, 1, 0] += 20
+    run, _, at_end, _ = watched(own)
+    with sqlite3.connect(recording_path(run.id)) as database:
+        if judged == "nothing":
+            database.execute("DROP TABLE findings")
+            database.execute("DELETE FROM checkpoints WHERE name = 'judged'")
+        else:
+            blob = msgspec.msgpack.encode(Judged(0, 200, over=False))
+            database.execute("UPDATE checkpoints SET value = ? WHERE name = 'judged'", (blob,))
+    database.close()
+    assert [f[:4] for f in facts(recorded_snapshot(run).findings)] == [f[:4] for f in at_end]
+    (finding,) = recorded.recorded_report(run)["findings"]
+    assert (finding["since_step"], finding["until_step"]) == pytest.approx((61, 160), abs=4)
 
 
 @pytest.mark.parametrize("hub_saw_the_end", [True, False])
@@ -41,11 +100,13 @@ def test_at_its_end_a_run_that_was_late_before_the_last_steps_was_so_since_then_
     with sqlite3.connect(recording_path(run.id)) as database:
         if not hub_saw_the_end:
             database.execute("DELETE FROM events WHERE at >= ?", (run.ended_at,))
+            blob = msgspec.msgpack.encode(Judged(0, 1200, over=False))
+            database.execute("UPDATE checkpoints SET value = ? WHERE name = 'judged'", (blob,))
     database.close()
     player = Player(run)
     for end in (recorded_snapshot(run), player.at(player.end)):
         (finding,) = end.findings
-        assert (finding.since_step, finding.until_step) == (450, 800)
+        assert (finding.since_step, finding.until_step) == (450, 796)
         told = [event.text for event in end.events]
         assert [text.split(":")[0] for text in told] == [
             "all 4 ranks connected", "first step after 12 s", "rank 2 is slow",

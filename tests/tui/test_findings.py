@@ -14,7 +14,8 @@ STARVED = "4 ranks on node00 get too little of its 2 cores: each waits 51% of th
 FOUND = [
     Finding(
         "straggler", "warn", "rank 13 (node01 gpu5) is slow: +41 ms backward each step", [13], "backward", 12_240,
-        cost_ms=38.4, advice="Look at what rank 13 does beside training, and at the clocks of node01 gpu5.",
+        cost_ms=38.4, cost_s=9.48,
+        advice="Look at what rank 13 does beside training, and at the clocks of node01 gpu5.",
         evidence={
             "over_median_ms": 41.2, "critical_share": 0.98, "gain": 1.13, "clock_mhz": 1_320.0, "host": None,
             "phase_excess_ms": {"forward": 11.0, "backward": 29.4}, "with_ranks": list(range(20, 32)),
@@ -26,7 +27,7 @@ FOUND = [
     ),
     Finding(
         "load_imbalance", "info", "rank 3 had more work for a while", [3], since_step=9_000, until_step=9_399,
-        cost_ms=20.0,
+        cost_ms=20.0, cost_s=8.0,
     ),
 ]  # fmt: skip
 

@@ -6,7 +6,6 @@ from rich.cells import cell_len
 
 from ddpmon import numbers
 from ddpmon.analysis.evidence_words import evidence_words
-from ddpmon.analysis.finding_cost import cost_s
 from ddpmon.analysis.words import counted
 from ddpmon.messages import END_STATES, Finding, Snapshot
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
@@ -28,10 +27,9 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
             facts.append(f"from step {since} to {numbers.count(finding.until_step)}: {lasted}, over")
     if finding.cost_ms is not None:
         facts.append(f"{numbers.ms(finding.cost_ms)} ms a step")
-    seconds = cost_s(finding, last_step)
-    if seconds is not None:
-        goes_on = finding.until_step is None and not ended
-        facts.append(f"{numbers.duration(seconds)} so far" if goes_on else numbers.duration(seconds))
+    if finding.cost_s is not None:
+        cost = numbers.duration(finding.cost_s)
+        facts.append(f"{cost} so far" if finding.lasts and not ended else cost)
     return ", ".join(facts)
 
 

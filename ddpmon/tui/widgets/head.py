@@ -151,7 +151,8 @@ def verdict_line(frame: Frame, width: int) -> Line:
     lead, rest, role = sentence(frame)
     tail: Line = []
     if frame.snapshot is not None:
-        more = sum(finding.severity != "info" for finding in frame.snapshot.findings) - 1
+        matter = [f for f in frame.snapshot.findings if f.severity != "info" and (f.lasts or frame.ended)]
+        more = len(matter) - 1
         if more > 0:
             tail.append((f"  +{more} more", role))
         if lost := frame.snapshot.records_lost:

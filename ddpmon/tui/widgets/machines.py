@@ -45,7 +45,7 @@ class Machine:
 def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
     """What is wrong, by rank; those that are well are left out."""
     blamed: dict[int, Trouble] = {}
-    marks = [(finding.device, finding) for finding in snapshot.findings if finding.device is not None]
+    marks = [(finding.device, finding) for finding in snapshot.findings if finding.device and finding.lasts]
     for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
         role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
         blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))

@@ -46,7 +46,12 @@ def _place(rank: RankView) -> str:
 
 def _groups(snapshot: Snapshot) -> list[_Group]:
     """Ranks by place: who the others wait for first, then the fewest first."""
-    late = {rank for finding in snapshot.findings if finding.explains == "stalled" for rank in finding.ranks}
+    late = {
+        rank
+        for finding in snapshot.findings
+        if finding.explains == "stalled" and finding.lasts
+        for rank in finding.ranks
+    }
     ranks_at: dict[tuple[bool, str, tuple[str, ...]], list[int]] = {}
     for rank in snapshot.ranks:
         if place := _place(rank):
@@ -64,7 +69,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
     groups = _groups(snapshot)
     if not groups:
         return []
-    advice = next((plain(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.advice), "")
+    advice = next((plain(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.lasts and f.advice), "")
     foot: list[Line] = [[(f" {row}", "text")] for row in wrap(f"next: {advice}", width - 2)[:2]] if advice else []
     room = max(0, height - 1 - len(foot))
     spare = max(0, room - len(groups))

@@ -1,0 +1,131 @@
+"""Records of findings as people read them: how each stands now, or stood at a moment of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ddpmon.analysis.kinds.own_time import WORTH
+from ddpmon.analysis.words import counted, duration
+from ddpmon.messages import Episode, Finding
+
+GRAVEST_FIRST = ("critical", "warn", "info")
+
+
+class EpisodeRecord(msgspec.Struct):
+    """One episode of a record: a row of the recording."""
+
+    record: int
+    """Counts the records of a recording from 1."""
+    number: int
+    """Counts the episodes of a record from 1."""
+    attempt: int
+    finding: Finding
+    """As it was last reported while it lasted; since_step is the earliest that the steps showed."""
+    begin_step: int
+    """The first step whose cost is counted: since_step, or where there is none the first of the window."""
+    last_step: int
+    """The last step at which it was reported."""
+    reported_at: float
+    """When it was first reported, Unix seconds."""
+    severity: str
+    """The gravest so far."""
+    grave_at: float
+    """When it became that, Unix seconds."""
+    ended: Finding | None = None
+    """As reported once it had ended; None: it lasts."""
+    ended_at: float | None = None
+    """When it was noticed to have ended, Unix seconds."""
+    replaced_at: float | None = None
+    """When another finding took its place, which covers its steps and ranks; from then on it is not shown."""
+    cost_s: float | None = None
+    """Of all its steps; None: it costs nothing that is measured."""
+    counted_step: int = 0
+    """Up to this step the cost is final."""
+    counted_s: float = 0.0
+    """The cost up to that step."""
+    phases: list[str] = []
+    """In the order in which they were reported."""
+    times: int = 1
+    """Episodes that were merged into this one."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it goes on."""
+        return self.ended is None
+
+    @property
+    def end_step(self) -> int:
+        """The last step, so far or for good."""
+        return self.last_step if self.ended is None else self.ended.until_step or 0
+
+    def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
+        """The episode as it stood at a moment of the past; None: it was not known then, or replaced."""
+        if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
+            return None
+        if self.ended_at is not None and self.ended_at <= unix:
+            return replace(self, replaced_at=None)
+        severity = self.finding.severity if unix >= self.grave_at else "info"
+        share = (step - self.begin_step + 1) / max(1, self.end_step - self.begin_step + 1)
+        cost_s = None if self.cost_s is None else self.cost_s * min(1.0, max(0.0, share))
+        then = replace(self.finding, severity=severity)
+        return replace(
+            self, finding=then, ended=None, ended_at=None, replaced_at=None, last_step=step, cost_s=cost_s
+        )  # fmt: skip
+
+
+def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: int, seconds: float) -> list[Finding]:
+    """The records of an attempt as people read them at a moment of the past, when its ranks had come to a step."""
+    records: dict[int, list[EpisodeRecord]] = {}
+    for told in episodes:
+        then = told.as_of(unix, step) if told.attempt == attempt else None
+        if then is not None:
+            records.setdefault(told.record, []).append(then)
+    lasting = [record for record in records.values() if record[-1].lasts]
+    lasting.sort(key=lambda record: (GRAVEST_FIRST.index(record[-1].finding.severity), -(cost_s(record) or 0.0)))
+    return visible(lasting, (record for record in records.values() if not record[-1].lasts), seconds)
+
+
+def visible(
+    lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
+) -> list[Finding]:
+    """Records as people read them. See `Ledger.findings`."""
+    costliest = sorted(ended, key=lambda record: -(cost_s(record) or 0.0))
+    remaining = ([told for told in record if told.replaced_at is None] for record in (*lasting, *costliest))
+    return [_shown(record, seconds, over=over) for record in remaining if record]
+
+
+def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Finding:
+    last, cost = record[-1], cost_s(record)
+    finding = last.finding if last.ended is None else last.ended
+    severity = finding.severity
+    if over or last.ended is not None:
+        gravest = min((told.severity for told in record), key=GRAVEST_FIRST.index)
+        worth = cost is not None and WORTH.reached(seconds / max(seconds - cost, 1e-9))
+        severity = gravest if worth else "info" if last.ended is not None else severity
+    times = sum(told.times for told in record)
+    text = finding.text
+    if times == 1 and last.ended is not None and cost is not None:
+        text += f"; it cost {duration(cost)}"
+    if times > 1:
+        text += f"; {counted(times, 'time')}" + (f", {duration(cost)} in all" if cost is not None else "")
+    episodes = [
+        Episode(
+            told.finding.since_step if told.ended is None else told.ended.since_step,
+            None if told.ended is None else told.ended.until_step,
+            told.cost_s, told.phases, told.times,
+        )
+        for told in record
+    ]  # fmt: skip
+    return replace(
+        finding, text=text, severity=severity, cost_s=cost, episodes=episodes, reported_at=record[0].reported_at,
+        ended_at=last.ended_at,
+    )  # fmt: skip
+
+
+def cost_s(record: Iterable[EpisodeRecord]) -> float | None:
+    """Seconds that the episodes of a record cost together; None: nothing that is measured."""
+    costs = [told.cost_s for told in record if told.cost_s is not None and told.replaced_at is None]
+    return sum(costs) if costs else None

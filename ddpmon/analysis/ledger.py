@@ -1,0 +1,312 @@
+"""Every finding of an attempt, from its first step to its last: since when, until when, how often, what it cost.
+
+A judgement sees a window of the last steps. The ledger takes the findings of each judgement and keeps one record of
+each for as long as the run goes on. Screens, reports and alerts show the records, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from ddpmon.analysis.episodes import GRAVEST_FIRST, EpisodeRecord, cost_s, visible
+from ddpmon.analysis.kinds import kind_of
+from ddpmon.messages import Finding
+
+MAX_ENDED_RECORDS = 64
+"""Records of findings that have ended; beyond that the cheapest go."""
+MAX_EARLIER_EPISODES = 2_000
+"""Episodes of earlier attempts, for replays; beyond that the oldest go."""
+MAX_EPISODES = 32
+"""Of one record; beyond that neighbours are merged."""
+RETURN_S = 60.0
+"""A finding without a first step that comes back so soon goes on: noise hid it."""
+EDGE_STEPS = 10
+"""A first step so close to the window's is no sound one: smoothing hides changes there."""
+COST_INTERVAL_S = 10.0
+"""Between two times that a growing cost alone is written down."""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """How far a hub has judged."""
+
+    attempt: int = 0
+    step: int = 0
+    """The last step of all ranks that was judged."""
+    over: bool = False
+    """Whether the end of the run was."""
+
+
+class Judgement(NamedTuple):
+    """The moment of a judgement."""
+
+    unix: float
+    first_step: int
+    """The first step of the window."""
+    last_step: int
+    """The last step of the window."""
+
+
+Row = tuple[int, list[EpisodeRecord]]
+"""A record's number and its episodes; no episodes: the record is dropped."""
+
+
+class Ledger:
+    """Keeps a record of each finding of an attempt; findings of equal `Kind.identity` are one record."""
+
+    def __init__(self, attempt: int = 0, episodes: Iterable[EpisodeRecord] = (), judged: Judged | None = None) -> None:
+        """Begin an empty ledger, or go on with the episodes of a recording, of which those of the attempt count."""
+        self.attempt = attempt
+        self.judged = judged if judged is not None and judged.attempt == attempt else Judged(attempt)
+        self._earlier: list[EpisodeRecord] = []
+        self._records: dict[Hashable, list[EpisodeRecord]] = {}
+        self._numbers = 0
+        self._changed: dict[int, list[EpisodeRecord]] = {}
+        self._costs_written_at = 0.0
+        self._order: dict[Hashable, int] = {}
+        """The place of each lasting finding in the last judgement."""
+        for told in sorted(episodes, key=attrgetter("record", "number")):
+            self._numbers = max(self._numbers, told.record)
+            if told.attempt == attempt:
+                self._records.setdefault(_identity(told.finding), []).append(told)
+            else:
+                self._earlier.append(told)
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Begin anew: the ranks were restarted and count their steps from 1 again."""
+        if attempt == self.attempt:  # only the size of the world became known
+            return
+        self._write_all()
+        self._earlier = self.episodes()[-MAX_EARLIER_EPISODES:]
+        self.attempt, self.judged = attempt, Judged(attempt)
+        self._records, self._order = {}, {}
+
+    def enter(self, findings: Sequence[Finding], moment: Judgement, *, over: bool) -> None:
+        """Enter the findings of a judgement, worst first. over: the run has ended."""
+        self.judged = Judged(self.attempt, moment.last_step, over)
+        self._order = {}
+        lasting = [finding for finding in findings if finding.until_step is None]
+        for finding in findings:
+            if finding.until_step is not None:
+                self._enter_ended(finding, moment)
+        for finding in lasting:
+            self._order.setdefault(_identity(finding), len(self._order))
+            self._enter_lasting(finding, moment)
+        for key, episodes in self._records.items():
+            if episodes[-1].lasts and key not in self._order:
+                self._end(episodes[-1], None, moment)
+        for finding in lasting:
+            self._replace_parts(finding, moment)
+        self._bound()
+        if over or moment.unix - self._costs_written_at >= COST_INTERVAL_S:
+            self._costs_written_at = moment.unix
+            self._write_all(lasting=not over)
+
+    def episodes(self) -> list[EpisodeRecord]:
+        """Every episode of every attempt."""
+        return [*self._earlier, *(told for episodes in self._records.values() for told in episodes)]
+
+    def previous(self, first_step: int) -> list[Finding]:
+        """The findings that the first judgement of a window compares with, after a hub was restarted.
+
+        Those that last, worst first, and stretches of lateness that ended in the window: it must not take them for
+        something else. first_step: of the window.
+        """
+        ended = (episodes[-1].ended for episodes in self._ended() if episodes[-1].end_step >= first_step)
+        lasting = [episodes[-1].finding for _, episodes in self._lasting()]
+        return [*lasting, *(finding for finding in ended if finding is not None and kind_of(finding).family)]
+
+    def findings(self, seconds: float) -> list[Finding]:
+        """The records as people read them: those that last, worst first, then the ended ones, the costliest first.
+
+        seconds: the time that the run has taken, of which an ended finding must have cost a share worth mending to
+        keep its severity.
+        """
+        return visible([episodes for _, episodes in self._lasting()], self._ended(), seconds, over=self.judged.over)
+
+    def take_changed(self) -> list[Row]:
+        """Return the records that changed since the last time, for the recording."""
+        changed, self._changed = self._changed, {}
+        return list(changed.items())
+
+    def _lasting(self) -> list[tuple[Hashable, list[EpisodeRecord]]]:
+        lasting = [(key, episodes) for key, episodes in self._records.items() if episodes[-1].lasts]
+        return sorted(lasting, key=lambda pair: self._order.get(pair[0], 0))
+
+    def _ended(self) -> Iterator[list[EpisodeRecord]]:
+        return (episodes for episodes in self._records.values() if not episodes[-1].lasts)
+
+    def _enter_lasting(self, finding: Finding, moment: Judgement) -> None:
+        key = _identity(finding)
+        episodes = self._records.setdefault(key, [])
+        last = episodes[-1] if episodes else None
+        if last is None or not _goes_on(last, finding, moment):
+            if last is not None and last.lasts:
+                self._end(last, None, moment)
+            last = self._begin(episodes, finding, moment)
+        elif not last.lasts:
+            last.ended = last.ended_at = last.replaced_at = None
+            self._changed[last.record] = episodes
+        since = finding.since_step
+        if _is_cut_off(since, last.finding.since_step, moment):
+            since = last.finding.since_step
+            if (finding.kind, finding.phase) == (last.finding.kind, last.finding.phase):
+                told = last.finding  # the words name the first step
+                finding = replace(finding, text=told.text, brief=told.brief, lead=told.lead)
+        if _matters(finding, last.finding) or since != last.finding.since_step:
+            self._changed[last.record] = episodes
+        if GRAVEST_FIRST.index(finding.severity) < GRAVEST_FIRST.index(last.severity):
+            last.severity, last.grave_at = finding.severity, moment.unix
+        if finding.phase is not None and finding.phase not in last.phases:
+            last.phases.append(finding.phase)
+        _count(last, finding.cost_ms, since, moment.first_step, moment.last_step)
+        last.finding, last.last_step = replace(finding, since_step=since), moment.last_step
+
+    def _enter_ended(self, finding: Finding, moment: Judgement) -> None:
+        key, until = _identity(finding), finding.until_step or 0
+        since = until if finding.since_step is None else finding.since_step
+        episodes = self._records.setdefault(key, [])
+        same = next((one for one in reversed(episodes) if one.begin_step <= until and one.end_step >= since), None)
+        if same is None:
+            if episodes and since <= episodes[-1].end_step:
+                return  # older than what is known: merged or dropped since
+            same = self._begin(episodes, finding, moment)
+        elif same.ended is not None and _is_cut_off(finding.since_step, same.begin_step, moment):
+            return  # its words are of a part of it
+        elif same.ended == finding:
+            return
+        self._end(same, finding, moment)
+
+    def _begin(self, episodes: list[EpisodeRecord], finding: Finding, moment: Judgement) -> EpisodeRecord:
+        if not episodes:
+            self._numbers += 1
+        record = episodes[0].record if episodes else self._numbers
+        begin = moment.first_step if finding.since_step is None else finding.since_step
+        new = EpisodeRecord(
+            record, episodes[-1].number + 1 if episodes else 1, self.attempt, finding, begin, moment.last_step,
+            moment.unix, finding.severity, moment.unix, counted_step=begin - 1,
+            phases=[] if finding.phase is None else [finding.phase],
+        )  # fmt: skip
+        episodes.append(new)
+        if len(episodes) > MAX_EPISODES:
+            _merge_oldest(episodes)
+        self._changed[record] = episodes
+        return new
+
+    def _end(self, told: EpisodeRecord, finding: Finding | None, moment: Judgement) -> None:
+        """finding: with the words and steps of its end; None: it was not reported any more."""
+        if finding is None or _is_cut_off(finding.since_step, told.begin_step, moment):
+            until = told.last_step if finding is None else finding.until_step or 0
+            if until < told.last_step and finding is not None:
+                _count(told, finding.cost_ms, told.finding.since_step, moment.first_step, until)
+            lead = f"until step {until:,}: " if until else "before the first step: "
+            first = told.finding
+            finding = replace(
+                first, text=lead + first.text, until_step=until, lead=len(lead) + first.lead if first.lead else 0,
+                brief=lead + first.brief if first.brief else "",
+            )  # fmt: skip
+        else:
+            _count(told, finding.cost_ms, finding.since_step, moment.first_step, finding.until_step or 0)
+        told.ended = finding
+        told.ended_at = moment.unix if told.ended_at is None else told.ended_at
+        self._changed[told.record] = self._records[_identity(told.finding)]
+
+    def _replace_parts(self, whole: Finding, moment: Judgement) -> None:
+        """Take episodes off the screen that a lasting finding covers: one trouble is told once."""
+        key = _identity(whole)
+        begin = self._records[key][-1].begin_step
+        for other, episodes in self._records.items():
+            last = episodes[-1]
+            if other == key or other in self._order or last.replaced_at is not None:
+                continue
+            most_of_it = begin <= (last.begin_step + last.end_step) / 2
+            if most_of_it and _is_part(last.finding, whole):
+                last.replaced_at = moment.unix
+                self._changed[last.record] = episodes
+
+    def _bound(self) -> None:
+        ended = [(key, episodes) for key, episodes in self._records.items() if not episodes[-1].lasts]
+        ended.sort(key=lambda pair: (cost_s(pair[1]) or 0.0, pair[1][-1].ended_at or 0.0))
+        for key, episodes in ended[: max(0, len(ended) - MAX_ENDED_RECORDS)]:
+            del self._records[key]
+            self._changed[episodes[0].record] = []
+
+    def _write_all(self, *, lasting: bool = False) -> None:
+        for episodes in self._records.values():
+            if episodes[-1].lasts or not lasting:
+                self._changed[episodes[0].record] = episodes
+
+
+def _identity(finding: Finding) -> Hashable:
+    return kind_of(finding).identity(finding)
+
+
+def _is_cut_off(since: int | None, known: int | None, moment: Judgement) -> bool:
+    """Whether a finding seems to begin with the window, which does not reach back to its known first step."""
+    return since is not None and known is not None and known < since <= moment.first_step + EDGE_STEPS
+
+
+def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
+    """Whether a lasting finding is the last episode, even if that was thought to have ended."""
+    if finding.since_step is None:
+        return last.ended_at is None or moment.unix - last.ended_at < RETURN_S
+    return finding.since_step <= last.end_step + 1
+
+
+def _matters(now: Finding, before: Finding) -> bool:
+    """Whether more than figures differ."""
+    named = attrgetter("kind", "severity", "ranks", "phase", "subject")
+    return bool(named(now) != named(before))
+
+
+def _is_part(part: Finding, whole: Finding) -> bool:
+    """Whether a finding is the same trouble as another one that names at least its ranks."""
+    kind, family = kind_of(whole), kind_of(part).family
+    same = bool(family) and family == kind.family and set(part.ranks) <= set(whole.ranks)
+    return same or kind.leaves_out(whole, replace(part, until_step=None))
+
+
+def _count(told: EpisodeRecord, cost_ms: float | None, since: int | None, first: int, last: int) -> None:
+    """Count the cost of an episode up to its step `last`.
+
+    Args:
+        told: the episode, as it was at the judgement before.
+        cost_ms: cost of a step in ms, the mean over the window.
+        since: first step of the episode; None: not known.
+        first: first step of the window.
+        last: last step whose cost is counted.
+
+    """
+    if cost_ms is None:
+        return
+    begin = told.begin_step if since is None else since
+    if begin >= first or told.cost_s is None:  # the window holds all of it, or nothing was counted before
+        told.begin_step, told.counted_step, told.counted_s = begin, begin - 1, 0.0
+    elif first > told.counted_step + 1:  # the window begins after what is final: make more of it final
+        told.counted_step, told.counted_s = told.last_step, told.cost_s
+    if last >= told.counted_step:
+        told.cost_s = told.counted_s + cost_ms * (last - told.counted_step) / 1e3
+    else:
+        share = max(0, last - told.begin_step + 1) / (told.counted_step - told.begin_step + 1)
+        told.cost_s = told.counted_s * share
+
+
+def _merge_oldest(episodes: list[EpisodeRecord]) -> None:
+    """Merge the two neighbouring episodes with the fewest merged before; the later one's words stay."""
+    place = min(range(len(episodes) - 2), key=lambda each: (episodes[each].times + episodes[each + 1].times, each))
+    first, second = episodes[place], episodes[place + 1]
+    costs = [told.cost_s for told in (first, second) if told.cost_s is not None]
+    since = first.finding.since_step
+    second.finding = replace(second.finding, since_step=since)
+    second.ended = None if second.ended is None else replace(second.ended, since_step=since)
+    second.begin_step, second.reported_at = first.begin_step, first.reported_at
+    second.cost_s = sum(costs) if costs else None
+    second.times += first.times
+    second.phases = list(dict.fromkeys((*first.phases, *second.phases)))
+    if GRAVEST_FIRST.index(first.severity) < GRAVEST_FIRST.index(second.severity):
+        second.severity, second.grave_at = first.severity, first.grave_at
+    del episodes[place]
