@@ -110,6 +110,7 @@ def score(name: str, seed: int, played: Played, truth: Truth, well_step_ms: Floa
     made.last_live, made.reported = played.moments[-1].verdict, played.report["verdict"]
     made.fault = bool(truth.pattern or truth.innocent_gain)
     made.counts = bool(truth.innocent_gain) or (made.fault and made.cost_share >= WORTH)
+    takes_turns = takes_turns or truth.hidden_from is not None
     _count_events(made, played, truth, takes_turns=takes_turns)
     made.agree = disagreements(played)
     if not truth.pattern:
@@ -193,7 +194,7 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
     all_slowed = bool(guilty) and guilty == set(range(played.report["run"]["world_size"]))
     seen = set()
     for event in played.events:
-        last = truth.until or len(played.step_ms)
+        last = truth.until or len(played.step_ms) + 1
         if truth.pattern and RECOVERS.search(event.text) and truth.since + 10 < event.step < last:
             made.recoveries += 1
         finding = event.finding

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 from play import Timeline
-from scenario_noises import BATCH, NEEDS_HOSTS, NOISES, SHARES, Floats, Work, ranks_of_host
+from scenario_noises import BATCH, NEEDS_HOSTS, NOISES, SHARES, Floats, Work, autoregression, ranks_of_host
 
 from ddpmon.messages import OWN_PHASES
 
@@ -225,8 +225,9 @@ def old_clock(draft: Draft, mhz: float = 1500.0) -> Truth:
 
 
 def hidden(draft: Draft, ms: float = 54.0, quiet_steps: int = 200) -> Truth:
-    """A rank is slow in data in all steps, and from a step on the whole machine is noisy."""
-    noise = draft.rng.exponential(1.2 * draft.step_ms, (draft.steps - quiet_steps, draft.ranks))
+    """A rank is slow in data in all steps, and from a step on each rank is held up by other programs for a while."""
+    crowd = autoregression(draft.rng, 30, draft.steps - quiet_steps, draft.ranks)
+    noise = 3.0 * draft.step_ms * np.maximum(0.0, crowd)
     for work in (draft.work, draft.well):
         work.own_ms[quiet_steps:, :, OWN_PHASES.index("backward")] += noise
     size = ms / draft.step_ms
