@@ -41,7 +41,10 @@ OWN_LAUNCHERS = {
 }
 MODULES = (*ranks.TORCH, "vision_first", "lightning", "transformers.trainer", "tqdm")
 """What the scripts import that takes time."""
-TRANSFORMERS = (*ranks.TORCH, "vision_first", "transformers.trainer")
+FORKED = {
+    "lightning_trainer": (*ranks.TORCH, "vision_first", "lightning"),
+    "transformers_trainer": (*ranks.TORCH, "vision_first", "transformers.trainer"),
+}
 PROGRESS = {"lightning_trainer": (STEPS, 2, 2), "transformers_trainer": (STEPS, 1, 1)}
 """The steps there will be, the last epoch and of how many, as trainers know them."""
 ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -118,21 +121,19 @@ def assert_steps_add_up(steps: list[Step]) -> None:
 @pytest.mark.parametrize(
     ("framework", "way"),
     [
-        ("lightning_trainer", "ddpmon run"),  # it does not start ranks where torchrun did
+        ("lightning_trainer", "forked"),  # with torchrun's environment, in which it starts no ranks itself
         ("lightning_trainer", "its own launcher"),
         ("transformers_trainer", "forked"),  # it has no launcher of its own
         ("accelerate_loop", "its own launcher"),  # which is torchrun with options of its own
     ],
 )
 def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str, way: str) -> None:
-    script = str(SCRIPTS / f"{framework}.py")
     expected = bare(2, framework)
-    command = {
-        "ddpmon run": ["run", "--headless", "--nproc", "2", script],
-        "its own launcher": ["exec", "--", *OWN_LAUNCHERS.get(framework, ())],
-        "forked": ["exec", "--", *launcher(2, Path(script), "--bar", modules=TRANSFORMERS)],
-    }
-    found, recorded = watched(*command[way])
+    if way == "forked":
+        command = launcher(2, SCRIPTS / f"{framework}.py", "--bar", modules=FORKED[framework])
+    else:
+        command = OWN_LAUNCHERS[framework]
+    found, recorded = watched("exec", "--", *command)
 
     assert progress() == PROGRESS.get(framework, (None, None, None))
     assert len(expected) == 2
