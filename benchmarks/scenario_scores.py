@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from play import Moment, Played, Shown
 from scenario_noises import Floats
-from scenario_shapes import BURSTS, CONSTANT, PERIODIC, RAMP, ROTATING, STRETCH, Truth
+from scenario_shapes import BURSTS, CONSTANT, NOTHING, PERIODIC, RAMP, ROTATING, STRETCH, Truth
 
 PATTERNS = {
     "straggler": CONSTANT,
@@ -195,7 +195,8 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
     seen = set()
     for event in played.events:
         last = truth.until or len(played.step_ms) + 1
-        if truth.pattern and RECOVERS.search(event.text) and truth.since + 10 < event.step < last:
+        lasts = truth.pattern not in {NOTHING, BURSTS}  # between bursts it does keep up
+        if lasts and RECOVERS.search(event.text) and truth.since + 10 < event.step < last:
             made.recoveries += 1
         finding = event.finding
         if event.severity == "info" or event.text.startswith("done"):
