@@ -21,7 +21,7 @@ from ddpmon.store.store import Store
 MOST_RANKS = 32
 """More are folded into the worst and the median."""
 WORST_RANKS = 16
-COLUMNS = ("rank", "own ms", "vs others", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
+COLUMNS = ("rank", "own ms", "vs rest", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
 
 

@@ -161,7 +161,7 @@ _ROWS = (
     Quantity("step", MS, "Length of a step, mean", "step_ms", label="step ms", chart="step ms"),
     Quantity("own", MS, "Own time a step, mean", "own_ms", label="own ms", chart="own ms per step"),
     Quantity(
-        "over", EXCESS, "Own time over the median of the others", "over_median", label="vs others",
+        "over", EXCESS, "Own time over the median of the others", "over_median", label="vs rest",
         metric="over_median",
     ),
     *(_phase(name, _OF_A_STEP) for name in OWN_PHASES),

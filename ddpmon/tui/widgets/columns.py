@@ -99,7 +99,7 @@ MEASURED = (
     RankColumn("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:"), of_gpu=True),
     RankColumn("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True, of_ends=True),
     _measured("own", 8, 0, accused=True),
-    _measured("over", 10, 1, accused=True),
+    _measured("over", 9, 1, accused=True),
     _measured("data", 7, 5),
     _measured("forward", 8, 6),
     _measured("backward", 9, 7),

@@ -82,7 +82,7 @@ FIELDS = (
     TableField("host", 14, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
     TableField("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
     _measured("own", 9, accused=True),
-    _measured("over", 10, accused=True),
+    _measured("over", 9, accused=True),
     _measured("wait", 8, role="comm", up=True),
     _measured("data", 8),
     _measured("forward", 9),
