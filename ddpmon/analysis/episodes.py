@@ -92,7 +92,7 @@ def visible(
     lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
 ) -> list[Finding]:
     """Records as people read them. See `Ledger.findings`."""
-    costliest = sorted(ended, key=lambda record: -(cost_s(record) or 0.0))
+    costliest = sorted(ended, key=lambda record: (-(cost_s(record) or 0.0), -(record[-1].ended_at or 0.0)))
     remaining = ([told for told in record if told.replaced_at is None] for record in (*lasting, *costliest))
     return [_shown(record, seconds, over=over) for record in remaining if record]
 
@@ -107,10 +107,10 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
         severity = gravest if worth else "info" if last.ended is not None else severity
     times = sum(told.times for told in record)
     text = finding.text
-    if times == 1 and last.ended is not None and cost is not None:
+    if cost is not None and times > 1:
+        text += f"; {counted(times, 'time')}, {duration(cost)} in all"
+    elif cost is not None and last.ended is not None:
         text += f"; it cost {duration(cost)}"
-    if times > 1:
-        text += f"; {counted(times, 'time')}" + (f", {duration(cost)} in all" if cost is not None else "")
     episodes = [
         Episode(
             told.finding.since_step if told.ended is None else told.ended.since_step,

@@ -72,7 +72,10 @@ class Ledger:
         for told in sorted(episodes, key=attrgetter("record", "number")):
             self._numbers = max(self._numbers, told.record)
             if told.attempt == attempt:
-                self._records.setdefault(_identity(told.finding), []).append(told)
+                key = _identity(told.finding)
+                if key in self._records and self._records[key][0].record != told.record:
+                    self._set_aside(key)
+                self._records.setdefault(key, []).append(told)
             else:
                 self._earlier.append(told)
 
@@ -147,6 +150,9 @@ class Ledger:
         if last is None or not _goes_on(last, finding, moment):
             if last is not None and last.lasts:
                 self._end(last, None, moment)
+            if last is not None and _names_others(last.finding, finding):
+                self._set_aside(key)
+                episodes = self._records.setdefault(key, [])
             last = self._begin(episodes, finding, moment)
         elif not last.lasts:
             last.ended = last.ended_at = last.replaced_at = None
@@ -165,6 +171,11 @@ class Ledger:
             last.phases.append(finding.phase)
         _count(last, finding.cost_ms, since, moment.first_step, moment.last_step)
         last.finding, last.last_step = replace(finding, since_step=since), moment.last_step
+
+    def _set_aside(self, key: Hashable) -> None:
+        """Have the next episode of an identity begin another record: it is about other ranks."""
+        episodes = self._records.pop(key)
+        self._records[key, episodes[0].record] = episodes
 
     def _enter_ended(self, finding: Finding, moment: Judgement) -> None:
         key, until = _identity(finding), finding.until_step or 0
@@ -252,9 +263,16 @@ def _is_cut_off(since: int | None, known: int | None, moment: Judgement) -> bool
 
 def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
     """Whether a lasting finding is the last episode, even if that was thought to have ended."""
+    if _names_others(last.finding, finding):
+        return False
     if finding.since_step is None:
         return last.ended_at is None or moment.unix - last.ended_at < RETURN_S
     return finding.since_step <= last.end_step + 1
+
+
+def _names_others(before: Finding, now: Finding) -> bool:
+    """Whether a finding of the whole world names none of the ranks that it named before, as another hang does."""
+    return bool(before.ranks) and bool(now.ranks) and set(before.ranks).isdisjoint(now.ranks)
 
 
 def _matters(now: Finding, before: Finding) -> bool:

@@ -92,6 +92,19 @@ def test_a_rank_of_several_that_are_slow_together_is_told_once():
     assert [f.kind for f in as_of(episodes, 145 * STEP_S, 0, 145, 7.0)] == ["several_stragglers"]
 
 
+def test_a_hang_of_another_rank_is_another_finding_also_once_it_is_read_again():
+    ledger = Ledger()
+    for rank, last in ((1, 10), (2, 11)):
+        (shown, *earlier) = judge(
+            ledger, last, Finding("hang", "critical", f"rank {rank}", [rank], since_step=last + 1)
+        )
+        assert (shown.ranks, shown.lasts, len(earlier)) == ([rank], True, rank - 1)
+    read = Ledger(0, ledger.episodes(), ledger.judged)
+    assert [(f.text, f.severity) for f in read.findings(1.0)] == [
+        ("rank 2", "critical"), ("until step 10: rank 1", "info"),
+    ]  # fmt: skip
+
+
 def test_a_moment_of_the_past_shows_what_was_shown_then():
     ledger, then = Ledger(), {}
     for last in range(10, 2000, EVERY):

@@ -42,7 +42,7 @@ class Watched:
 
 
 def hangs(shot):
-    return [finding for finding in shot.findings if finding.kind == "hang"]
+    return [finding for finding in shot.findings if finding.kind == "hang" and finding.lasts]
 
 
 @pytest.fixture

@@ -94,15 +94,16 @@ def told_in_report_and_exports_while_it_runs_and_once_it_was_stopped(watched, cl
     made = report.build(watched.started.run)
     assert (made["run"]["state"], made["run"]["live_state"], made["run"]["stale_s"]) == ("running", "stalled", None)
     assert made["verdict"].startswith("rank 0 does not reach DDP's gradient all-reduce")
-    assert [f["ranks"] for f in made["findings"] if f["kind"] == "hang"] == [[0]]
+    hung = [(f["ranks"], f["until_step"]) for f in made["findings"] if f["kind"] == "hang"]
+    assert [ranks for ranks, _ in hung] == [[0], [2], [1]]
+    assert [until is None for _, until in hung] == [True, False, False]
     assert made["steps"]["window"] == [2, shot.step]
     assert report.text(made).splitlines()[0].endswith("stalled, 3 ranks")
     assert 'state="stalled"} 1.0' in cli("export", "--format", "openmetrics").stdout
     stop.request(watched.started.run, now=True)
     ended = watched.started.until_gone()
     made = report.build(runs.load(ended.id))
-    (finding,) = [f for f in made["findings"] if f["kind"] == "hang"]
-    assert finding["ranks"] == [0]
+    assert next(f for f in made["findings"] if f["kind"] == "hang")["ranks"] == [0]
     text = report.text(made)
     assert "rank 0 does not reach" in text
     assert "fell_asleep" in text
