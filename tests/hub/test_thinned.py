@@ -65,8 +65,6 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
             assert mine.own_ms == pytest.approx(theirs.own_ms, rel=0.02)
             assert mine.phases_ms == pytest.approx(theirs.phases_ms, rel=0.05, abs=3.0)
             assert mine.cpu_percent == theirs.cpu_percent
-    kinds = [[(f.kind, *f.ranks) for f in shot.findings if f.severity != "info"] for shot in shown]
-    assert kinds == [[], [("straggler", 1)], [("straggler", 1)], []]
     player.close()
 
 
