@@ -5,8 +5,7 @@
     played.moments[-1].verdict, played.ended.verdict, played.report["verdict"]
 
 Ranks speak the protocol of real ones (hello, batches, goodbye); collector, recorder, store and bookkeeping are the
-hub's. Twice a second of the run's own time the hub takes in what has come, judges and records, or after each step where
-steps take longer. Nothing is waited for: 1,500 steps of 8 ranks take a second or two of one core.
+hub's, which judges twice a second of the run's own time, or after each longer step. Nothing is waited for.
 """
 
 from __future__ import annotations
@@ -52,10 +51,9 @@ from ddpmon.store.endings import whole_ending
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
-TICK_US = 500_000
+TICK_US, SAMPLE_US = 500_000, 1_000_000
 START_S = 5.0
 """From the start of the run to the beginning of its first step."""
-SAMPLE_US = 1_000_000
 FIRST_PID = 4_000_001
 GRADIENT_BYTES = 1 << 20
 Floats = NDArray[np.float64]
