@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ddpmon.messages import STAGE_TRAINING, SYNC_GRADIENTS
 from ddpmon.probe.digest import SampledElements
+from ddpmon.probe.gradient_cache import GradientCache
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import Journal
 from ddpmon.probe.parallelism import Parallelism
@@ -57,6 +58,7 @@ class Account(ScriptNotes):
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._closures = 0
         """Backward calls in the closure of the optimizer that steps."""
+        self._cache = GradientCache()
         self._trained: set[int] = set()
         """Numbers of models that had a forward with gradients."""
         self._around: list[int] = []
@@ -108,17 +110,21 @@ class Account(ScriptNotes):
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
         """A forward in training mode, with gradients, of a model by its number; -1: its inputs are not counted."""
         self.beats += 1
-        self._forwards = True
+        self._forward_with_gradients()
         self._undecided = False
         self._trains(model, samples, tokens)
 
     def forward_held_out(self, model: int, samples: int, tokens: int) -> None:
         """One in evaluation mode, with gradients: some evaluate without switching them off, some train so."""
         self.beats += 1
-        self._forwards = True
+        self._forward_with_gradients()
         self._undecided = not self._trains_in_eval and self.clock.pausing is not None
         if not self._undecided:  # else a backward decides
             self._trains(model, samples, tokens)
+
+    def _forward_with_gradients(self) -> None:
+        self._forwards = True
+        self._cache.forward(self.clock.losses, inside_backward=bool(self._around))
 
     def forward_without_gradients(self, model: int, held_out: bool, _none: None) -> None:
         """One that trains nothing. held_out: in evaluation mode, in which a teacher, never trained, always is."""
@@ -126,6 +132,7 @@ class Account(ScriptNotes):
         clock = self.clock
         clock.evaluates(explained=held_out and not self._trains_in_eval and max(0, model) in self._trained)
         clock.forward_without_gradients()
+        self._cache.forward_without_gradients()
         clock.enter(FORWARD)
 
     def _trains(self, model: int, samples: int, tokens: int) -> None:
@@ -177,13 +184,12 @@ class Account(ScriptNotes):
             self._trains_in_eval = self._trains_in_eval or self._undecided
             clock.trained()  # without DDP there is no note of a forward
         clock.enter_after_gap(BACKWARD, 1)
-        if accumulates and single:
+        if accumulates:
             again = False
-            if clock.base == OPTIMIZER:  # LBFGS calls its closure many times, on one batch
+            if single and clock.base == OPTIMIZER:  # LBFGS calls its closure many times, on one batch
                 self._closures += 1
                 again = self._closures > 1
-            if loss is not None and not again:
-                clock.losses.append(loss)
+            self._cache.backward(clock.losses, None if again else loss)
         self._around.append(clock.base)
         clock.base = BACKWARD
 
@@ -280,6 +286,7 @@ class Account(ScriptNotes):
         if clock.aside is not None:
             clock.trained()
         self._around.clear()  # an exception may have left a backward
+        self._cache.reset()
         clock.base = OPTIMIZER
         clock.enter(OPTIMIZER)
         self._closures = 0

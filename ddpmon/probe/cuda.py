@@ -57,14 +57,19 @@ class Readings:
 
 
 def resolve(value: object) -> float | None:
-    """A number from a number or a reading; None if it has not arrived."""
+    """A number from a number or a reading, or the sum of a tuple of them; None if one has not arrived."""
     if isinstance(value, PendingValue):
         return value.value()
+    if isinstance(value, tuple):
+        parts = [part for part in map(resolve, value) if part is not None]
+        return sum(parts) if len(parts) == len(value) else None
     return value if isinstance(value, float) else None
 
 
 def pending(value: object) -> bool:
-    """Whether a value is a reading that has not arrived yet."""
+    """Whether a value is a reading that has not arrived yet, or a tuple with one in it."""
+    if isinstance(value, tuple):
+        return any(map(pending, value))
     return isinstance(value, PendingValue) and not value.arrived
 
 

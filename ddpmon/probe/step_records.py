@@ -50,6 +50,8 @@ class StepRecords:
         """Of the last step."""
         self._loss: float | None = None
         """Of the last step."""
+        self._repeats = 1.0
+        """How many times a model was last given each sample that was fetched."""
 
     def record(self, raw: RawStep) -> tuple[Step, dict[str, float]]:
         """A step in whole microseconds, and the loss of each model that it updates, where there are several.
@@ -71,7 +73,7 @@ class StepRecords:
         for pause in pauses:
             other -= pause.end_us - pause.start_us
         backwards = len(whole.losses)
-        samples, tokens = _fed(whole, backwards)
+        samples, tokens = self._fed(whole, backwards)
         loss, losses = self._losses(raw, backwards)
         step = Step(
             raw.step,
@@ -124,6 +126,32 @@ class StepRecords:
         self._loss = loss
         return loss, {}
 
+    def _fed(self, whole: RawStep, backwards: int) -> tuple[int, int]:
+        """Samples and tokens of a step: what its model was given; of several models, the least that one was.
+
+        What was fetched tells only where a model was given more than it was trained on at once (a critic sees real
+        images and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others. In a
+        step whose batch was fetched in an earlier one, the model was given each sample as often as before. Where
+        several models are updated and nothing is fetched, each update has its own inputs: the largest batch tells.
+        """
+        amounts = []
+        several = bool(whole.updates)
+        more_than_once = several
+        for samples, tokens, calls, most_samples, most_tokens in whole.fed.values():
+            if samples:
+                amounts.append((most_samples, most_tokens) if several and not whole.samples else (samples, tokens))
+            if calls > backwards:
+                more_than_once = True
+        fetched = (whole.samples, whole.tokens)
+        counts = whole.samples and (more_than_once or not amounts)
+        fewest = min([*amounts, fetched] if counts else amounts, default=(0, 0))
+        if amounts and more_than_once and not several:
+            if counts:
+                self._repeats = min(amounts)[0] / fewest[0]
+            else:
+                return round(fewest[0] / self._repeats), round(fewest[1] / self._repeats)
+        return fewest
+
 
 def _joined(raw: RawStep) -> RawStep:
     """A step of several parts as one that says the same, but for the end of each."""
@@ -162,26 +190,6 @@ def _loss(part: RawStep) -> float | None:
 def _sum(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers) if numbers else None
-
-
-def _fed(whole: RawStep, backwards: int) -> tuple[int, int]:
-    """Samples and tokens of a step: what its model was given; of several models, the least that one was.
-
-    What was fetched tells only where a model was given more than it was trained on at once (a critic sees real images
-    and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others. Where several
-    models are updated and nothing is fetched, each update has its own inputs: the largest batch tells.
-    """
-    amounts = []
-    several = bool(whole.updates)
-    more_than_once = several
-    for samples, tokens, calls, most_samples, most_tokens in whole.fed.values():
-        if samples:
-            amounts.append((most_samples, most_tokens) if several and not whole.samples else (samples, tokens))
-        if calls > backwards:
-            more_than_once = True
-    if whole.samples and (more_than_once or not amounts):
-        amounts.append((whole.samples, whole.tokens))
-    return min(amounts) if amounts else (0, 0)
 
 
 def _accumulated(whole: RawStep, backwards: int) -> int:

@@ -108,3 +108,10 @@ def test_fetched_samples_tell_where_the_model_saw_more_than_was_trained_on() -> 
     assert step.samples == 16
     step, _ = StepRecords().record(raw(losses=[1.0], fed={0: [16, 0, 1, 16, 0]}, samples=8, marked_samples=3))
     assert step.samples == 3
+
+
+def test_a_step_whose_batch_was_fetched_before_it_has_as_many_samples_as_the_others() -> None:
+    made = StepRecords()
+    for fetched, told in ((16, 16), (8, 8), (0, 8)):  # a loader that is one batch ahead
+        step, _ = made.record(raw(losses=[1.0], fed={0: [16, 0, 2, 8, 0]}, samples=fetched))
+        assert step.samples == told

@@ -15,6 +15,8 @@ from tests.probe.conftest import SCRIPTS, Ways, listening, ways
 pytestmark = pytest.mark.e2e
 SYNCHRONISATIONS: dict[str, list[int]] = {
     "without_optimizer": [1] * 4,  # before any optimizer is made
+    "gradient_cache": [4] * 4,
+    "cached_loss": [2] * 4,
     "accumulation_of_8": [8] * 4,
     "accumulation_grows": [4, 4, 6, 9],
     "four_losses": [4] * 4,
@@ -22,8 +24,6 @@ SYNCHRONISATIONS: dict[str, list[int]] = {
     "critic_5_times": [6] * 4,
     "lazy_regularisation": [4, 2, 3, 2, 3, 2, 3, 2],
     "lbfgs_long": [9] * 4,
-    "gradient_cache": [4] * 4,
-    "cached_loss": [2] * 4,
     "optimizer_in_backward": [1] * 4,
     "teacher": [1] * 4,
     "guessed_labels": [1] * 4,
@@ -60,12 +60,18 @@ def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
             assert step.backward_us > 0
 
 
-@pytest.mark.parametrize("way", ["accumulation_of_8", "accumulation_grows", "cached_loss", "zero"])
+@pytest.mark.parametrize("way", ["accumulation_of_8", "accumulation_grows", "gradient_cache", "cached_loss", "zero"])
 def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
     for rank in (0, 1):
         lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
         losses = [loss for line in lines for loss in ast.literal_eval(line.split(" ", 2)[2])]
         assert [step.loss for step in both.steps[way][rank]] == pytest.approx(losses, rel=1e-6)
+
+
+def test_chunks_of_a_cached_batch_are_no_accumulated_batches(both: Ways) -> None:
+    told = {"gradient_cache": 1, "cached_loss": 1, "zero": 4}
+    for way, batches in told.items():
+        assert {step.backwards for step in both.steps[way][0]} == {batches}, way
 
 
 def test_samples_are_those_that_are_trained_on(both: Ways) -> None:

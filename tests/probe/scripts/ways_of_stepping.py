@@ -141,13 +141,12 @@ def lbfgs_long():
     return model
 
 
-def chunk_gradients(model, chunks, weight=1.0):
-    """The loss of all chunks' outputs, computed without a graph, and its gradient by each."""
+def chunk_gradients(model, chunks):
+    """The loss of all chunks' outputs, computed without a graph, and the outputs, whose gradients are wanted."""
     with torch.no_grad():
         outputs = torch.cat([model(chunk) for chunk in chunks])
     outputs.requires_grad_()
-    loss = (outputs @ outputs.T).softmax(1).diagonal().mean() * weight
-    return outputs, loss
+    return outputs, (outputs @ outputs.T).softmax(1).diagonal()
 
 
 @way
@@ -155,14 +154,18 @@ def gradient_cache():
     """Embeds in chunks without gradients, then once more with those of the loss."""
     model = DDP(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
     for x, _ in batches(STEPS):
         chunks = x.split(2)
-        outputs, loss = chunk_gradients(model, chunks)
+        outputs, each = chunk_gradients(model, chunks)
+        loss = each.mean()
         loss.backward()
+        losses.append(loss.item())
         for chunk, gradient in zip(chunks, outputs.grad.split(2), strict=True):
             (model(chunk) * gradient).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+    report(losses)
     return model
 
 
@@ -187,9 +190,10 @@ def cached_loss():
     losses = []
     for x, _ in batches(STEPS):
         chunks = x.split(4)
-        outputs, loss = chunk_gradients(model, chunks)
-        (gradient,) = torch.autograd.grad(loss, outputs)
-        loss = loss.detach().requires_grad_()
+        outputs, each = chunk_gradients(model, chunks)
+        for part in each.split(4):  # the loss in chunks of its own
+            (part.sum() / len(x)).backward(retain_graph=True)
+        gradient, loss = outputs.grad, each.mean().detach().requires_grad_()
 
         def hook(scale, chunks=chunks, gradient=gradient):
             with torch.enable_grad():
