@@ -90,6 +90,7 @@ from ddpmon.messages.vocabulary import (
     HEAT_JUDGED,
     HEAT_LEVELS,
     HEAT_METRICS,
+    HEAT_MOMENTS,
     HEAT_MOST,
     HEAT_STEPS,
     HYBRID,
@@ -131,6 +132,7 @@ from ddpmon.messages.vocabulary import (
     SYNC_GRADIENTS,
     SYNC_KINDS,
     TENSOR_PARALLEL,
+    WHOLE_RUN,
     Phase,
 )
 from ddpmon.messages.wire import (
@@ -202,6 +204,7 @@ __all__ = [
     "HEAT_JUDGED",
     "HEAT_LEVELS",
     "HEAT_METRICS",
+    "HEAT_MOMENTS",
     "HEAT_MOST",
     "HEAT_STEPS",
     "HOST",
@@ -248,6 +251,7 @@ __all__ = [
     "SYNC_GRADIENTS",
     "SYNC_KINDS",
     "TENSOR_PARALLEL",
+    "WHOLE_RUN",
     "Ack",
     "AllReduceView",
     "Ask",

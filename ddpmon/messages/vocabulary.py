@@ -67,15 +67,19 @@ HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
 """What the heat map can show: own time over the median of the other ranks, each phase over theirs as a share of their
 own time, wait as a share of the step, the step's length over the median, loss, GPU utilization."""
 HEAT_JUDGED = ("own", *OWN_PHASES, "step")
-"""Those of which the hub can say what exceeds chance."""
+"""Those of which the hub can tell lateness from noise."""
 HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
 """By how much at least, as a share: what its marks stand for there."""
 NOTABLE = HEAT_LEVELS[1]
 """Share over the peers from which on a rank, or a phase of it, has a mark: what comes before it is a finding."""
 HEAT_STEPS = (1, 8, 64, 512)
 """Steps that one of its columns may stand for."""
+WHOLE_RUN = 0
+"""As many steps in a column as let the whole run fit."""
 HEAT_MOST = 512
 """Rows and columns that a viewer may ask for."""
+HEAT_MOMENTS = 7
+"""Columns of it that are told with their time, evenly from the first to the last."""
 DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss", "cores")
 """Quantities of each rank that are kept second by second."""
 SAMPLE_SECONDS = (1, 16)

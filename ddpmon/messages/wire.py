@@ -49,6 +49,7 @@ from ddpmon.messages.vocabulary import (
     SERIES_MOST,
     STAGES,
     SYNC_KINDS,
+    WHOLE_RUN,
 )
 from ddpmon.messages.wishes import (
     Ask,
@@ -178,7 +179,7 @@ def _check_timeline(wish: TimelineWish) -> None:
 
 def _check_heat(heat: HeatWish) -> None:
     require(heat.metric in HEAT_METRICS, "metric", heat.metric[:40])
-    require(heat.steps in HEAT_STEPS, "steps in a column", heat.steps)
+    require(heat.steps in (*HEAT_STEPS, WHOLE_RUN), "steps in a column", heat.steps)
     require(0 < heat.rows <= HEAT_MOST and 0 < heat.columns <= HEAT_MOST, "size of the heat map", heat.rows)
     _check_spans(heat.ranks)
 

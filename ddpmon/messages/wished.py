@@ -72,12 +72,12 @@ class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     worst: Rank
     """The rank that is worst over all columns."""
     hot_share: float = 0.0
-    """Of the columns: beyond chance, or at least 5% over the others; of waits half of the step, of GPUs idle for half
-    of the time."""
+    """Of the columns: late, or at least 5% over the others; of waits half of the step, of GPUs idle for half of the
+    time."""
     hot_since: Count | None = None
     """The step since which all are; None: the last one is not."""
     meant: Count = 0
-    """How many of its ranks are beyond chance anywhere, where not all of the world are; 0: not asked for, or none."""
+    """How many of its ranks are late anywhere; 0: not asked for, or none."""
 
 
 class HeatView(msgspec.Struct, frozen=True):
@@ -98,8 +98,11 @@ class HeatView(msgspec.Struct, frozen=True):
     cells: bytes
     """Row by row. 0: nothing known; 255: not finite."""
     beyond_chance: bool = False
-    """A cell is 1: nothing that chance does not explain; or 2 and more: beyond chance, by the first of HEAT_LEVELS and
-    further ones."""
+    """A cell is 1: within the noise; or 2 and more: late, by the first of HEAT_LEVELS and further ones."""
+    noise: float | None = None
+    """The share up to which a cell is within the noise; None: it was not measured."""
+    moments: list[Seconds | None] = msgspec.field(default_factory=list)
+    """Since the run started: when columns ended, HEAT_MOMENTS of them evenly from the first to the last."""
 
 
 class TimelineStep(msgspec.Struct, array_like=True, frozen=True):

@@ -18,14 +18,14 @@ class HeatWish(msgspec.Struct, array_like=True, frozen=True):
     metric: str = "own"
     """One of HEAT_METRICS."""
     steps: int = 1
-    """In a column: one of HEAT_STEPS."""
+    """In a column: one of HEAT_STEPS, or WHOLE_RUN."""
     rows: int = 16
     """At most."""
     columns: int = 64
     ranks: RankSpans | None = None
     """Only these; None: all."""
     beyond_chance: bool = False
-    """What exceeds chance, where the metric is one of HEAT_JUDGED."""
+    """Who is late beyond the noise, where the metric is one of HEAT_JUDGED."""
 
 
 class TimelineWish(msgspec.Struct, array_like=True, frozen=True):

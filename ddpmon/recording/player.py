@@ -15,7 +15,7 @@ from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.merged import Merged
 from ddpmon.recording.playback import TICK_S, Playback
 from ddpmon.recording.recording import Recording
-from ddpmon.recording.restoring import judged_store
+from ddpmon.recording.restoring import judged_store, whole_heat
 from ddpmon.runs import Run
 from ddpmon.store.intake import EVENTS
 from ddpmon.store.parts import with_parts
@@ -69,6 +69,7 @@ class Player:
         self._last = judged_store(self._recording, lambda _: self.end)
         self._findings = self._last.ledger.episodes()
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
+        self._has_whole_heat = False
         self._marks: list[_Mark] = []
         self._mark_s = max(MARK_S, (self.end - self.begin) / MARKS_MOST)
         self._store: Store | None = None
@@ -81,6 +82,9 @@ class Player:
     def at(self, unix: float, wish: Wish = NO_WISH) -> Snapshot:
         """The snapshot of a moment; at the end of the run, the last one. RecordingError if the recording is damaged."""
         if unix >= self.end:
+            if wish.heat is not None and not self._has_whole_heat:
+                self._has_whole_heat = True
+                self._last.heat = whole_heat(self._recording)
             return with_parts(self._final, self._last, wish)
         with self._readable():
             store = self._play_to(max(unix, self.begin))

@@ -10,7 +10,7 @@ from ddpmon.analysis.steps.summary import summarise
 from ddpmon.errors import NothingRecordedError
 from ddpmon.messages import Snapshot
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.restoring import REPORT_RECORDS, judged_store, restored_store
+from ddpmon.recording.restoring import REPORT_RECORDS, judged_store, restored_store, whole_heat
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import read_ending
@@ -30,6 +30,12 @@ def recorded_state(run: Run) -> tuple[Snapshot, Store]:
     """The same, with all that it was made from."""
     store = _judged(run, None)
     return _shot(store), store
+
+
+def read_whole_heat(run: Run, store: Store) -> None:
+    """Give a store, which holds the end of a run, its ranks through the whole run. RecordingError if that cannot be."""
+    with Recording(run) as recording:
+        store.heat = whole_heat(recording)
 
 
 def recorded_report(run: Run) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable
 
 from ddpmon.analysis.ledger import Ledger
+from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of
 from ddpmon.analysis.verdict import Waiting
-from ddpmon.messages import END_STATES, MAX_US
+from ddpmon.messages import END_STATES, MAX_STEP, MAX_US
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.recording import Recording
@@ -25,6 +27,8 @@ SAMPLES_S, SAMPLES_MOST = 4096, 200_000
 """Samples that Devices shows through time: of the last seconds, and no more of all ranks together."""
 REPORT_RECORDS = 400_000
 """The means of a report are of the last steps with at most so many records: about two seconds of reading."""
+HEAT_RECORDS = 100_000
+"""In how many records ranks are looked at from the run's first step on: half a second of reading."""
 CHUNK_STEPS = 2000
 
 
@@ -91,20 +95,7 @@ def _store(recording: Recording, records: int | None) -> Store:
     else:
         first = 1
     for begin, end in recording.stretches(ids, first, CHUNK_STEPS):
-        together: list[tuple[RankProcess, Table]] = []
-        for process in ids.values():
-            alone, rows = recording.records(process.id, begin, end), recording.rows(process.id, begin, end)
-            store.add_steps(process, alone)
-            if len(rows):
-                together.append((process, rows))
-            ends = alone[:1] + alone[-1:] + steps_of(rows[:1]) + steps_of(rows[-1:])
-            if ends and any(sample.gpu_percent is not None for sample in process.samples):
-                span = min(step.end_us - step.length_us for step in ends), max(step.end_us for step in ends)
-                store.add_samples(process, recording.samples(process.id, *span))
-        if together:
-            processes, tables = zip(*together, strict=True)
-            store.add_rows(processes, [len(table) for table in tables], joined(tables), None)
-        store.digest()
+        _feed(recording, store, ids, begin, end)
     store.digest(final=run.ended)
     for process in ids.values():
         store.add_digests(process, recording.digests(process.id))
@@ -127,6 +118,51 @@ def _store(recording: Recording, records: int | None) -> Store:
     store.damaged = recording.damaged
     store.notes = recording.notes
     return store
+
+
+def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin: int, end: int) -> None:
+    """Give a store the records of its ranks of the steps from `begin` to before `end`."""
+    together: list[tuple[RankProcess, Table]] = []
+    for process in ids.values():
+        alone, rows = recording.records(process.id, begin, end), recording.rows(process.id, begin, end)
+        store.add_steps(process, alone)
+        if len(rows):
+            together.append((process, rows))
+        ends = alone[:1] + alone[-1:] + steps_of(rows[:1]) + steps_of(rows[-1:])
+        if ends and any(sample.gpu_percent is not None for sample in process.samples):
+            span = min(step.end_us - step.length_us for step in ends), max(step.end_us for step in ends)
+            store.add_samples(process, recording.samples(process.id, *span))
+    if together:
+        processes, tables = zip(*together, strict=True)
+        store.add_rows(processes, [len(table) for table in tables], joined(tables), None)
+    store.digest()
+
+
+def whole_heat(recording: Recording) -> Heat:
+    """Read ranks through time from the first recorded step on: all steps, or of a long run some from each part of it.
+
+    RecordingError if what is in it cannot be.
+    """
+    registry = recording.registry()
+    ids = {process.id: process for process in registry.seats.values()}
+    last = max((recording.last_step(number) for number in ids), default=0)
+    store = Store(recording.run, registry, recording.clock)
+    store.silences, store.history_step = recording.silences(), MAX_STEP
+    dense = HEAT_RECORDS // max(1, len(ids)) // 2
+    spans = [(1, last)]
+    if last > 2 * dense:
+        older = last - dense
+        spans = [(1 + older * part // BINS, max(1, dense // BINS)) for part in range(BINS)] + [(older + 1, dense)]
+    try:
+        for first, steps in spans:
+            for begin, end in recording.stretches(ids, first, min(steps, CHUNK_STEPS)):
+                if begin >= first + steps:
+                    break
+                _feed(recording, store, ids, begin, end)
+        store.digest(final=True)
+    except UNREADABLE as error:
+        raise recording.database.unreadable(error) from None
+    return store.heat
 
 
 def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | None, last: int) -> int:

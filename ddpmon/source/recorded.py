@@ -25,6 +25,7 @@ class RecordedSource(EndedSource):
             self._snapshot = checked(recorded)
         except WireError as error:
             raise RecordingError(f"the recording of {run.name} ({run.id}) tells what cannot be: {error}") from None
+        self._run, self._has_whole_heat = run, False
         self._wish = Wish()
         self._log = Log(Reader(run))
 
@@ -36,8 +37,18 @@ class RecordedSource(EndedSource):
 
         if wish != self._wish:
             self._wish = wish
+            if wish.heat is not None and not self._has_whole_heat:
+                self._read_heat()
             with contextlib.suppress(WireError):  # the run as it was goes on being shown
                 self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
+
+    def _read_heat(self) -> None:
+        """Read the steps from the first one on, which no other screen needs; where that fails, the last ones remain."""
+        from ddpmon.recording.recorded import read_whole_heat
+
+        self._has_whole_heat = True
+        with contextlib.suppress(RecordingError):
+            read_whole_heat(self._run, self._store)
 
     def logs(self) -> Log:
         return self._log

@@ -7,13 +7,14 @@ import bisect
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.kinds.to_mend import to_mend
+from ddpmon.analysis.kinds.to_mend import late_steps, to_mend
 from ddpmon.analysis.over_time.fold import fold
-from ddpmon.analysis.over_time.heat import BEYOND, code, folded, hot_since, worst
+from ddpmon.analysis.over_time.heat import LATE, code, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     HEAT_JUDGED,
+    HEAT_MOMENTS,
     NOTABLE,
     OWN_PHASES,
     PHASES,
@@ -37,7 +38,6 @@ from ddpmon.messages import (
     TimelineWish,
     Wish,
 )
-from ddpmon.messages.cells import NOTHING
 from ddpmon.store.costs import cost_view
 from ddpmon.store.inspecting import inspect_view, stack_views
 from ddpmon.store.store import Store
@@ -101,34 +101,36 @@ def _host(store: Store, rank: int) -> str:
 def _heat(store: Store, wish: HeatWish) -> HeatView | None:
     heat = store.heat
     judged = wish.beyond_chance and wish.metric in HEAT_JUDGED
-    grid_of = heat.beyond_chance if judged else heat.grid
-    grid = grid_of(wish.metric, wish.steps, wish.columns)
+    if judged:
+        grid = heat.judged(wish.metric, wish.steps, wish.columns, late_steps(store.findings))
+    else:
+        grid = heat.grid(wish.metric, wish.steps, wish.columns)
     if grid is None:
         return None
     chosen = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
     ranks, of_ranks = [heat.ranks[column] for column in chosen], grid.cells[chosen]
     rows = fold([_host(store, rank) for rank in ranks], wish.rows)
     cells = folded(of_ranks, rows)
-    least = BEYOND if judged else code(grid, _HOT.get(wish.metric, NOTABLE))
-    # What all of the world share sets none of them apart.
-    compared = judged and wish.metric != "step" and len(heat.ranks) > 1
-    apart = (grid.cells < least).any(axis=0) if compared else None
-    alone = [apart is not None and bool((line[apart] >= least).any()) for line in of_ranks]
+    least = LATE if judged else code(grid, _HOT.get(wish.metric, NOTABLE))
+    compared = judged and wish.metric != "step"
+    lit = [compared and bool((line >= least).any()) for line in of_ranks]
     heat_rows = []
     for row, line in zip(rows, cells, strict=True):
-        alike = line if apart is None else np.where(apart, line, NOTHING)
-        share, place = (0.0, None) if wish.metric == "loss" else hot_since(alike, least)
+        share, place = (0.0, None) if wish.metric == "loss" else hot_since(line, least)
         since = None if place is None else max(1, (grid.first_bin + place) * grid.steps)
         ends = ranks[row.columns[0]], ranks[row.columns[-1]]
         heat_rows.append(
             HeatRow(
                 row.hosts, ends, len(row.columns), ranks[worst(of_ranks, row)], round(share, 3), since,
-                sum(alone[column] for column in row.columns),
+                sum(lit[column] for column in row.columns),
             )
         )  # fmt: skip
+    began_us = store.clock.us_at(store.run.created_at)
+    places = np.linspace(0, len(grid.end_us) - 1, HEAT_MOMENTS).round().astype(int)
+    moments = [round((int(end_us) - began_us) / 1e6, 1) if end_us else None for end_us in grid.end_us[places]]
     return HeatView(
         wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, heat_rows,
-        cells.tobytes(), judged,
+        cells.tobytes(), judged, grid.noise, moments,
     )  # fmt: skip
 
 

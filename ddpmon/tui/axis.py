@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ddpmon import numbers
 
@@ -65,3 +65,19 @@ def steps(last: int, each: int, columns: int) -> str:
         return f"step {numbers.count(at)}" if share == 1 else numbers.count(at) if at > 0 else ""
 
     return labels(step, columns)
+
+
+def moments_at(seconds: Sequence[float | None], columns: int) -> str:
+    """Return the labels of columns whose times since the run's start are known at even distances; "": of some not."""
+    known = [value for value in seconds if value is not None]
+    if len(known) < max(2, len(seconds)):
+        return ""
+    span_s = known[-1] - known[0]
+
+    def between(share: float) -> str:
+        place = share * (len(known) - 1)
+        before = min(int(place), len(known) - 2)
+        at = known[before] + (known[before + 1] - known[before]) * (place - before)
+        return moment(at, span_s)
+
+    return labels(between, columns)

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.over_time.fold import fold
 from ddpmon.analysis.over_time.heat import (
-    BEYOND,
     BINS,
-    BY_CHANCE,
+    IN_NOISE,
+    LATE,
     Heat,
+    LateSteps,
     code,
     folded,
     hot_since,
     worst,
 )
-from ddpmon.messages import NOTABLE, OWN_PHASES
+from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
+from tests.analysis import noise
 from tests.worlds import own_times, world_with
 
 
@@ -53,15 +55,16 @@ def test_bins_hold_means_however_the_steps_came(steps, parts):
     own = own_times(300, 3, noise=0.2, seed=1)
     grid = heat_of(own, parts=parts).grid("own", steps, BINS)
     total = own.sum(axis=2)
-    others = np.stack([np.median(np.delete(total, rank, axis=1), axis=1) for rank in range(3)], axis=1)
-    over = total / others - 1
+    share = total / np.median(total, axis=1, keepdims=True)
     number = np.arange(1, 301) // steps
     for place in range(grid.cells.shape[1]):
         mine = number == grid.first_bin + place
         if not mine.any():
             assert (grid.cells[:, place] == NOTHING).all()
             continue
-        assert values(grid)[:, place] == pytest.approx(np.clip(over[mine].mean(axis=0), -0.25, 1.0), abs=0.005)
+        means = share[mine].mean(axis=0)
+        others = [np.median(np.delete(means, rank)) for rank in range(3)]
+        assert values(grid)[:, place] == pytest.approx(np.clip(means / others - 1, -0.25, 1.0), abs=0.005)
 
 
 def test_only_the_last_bins_are_kept_and_memory_does_not_grow():
@@ -178,80 +181,165 @@ def test_nothing_is_folded_to_nothing():
     assert folded(np.zeros((0, 7), np.uint8), []).shape == (0, 7)
 
 
-def noisy(steps, ranks, noise=0.05, seed=1):
+def noisy(steps, ranks, share=0.05, seed=1):
     """[S, R, 5] Each step of each rank longer or shorter as a whole."""
-    return own_times(steps, ranks) * (1 + noise * np.random.default_rng(seed).standard_normal((steps, ranks, 1)))
+    return own_times(steps, ranks) * (1 + share * np.random.default_rng(seed).standard_normal((steps, ranks, 1)))
 
 
-def test_beyond_chance_tells_a_late_rank_from_one_that_strays():
-    own = noisy(200, 8)
-    own[100:, 5] *= 1.12
-    grid = heat_of(own, parts=9).beyond_chance("own", 1, 80)
-    assert (grid.cells.shape, grid.first_bin, grid.last_step) == ((8, 80), 121, 200)
-    assert (grid.cells[5] > BEYOND).all()
-    assert (np.delete(grid.cells, 5, axis=0) == BY_CHANCE).all()
-    assert (heat_of(noisy(200, 8)).beyond_chance("own", 1, 80).cells == BY_CHANCE).all()
+def mixed(steps, ranks, seed=1):
+    """The same with white noise of 15% and wandering noise of 5% that lasts for 33 steps."""
+    wandering = noise.wandering(steps, ranks, share=0.05, lasts=33, seed=seed)[..., :1]
+    return noisy(steps, ranks, 0.15, seed) * wandering
 
 
-@pytest.mark.parametrize(("late", "cell"), [(0.03, BEYOND), (0.07, BEYOND + 1), (0.12, BEYOND + 2), (0.3, BEYOND + 3)])
+def lit(heat, steps, metric="own", late=()):
+    """[R, columns] Which cells are late, of those with a value."""
+    cells = heat.judged(metric, steps, BINS, late).cells
+    return (cells >= LATE)[:, (cells != NOTHING).all(axis=0)]
+
+
+EVERY_RESOLUTION = (1, 8, 64, 512, WHOLE_RUN)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_rank_that_is_late_since_the_start_is_lit_at_every_resolution(ranks):
+    own = noisy(5000, ranks, 0.05)
+    own[:, 1] *= 1.5
+    heat = heat_of(own, parts=3)
+    for steps in EVERY_RESOLUTION:
+        shown = lit(heat, steps)
+        assert shown[1].mean() > 0.95, steps
+        assert not np.delete(shown, 1, axis=0).any(), steps
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_noise_alone_is_quiet_at_every_resolution(ranks):
+    heat = heat_of(mixed(5000, ranks), parts=3)
+    for steps in EVERY_RESOLUTION:
+        assert lit(heat, steps).mean() < 0.006, steps  # of many worlds one in a thousand, of one a few of a block
+
+
+@pytest.mark.parametrize("kind", ["heavy", "stalls"])
+def test_other_noises_are_quiet(kind):
+    rng = np.random.default_rng(2)
+    own = noisy(2048, 8, 0.03)
+    if kind == "heavy":
+        own *= 1 + 0.05 * np.minimum(rng.pareto(1.5, (2048, 8, 1)), 100)
+    else:
+        own *= np.where(rng.random((2048, 8, 1)) < 0.03, 4, 1)
+    heat = heat_of(own)
+    assert max(lit(heat, steps).mean() for steps in (1, 8)) < 0.02
+
+
+def test_what_lasts_is_lit_although_each_bin_strays_by_more():
+    own = noisy(2000, 8, 0.2)
+    own[:, 5] *= 1.2
+    shown = lit(heat_of(own, parts=20), 8)
+    assert shown[5].mean() > 0.95
+    assert not np.delete(shown, 5, axis=0).any()
+
+
+def test_late_ranks_are_not_noise_also_where_they_are_half_of_the_world():
+    own = noisy(400, 4, 0.02)
+    own[200:224, :2] *= 1.2
+    shown = lit(heat_of(own), 1)
+    first = shown.shape[1] - 200
+    assert shown[:2, first : first + 24].mean() > 0.9
+    assert not shown[2:].any()
+    assert not shown[:, : first - 4].any()
+
+
+def test_a_cell_is_late_where_a_finding_says_so():
+    heat = heat_of(mixed(600, 4))
+    assert not lit(heat, 1).any()
+    told = [LateSteps(frozenset({2}), 401, 500, "data")]
+    for metric, which in (("own", [2]), ("data", [2]), ("forward", [])):
+        cells = heat.judged(metric, 1, 200, told).cells
+        assert np.flatnonzero((cells >= LATE).any(axis=1)).tolist() == which
+        if which:
+            assert np.flatnonzero(cells[2] >= LATE).tolist() == list(range(100))
+    goes_on = heat.judged("own", 8, 75, [LateSteps(frozenset({2}), 401, None, "data")])
+    assert np.flatnonzero(goes_on.cells[2] >= LATE)[0] + goes_on.first_bin == 401 // 8
+    assert (goes_on.cells[2][401 // 8 - goes_on.first_bin :] >= LATE).all()
+
+
+def test_the_noise_is_told_and_too_few_bins_tell_none():
+    heat = heat_of(noisy(2000, 4, 0.05))
+    one, eight, longest = (heat.judged("own", steps, BINS) for steps in (1, 8, 512))
+    assert 0.1 < one.noise < 0.5
+    assert eight.noise < one.noise / 2
+    assert longest.noise is None
+    assert set(longest.cells.ravel()) <= {IN_NOISE, NOTHING}
+    alone = heat_of(noisy(200, 1))
+    assert alone.judged("own", 1, BINS).noise is None
+    assert alone.judged("step", 1, BINS).noise is not None
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_one_long_step_of_one_rank_is_one_cell(ranks):
+    own = noisy(200, ranks, 0.01)
+    own[150, 1] *= 1.5
+    assert np.argwhere(lit(heat_of(own), 1)).tolist() == [[1, 150]]
+
+
+@pytest.mark.parametrize(("late", "cell"), [(0.03, LATE), (0.07, LATE + 1), (0.12, LATE + 2), (0.3, LATE + 3)])
 def test_a_cell_tells_by_how_much(late, cell):
-    own = noisy(200, 8, noise=0.002)
+    own = noisy(200, 8, share=0.002)
     own[:, 5] *= 1 + late
-    assert (heat_of(own).beyond_chance("own", 1, 100).cells[5] == cell).all()
+    assert (heat_of(own).judged("own", 1, 100).cells[5] == cell).all()
 
 
-@pytest.mark.parametrize("metric", ["own", "step"])
-def test_a_disturbance_of_all_is_one_column(metric):
-    own = noisy(200, 8, noise=0.01)
+def test_a_long_step_of_all_ranks_is_a_column_of_steps_and_nothing_in_own_time():
+    own = noisy(200, 8, share=0.01)
     own[150] *= 1.5
-    cells = heat_of(own).beyond_chance(metric, 1, 100).cells
-    assert (cells[:, 50] > BEYOND).all()
-    assert (np.delete(cells, 50, axis=1) == BY_CHANCE).all()
-
-
-def test_longer_columns_are_asked_where_a_step_strays_too_much():
-    own = noisy(2000, 8, noise=0.25)
-    own[:, 5] *= 1.13
-    heat = heat_of(own, parts=20)
-    assert (heat.beyond_chance("own", 1, 100).cells[5] >= BEYOND).mean() > 0.8
-    assert (np.delete(heat.beyond_chance("own", 1, 100).cells, 5, axis=0) == BY_CHANCE).all()
+    heat = heat_of(own)
+    cells = heat.judged("step", 1, 100).cells
+    assert (cells[:, 50] > LATE).all()
+    assert (np.delete(cells, 50, axis=1) == IN_NOISE).all()
+    assert (heat.judged("own", 1, 100).cells == IN_NOISE).all()
 
 
 def test_lateness_begins_with_its_step_also_in_longer_columns():
-    own = noisy(400, 8, noise=0.01)
+    own = noisy(400, 8, share=0.01)
     own[300:, 5, 0] += 27 * 0.3
     heat = heat_of(own)
-    assert np.flatnonzero(heat.beyond_chance("data", 1, 200).cells[5] >= BEYOND)[0] == 100
-    eight = heat.beyond_chance("data", 8, 50)
-    assert abs(8 * (eight.first_bin + np.flatnonzero(eight.cells[5] >= BEYOND)[0]) - 301) <= 8
-    assert (heat.beyond_chance("forward", 1, 200).cells == BY_CHANCE).all()
+    assert np.flatnonzero(heat.judged("data", 1, 200).cells[5] >= LATE)[0] == 100
+    eight = heat.judged("data", 8, 50)
+    assert abs(8 * (eight.first_bin + np.flatnonzero(eight.cells[5] >= LATE)[0]) - 301) <= 8
+    assert (heat.judged("forward", 1, 200).cells == IN_NOISE).all()
 
 
 def test_a_bin_that_is_not_full_does_not_stand_out_for_it():
-    own = noisy(1600, 8, noise=0.2)
-    own[-1, 3] = own_times(1, 1)[0, 0] * 1.9  # four deviations of a step, twelve of a bin; the last bin holds no other
-    assert (heat_of(own).beyond_chance("own", 8, 30).cells == BY_CHANCE).all()
-
-
-def test_what_is_beyond_chance_is_judged_anew_with_every_step():
-    own = noisy(120, 8, noise=0.01)
-    own[100:, 5] *= 1.3
-    heat = Heat()
-    world = world_with(own, first=1)
-    heat.append(world.between(0, 100))
-    assert (heat.beyond_chance("own", 1, 50).cells <= BY_CHANCE).all()
-    heat.append(world.between(100, 120))
-    cells = heat.beyond_chance("own", 1, 50).cells
-    assert np.flatnonzero(cells[5] >= BEYOND).tolist() == list(range(30, 50))
+    own = noisy(1600, 8, share=0.2)
+    own[-1, 3] = own_times(1, 1)[0, 0] * 1.6  # three deviations of a step, eight of a bin; the last bin holds no other
+    assert (heat_of(own).judged("own", 8, 30).cells == IN_NOISE).all()
 
 
 def test_gaps_and_beginnings_are_nothing_there_too():
     heat = Heat()
-    assert heat.beyond_chance("own", 1, 10) is None
+    assert heat.judged("own", 1, 10) is None
     heat.append(world_with(own_times(10, 2), first=1))
     heat.append(world_with(own_times(10, 2), first=600))
-    cells = heat.beyond_chance("own", 1, BINS).cells
-    assert (cells[:, -10:] == BY_CHANCE).all()
+    cells = heat.judged("own", 1, BINS).cells
+    assert (cells[:, -10:] == IN_NOISE).all()
     assert (cells[:, :-10] == NOTHING).all()
-    for steps in (8, 64, 512):
-        assert (heat.beyond_chance("own", steps, BINS).cells[:, -1] == BY_CHANCE).all()
+    for steps in (8, 64, 512, WHOLE_RUN):
+        assert (heat.judged("own", steps, BINS).cells[:, -1] == IN_NOISE).all()
+
+
+@pytest.mark.parametrize("parts", [1, 9])
+@pytest.mark.parametrize("last", [40, 256, 257, 5000])
+def test_the_whole_run_is_shown_in_the_finest_columns_in_which_it_fits(last, parts):
+    own = own_times(last, 2, noise=0.2, seed=3)
+    heat = heat_of(own, parts=parts)
+    for columns in (1, 58, 139, BINS):
+        grid = heat.grid("own", WHOLE_RUN, columns)
+        assert grid.cells.shape[1] <= columns
+        assert grid.steps == 1 or last // (grid.steps // 2) + 1 > columns
+        assert grid.first_bin == 1 // grid.steps
+        total = own.sum(axis=2)
+        share = total / np.median(total, axis=1, keepdims=True)
+        number = np.arange(1, last + 1) // grid.steps
+        mean = share[number == grid.first_bin].mean(axis=0)
+        assert values(grid)[:, 0] == pytest.approx(np.clip(mean / mean[::-1] - 1, -0.25, 1), abs=0.005)
+        assert grid.end_us[-1] == world_with(own, first=1).end_us[-1]

@@ -37,7 +37,7 @@ def test_a_second_is_laid_over_all_its_steps_and_what_nobody_told_is_blank():
     sampled(heat, 0, [100.0, 20.0])
     told = idle(heat)
     assert np.isnan(told[1]).all()
-    number = np.arange(told.shape[1])
+    number = np.arange(1, 1 + told.shape[1])
     end = SECOND + number * 33_000
     within = {0.0: (end > SECOND) & (end < 1.95 * SECOND), 0.8: (end > 2.05 * SECOND) & (end <= 3 * SECOND)}
     for share, where in within.items():
@@ -51,7 +51,7 @@ def test_a_long_step_has_the_mean_of_its_seconds():
     heat = Heat()
     heat.append(world(steps=4, step_ms=4000.0))
     sampled(heat, 1, [100.0, 100.0, 0.0, 0.0, 100.0])
-    assert idle(heat)[1, 1] == pytest.approx(0.5, abs=0.01)
+    assert idle(heat)[1, 0] == pytest.approx(0.5, abs=0.01)
 
 
 def test_less_work_is_worse_so_that_the_idlest_of_folded_ranks_is_shown():

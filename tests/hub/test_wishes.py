@@ -53,8 +53,8 @@ def test_each_viewer_gets_what_it_wishes_for(stage):
     train(stage)
     stage.viewer().until(lambda s: s.window == (2, 50), "the steps")
     heat, last, plain = (asked(stage, wish) for wish in (HEAT, LAST, Wish()))
-    assert (heat.heat.last_step, heat.heat.columns, len(heat.heat.rows)) == (50, 51, 2)
-    assert len(heat.heat.cells) == 102
+    assert (heat.heat.last_step, heat.heat.columns, len(heat.heat.rows)) == (50, 50, 2)
+    assert len(heat.heat.cells) == 100
     assert heat.timeline is None
     assert [step.step for step in last.timeline.steps] == [48, 49, 50]
     assert [row.rank for row in last.timeline.rows] == [1, 0]

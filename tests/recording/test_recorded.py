@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.ledger import Judged
+from ddpmon.analysis.over_time.heat import IN_NOISE
 from ddpmon.cli.replaying import unpack
-from ddpmon.recording import recorded
+from ddpmon.messages import WHOLE_RUN, HeatWish, Wish
+from ddpmon.messages.cells import NOTHING
+from ddpmon.recording import recorded, restoring
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import recording_path
+from ddpmon.source.recorded import RecordedSource
 from ddpmon.store.store import Store
 from tests.recordings import record
 from tests.two_hosts import BEGAN, FIRST_US, Root
@@ -124,4 +128,24 @@ def test_a_loss_that_is_not_finite_is_told_of_its_first_step_however_little_of_t
     assert (reported["kind"], reported["since_step"], reported["evidence"]["value"]) == ("loss_not_finite", 26, "inf")
     for shot in (recorded_snapshot(run), player.at(player.end)):
         assert [finding.text for finding in shot.findings] == [reported["text"]]
+    player.close()
+
+
+@pytest.mark.parametrize("budget", [100_000, 2_000])
+def test_the_heat_of_a_run_that_has_ended_is_of_all_of_it_or_of_some_steps_of_each_part(home, monkeypatch, budget):
+    monkeypatch.setattr(restoring, "HEAT_RECORDS", budget)
+    own = own_times(3000, 2)
+    own[900:, 1, 0] += 9.0
+    run = record(own)
+    ended, player = RecordedSource(run), Player(run)
+    wish = Wish(heat=HeatWish("own", WHOLE_RUN, 2, 94, None, True))
+    ended.wish(wish)
+    for heat in (ended.snapshot().heat, player.at(player.end, wish).heat):
+        assert (heat.steps, heat.first, heat.columns, heat.last_step) == (32, 0, 94, 3000)
+        first, late = heat.cells[:94], heat.cells[94:]
+        assert NOTHING not in heat.cells
+        assert set(first) == {IN_NOISE}
+        assert max(late[: 900 // 32 - 1]) == IN_NOISE
+        assert min(late[900 // 32 + 1 :]) > IN_NOISE
+        assert heat.moments[0] < heat.moments[3] < heat.moments[-1]
     player.close()

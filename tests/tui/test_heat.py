@@ -1,7 +1,8 @@
-"""Heat: ranks through time, swept and not scrolled, folded without hiding the worst."""
+"""Heat: ranks through time from left to right, folded without hiding the worst."""
 
 import re
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -9,7 +10,8 @@ from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, Heat
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.heatmap import cell_glyphs, in_words, labels, sweep
+from ddpmon.tui.widgets.heatmap import axes, cell_glyphs, cells_of
+from ddpmon.tui.widgets.heatwords import in_words, labels
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
 from tests.worlds import own_times, world_with
@@ -41,7 +43,7 @@ def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_te
     texts = []
     drive(through_time.slow(gpu=True), "3", "m", *"gpu", "enter", seen(texts), "g", "j", "j", "j", seen(texts))
     rows = {row[18]: row for row in texts[0].splitlines()[4:] if row[18:19].isdigit()}
-    assert set(rows["3"][20:]) <= set(" │")
+    assert not rows["3"][20:].strip()
     assert rows["5"].count("▆") > 10
     assert "█" not in rows["0"] + rows["4"]
     assert "rank 5 on node01: under 50% busy" in texts[0]
@@ -75,7 +77,7 @@ def test_f_folds_to_a_row_for_each_host():
     assert source.wished.heat.rows == 6
     assert "heat by host" in text
     assert "node01   4-7" in text
-    assert "rank 5 alone of 4 (4-7): beyond chance" in text
+    assert "rank 5 alone of 4 (4-7): late" in text
     assert app.views["heat"].pane.chosen_rank() == 5
     assert "heat by host" not in drive(source, "3", "f", "f")[1]
 
@@ -103,7 +105,7 @@ def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
 
 def test_columns_of_several_steps():
     texts = []
-    wider = ["w"] * (len(HEAT_STEPS) - 1)
+    wider = ["w"] * len(HEAT_STEPS)
     _, around = drive(through_time.slow(), "3", tick, tick, seen(texts), "w", seen(texts), *wider, tick, tick)
     assert "8 steps/column" in texts[1]
     assert around == texts[0]
@@ -120,26 +122,72 @@ def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=Fal
     return HeatView(metric, 1, first, len(cells), last, low, high, [row], bytes(cells), beyond_chance)
 
 
-def swept(shown, width):
-    return "".join(text for text, _ in sweep(shown, 0, width, cell_glyphs(shown)))
+def drawn(shown, width):
+    return "".join(text for text, _ in cells_of(shown, 0, width, cell_glyphs(shown)))
 
 
-def test_the_newest_column_moves_and_what_is_old_stays_where_it_was():
-    before = swept(view(range(1, 9), first=10, metric="wait", low=0.0), 9)
-    after = swept(view(range(2, 10), first=11, metric="wait", low=0.0), 9)
-    assert before.index("│") == 0
-    assert after.index("│") == 1
-    assert sum(a != b for a, b in zip(before, after, strict=True)) <= 2
+def test_time_runs_from_left_to_right():
+    levels = view(range(1, 9), first=1, metric="wait", low=0.0)
+    assert drawn(levels, 20) == drawn(levels, 8)
+    assert len(drawn(levels, 8)) == 8
+    assert drawn(levels, 5) == drawn(levels, 8)[3:]
 
 
-def test_every_step_is_shown_once_in_its_own_column():
-    for width in (5, 9, 20):
-        for first in (0, 3, 17):
-            shown = view([200] * 4, first=first)
-            line = swept(shown, width)
-            assert line.count("█") == min(4, width - 1)
-            assert line.count("│") == 1
-            assert len(line) == width
+def test_the_map_fills_from_the_left_and_then_moves_by_a_column_for_each_of_its_steps():
+    own = own_times(100, 4)
+    own[::7, 1, 0] += 9.0
+    store, rows = through_time.store_of(own[:30]), []
+    source = through_time.GrantingSource(snapshots.running(4, 8, own_ms=27.0), store)
+
+    def further(steps):
+        def add(app, _):
+            store.heat.append(world_with(own[store.heat.last_step : steps], first=store.heat.last_step + 1))
+            source.current = with_parts(source.plain, store, source.wished)
+            app.tick()
+
+        return add
+
+    def look(app, _):
+        pane = app.views["heat"].pane
+        rows.append("".join(text for text, _ in pane._rows[2])[pane._left :])
+
+    app, _ = drive(source, "3", tick, look, further(40), look, further(80), look, further(81), look)
+    width = app.views["heat"].pane.room[0] - app.views["heat"].pane._left
+    late = [all_ in range(1, 101, 7) for all_ in range(101)]
+    for row, (first, last) in zip(rows, [(1, 30), (1, 40), (81 - width, 80), (82 - width, 81)], strict=True):
+        assert [cell != "·" for cell in row.rstrip()] == late[first : last + 1]
+        assert len(row.rstrip()) == min(last, width)
+
+
+def test_below_it_are_steps_and_where_there_is_room_times():
+    source = through_time.slow()
+    text = drive(source, "3", tick, tick)[1]
+    assert re.search(r"^ {20}181 +\d+ .* +step 240$", text, re.MULTILINE)
+    shown = view([1] * 100, first=1)
+    steps, times = axes(msgspec.structs.replace(shown, moments=[10.0, 20.0, 30.0]), 4, 100)
+    assert "".join(text for text, _ in steps).split() == ["1", "18", "34", "50", "67", "84", "step", "100"]
+    assert "".join(text for text, _ in times).split() == ["10.0s", "13.3s", "16.6s", "20.0s", "23.3s", "26.6s", "30.0s"]
+    unknown = axes(msgspec.structs.replace(shown, moments=[None, 20.0]), 4, 100)[1]
+    assert not "".join(text for text, _ in unknown).strip()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_run_that_has_ended_is_shown_whole(size):
+    own = own_times(1000, 4)
+    own[100:, 1, 0] += 9.0
+    shot = snapshots.running(4, 8, own_ms=27.0)
+    ended = msgspec.structs.replace(shot, state="done")
+    source = through_time.GrantingSource(ended, through_time.store_of(own))
+    texts = []
+    drive(source, "3", tick, tick, seen(texts), "w", tick, seen(texts), size=size)
+    assert source.wished.heat.steps == HEAT_STEPS[0]
+    assert ", the whole run" in texts[0]
+    assert ", the whole run" not in texts[1]
+    row = next(line for line in texts[0].splitlines() if line[:20].split()[-1:] == ["1"])[20:].rstrip()
+    steps = int(re.search(r"the whole run, (\d+) steps/column", texts[0])[1])
+    assert len(row) == 1000 // steps + 1 <= size[0] - 20 < 1000 // (steps // 2) + 1
+    assert row.index("█") in (100 // steps, 100 // steps + 1)
+    assert set(row[row.index("█") :]) == {"█"}
 
 
 def test_marks_tell_how_far_over_the_median():
@@ -150,7 +198,7 @@ def test_marks_tell_how_far_over_the_median():
     assert (glyphs[0], glyphs[255]) == ((" ", "text"), ("✖", "bad"))
 
 
-def test_marks_tell_how_far_beyond_chance():
+def test_marks_tell_how_far_beyond_noise():
     glyphs = cell_glyphs(view([0], beyond_chance=True))
     assert len(glyphs) == 256
     marks = [glyph for glyph, _ in glyphs[: 2 + len(HEAT_LEVELS)]]
@@ -172,7 +220,7 @@ def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
     drive(source, "3", *look, "percent_sign", *look, "percent_sign", *look)
     quiet, percentages, again = texts
     assert not set("▁▃▆█") & set("".join(quiet.splitlines()[4:-3]))
-    assert "own time beyond chance" in quiet
+    assert "own time beyond noise" in quiet
     assert percentages.count("█") > 700
     assert "own time over peers" in percentages
     assert "· <5%" in percentages
@@ -184,10 +232,10 @@ def test_a_late_rank_in_such_a_world_is_one_line():
     _, text = drive(noisy(64, late=13), "3")
     lit = [row for row in text.splitlines()[4:-3] if set("▁▃▆█") & set(row)]
     assert [row.split()[:3] for row in lit] == [[CURSOR, "12-15", "1/4"]]
-    assert "rank 13 alone of 4 (12-15): beyond chance in every column" in text
+    assert "rank 13 alone of 4 (12-15): late in every column" in text
 
 
-def test_what_a_hub_that_knows_of_no_chance_sends_is_shown_as_what_it_is():
+def test_what_a_hub_that_knows_of_no_noise_sends_is_shown_as_what_it_is():
     source = through_time.slow()
     grants, source.wish = source.wish, lambda wish: None
     grants(Wish(HeatWish("own", 1, 17, 76)))
@@ -197,10 +245,19 @@ def test_what_a_hub_that_knows_of_no_chance_sends_is_shown_as_what_it_is():
 def test_a_row_says_whose_it_is_how_often_and_since_when():
     one = HeatRow(("node01.cluster", "node01.cluster"), (5, 5), 1, 5, 0.42, 141)
     assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ over peers in 42% of columns, since step 141")
-    assert in_words(view([0], beyond_chance=True), one).endswith(": beyond chance in 42% of columns, since step 141")
+    assert in_words(view([0], beyond_chance=True), one).endswith(": late in 42% of columns, since step 141")
     many = HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.0, None)
     assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ over peers")
     assert labels([one, many], 30) == ["node01    5", "n0-n1  0-19"]
+
+
+def test_that_nothing_is_late_is_said_of_what_was_tested_only():
+    row = HeatRow(("n0", "n0"), (0, 0), 1, 0)
+    judged = view([1], beyond_chance=True)
+    tested = msgspec.structs.replace(judged, noise=0.27)
+    assert in_words(tested, row) == "rank 0 on n0: late in no column, beyond the noise of up to 27%"
+    assert in_words(judged, row) == "rank 0 on n0: too few columns yet to tell lateness from noise"
+    assert in_words(judged, row, alone=True) == "rank 0 on n0: no other rank to compare with"
 
 
 def test_of_folded_ranks_it_is_said_how_many_are_meant():
@@ -208,8 +265,8 @@ def test_of_folded_ranks_it_is_said_how_many_are_meant():
         return HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.5, None, meant)
 
     shown = view([0], beyond_chance=True)
-    assert in_words(shown, row(1)) == "rank 13 alone of 20 (0-19): beyond chance in 50% of columns"
-    assert in_words(shown, row(3)) == "rank 13, worst of 3 of 20 (0-19): beyond chance in 50% of columns"
+    assert in_words(shown, row(1)) == "rank 13 alone of 20 (0-19): late in 50% of columns"
+    assert in_words(shown, row(3)) == "rank 13, worst of 3 of 20 (0-19): late in 50% of columns"
     assert labels([row(0), row(3)], 40, meant=True) == ["n0-n1 0-19      ", "      0-19  3/20"]
     assert labels([HeatRow(("n0", "n0"), (4, 4), 1, 4, 0.5, None, 1)], 40, meant=True) == ["n0 4"]
 
@@ -218,7 +275,7 @@ def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
     texts = []
     app, text = drive(through_time.slow(), "3", seen(texts), "g", "j", "j", seen(texts), "enter")
     assert "rank 5 on node01" in texts[0]
-    assert "rank 2 on node00: beyond chance in 9%" in texts[1]
+    assert "rank 2 on node00: late in 10%" in texts[1]
     assert app.current_mode == "inspect"
     assert "─rank 2 ·" in text
     app, text = drive(through_time.slow(), "3", "enter", "escape")
@@ -245,7 +302,7 @@ def test_a_click_chooses_a_row():
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
     drive(source, "3", "m", "down", "enter", size=(100, 30))
-    assert source.wished.heat == HeatWish("data", 1, 9, 96, None, beyond_chance=True)
+    assert source.wished.heat == HeatWish("data", 1, 9, 80, None, beyond_chance=True)
     drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
 
@@ -256,7 +313,7 @@ def test_any_size_can_be_drawn():
         assert app._exception is None
 
 
-def test_a_new_column_repaints_that_column_alone():
+def test_a_column_more_repaints_no_quiet_row():
     source = through_time.slow()
     store = source.store
     painted = []
@@ -268,11 +325,9 @@ def test_a_new_column_repaints_that_column_alone():
         source.current = with_parts(source.plain, store, source.wished)
         app.tick()
 
-    drive(source, "3", one_more)
+    drive(source, "3", tick, one_more)
     assert source.current.heat.last_step == 241
-    rows = [region for region in painted if 1 <= region.y <= 9]
-    assert len(rows) == 8
-    assert max(region.width for region in rows) <= 2
+    assert [region.y for region in painted if 1 <= region.y <= 9] == [3, 7]
 
 
 def few(size, *keys, ranks=4, **options):
@@ -297,7 +352,7 @@ def test_its_columns_stand_below_those_of_own_time():
     own = next(row for row in rows if row[:20].split()[-1:] == ["2"])
     data = next(row for row in rows if "rank 2 data" in row)
     assert own.index("█") == data.index("█")
-    assert own.index("│") == data.index("│")
+    assert own.rindex("█") == data.rindex("█")
 
 
 def test_the_rank_under_the_cursor_comes_first_where_not_all_fit():
@@ -307,7 +362,7 @@ def test_the_rank_under_the_cursor_comes_first_where_not_all_fit():
     assert len(listed) < 8
 
 
-def test_ranks_that_all_fit_without_the_line_of_now_are_not_folded():
+def test_ranks_that_all_fit_without_the_axis_are_not_folded():
     source = through_time.slow(64, late=5, steps=60, begin=30)
     _, text = drive(source, "3", tick, tick, size=(240, 70))
     rows = text.splitlines()[4:68]

@@ -199,4 +199,4 @@ def test_what_a_larger_screen_shows_more_is_asked_for_at_once(monkeypatch):
     source = through_time.slow(16)
 
     drive(source, HEAT, lambda _, pilot: pilot.resize_terminal(120, 36), until(lambda _: source.wished.heat.rows > 17))
-    assert (source.wished.heat.rows, source.wished.heat.columns) == (19, 116)
+    assert (source.wished.heat.rows, source.wished.heat.columns) == (19, 100)

@@ -13,6 +13,7 @@ from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.messages import Finding, Sample
 from ddpmon.source import FakeSource
+from ddpmon.store.clock import Clock
 from ddpmon.store.histories import Histories
 from ddpmon.store.parts import with_parts
 from tests.tui import snapshots
@@ -53,7 +54,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     return SimpleNamespace(
         since_start=since_start, last_steps=world.last, parallelism="DDP", unmeasured=[],
         heat=heat, past=past, sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
-        findings=list(findings),
+        findings=list(findings), clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
             seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,
         ),

@@ -1,18 +1,30 @@
-"""Who is to be mended for the steps to be shorter, as findings have it."""
+"""Which ranks findings call late: who is to be mended for the steps to be shorter, and in which steps they were."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.over_time.heat import LateSteps
 from ddpmon.messages import Finding
 
 
 def to_mend(findings: Sequence[Finding]) -> tuple[list[int], str]:
     """Ranks that are late by themselves, of the first finding that has such; and their host, where that is late."""
     for finding in findings:
-        kind = kind_of(finding)
-        each_is_late = len(finding.ranks) == 1 or kind.is_one_of_several(finding)
-        if each_is_late and finding.cost_ms is not None and finding.until_step is None:
-            return finding.ranks, finding.subject if kind.subject == "host" else ""
+        if _each_is_late(finding) and finding.cost_ms is not None and finding.until_step is None:
+            return finding.ranks, finding.subject if kind_of(finding).subject == "host" else ""
     return [], ""
+
+
+def late_steps(findings: Sequence[Finding]) -> list[LateSteps]:
+    """Return in which steps ranks were late all the time, by findings that go on and by those that have ended."""
+    return [
+        LateSteps(frozenset(finding.ranks), finding.since_step, finding.until_step, finding.phase)
+        for finding in findings
+        if finding.since_step is not None and kind_of(finding).changes_level and _each_is_late(finding)
+    ]
+
+
+def _each_is_late(finding: Finding) -> bool:
+    return len(finding.ranks) == 1 or kind_of(finding).is_one_of_several(finding)

@@ -16,9 +16,12 @@ _MISSES = 20
 
 
 def latest_bins(last_step: int, steps: int, most: int) -> Ints:
-    """Numbers of the bins of so many steps up to that of the last step, as many as are wanted and kept at most."""
+    """Numbers of the bins of so many steps up to that of the last step, as many as are wanted and kept at most.
+
+    They begin with that of the first step, which is step 1.
+    """
     last = last_step // steps
-    return np.arange(max(0, last - min(most, BINS) + 1), last + 1)
+    return np.arange(max(1 // steps, last - min(most, BINS) + 1), last + 1)
 
 
 def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:

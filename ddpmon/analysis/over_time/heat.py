@@ -1,35 +1,51 @@
-"""Every rank through time, in bounded memory: bins of steps at several resolutions."""
+"""Every rank through time, in bounded memory: bins of steps at several resolutions, and the whole run.
+
+Every value is a mean over a bin. Own time and its phases are compared with the median of the other ranks in the same
+bin. A bin of a rank counts as late if it exceeds them by more than such means stray, or if a finding says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bins, quantise
 from ddpmon.analysis.over_time.fold import RankGroup
-from ddpmon.analysis.over_time.utilization import Overlaps, Utilization
-from ddpmon.analysis.statistics.arrays import Ints
-from ddpmon.analysis.statistics.excess import over_peers, share_over_peers
-from ddpmon.analysis.statistics.scan import ScanResult, Values, scan
+from ddpmon.analysis.over_time.heat_bins import SUMMED, Bins, HeatLevel, Part
+from ddpmon.analysis.over_time.utilization import Utilization
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
+from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, OWN_PHASES
+from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
 OVER = (-0.25, 1.0)
 """Scale of values over or below a median, as shares: a quarter below to twice as much."""
 IDLE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
-BY_CHANCE, BEYOND = 1, 2
-"""What a cell holds of what exceeds chance: it does not; it does, and by less than the second of HEAT_LEVELS."""
-CLEAR = 1.5
-"""So many times what would show in the bins themselves is not taken from longer ones, whose edges are coarse."""
-_SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
-"""What every step brings with it. GPU utilization is sampled by the second, and comes after the step."""
-_OWN, _WAIT, _STEP, _LOSS = (_SUMMED.index(name) for name in ("own", "wait", "step", "loss"))
-_PHASES = slice(_SUMMED.index(OWN_PHASES[0]), _SUMMED.index(OWN_PHASES[-1]) + 1)
+IN_NOISE, LATE = 1, 2
+"""Cells of a judged map: within the noise; late, by less than the second of HEAT_LEVELS."""
+FEWEST_BINS = 5
+"""Bins that are too few to measure their noise."""
+CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
+"""Probability that noise alone lights a cell, and how many cells of a whole map it may light; the smaller counts."""
+NEGLIGIBLE = 0.02
+"""Smallest share that is worth showing."""
+APART = 64
+"""Bins after which noise that wanders has forgotten where it was."""
+MERGED = 4
+"""Neighbours that are judged together where each by itself tells too little; then so many of these, and so on."""
+MANY = 0.4
+"""Share of a block's bins that reach half of its mean where a rank is late all the time, however much it strays."""
+SPIKES = 1.5
+"""How many times the largest single spike of the median rank a cell must reach."""
+_OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
+"""Ratio of the median square of a normal variable to its variance."""
+_OWN, _WAIT, _STEP, _LOSS = (SUMMED.index(name) for name in ("own", "wait", "step", "loss"))
+_PHASES = slice(SUMMED.index(OWN_PHASES[0]), SUMMED.index(OWN_PHASES[-1]) + 1)
 
 
 @dataclass(frozen=True)
@@ -43,102 +59,31 @@ class Grid:
     low: float
     high: float
     last_step: int
+    end_us: Ints
+    """[bins] When the last step of each ended; 0: it has none."""
+    noise: float | None = None
+    """The share over the others up to which a cell counts as noise; None: there are too few bins to measure it."""
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Sums over some neighbouring steps each."""
+class LateSteps:
+    """Steps in which ranks were late, as a finding has them."""
 
-    step: Ints
-    """One of them."""
-    sums: Values
-    usual: Values
-    """Of the medians of all ranks: own time, and each of its phases; ms."""
-    count: Ints
-    losses: NDArray[np.int32]
-
-    def binned(self, steps: int) -> _Part:
-        """The same, with those of a bin of so many steps added up."""
-        bins = self.step // steps
-        begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
-        if len(begins) == len(bins):
-            return self
-        parts = (self.sums, self.usual, self.count, self.losses)
-        return _Part(self.step[begins], *(np.add.reduceat(each, begins, axis=0) for each in parts))
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """What of a metric exceeds chance in the bins of a level."""
-
-    metric: str
-    until: int
-    """The step, or the bin, up to which it is judged."""
-    numbers: Ints
-    """[S] Of the bins."""
-    scan: ScanResult
-
-
-class _Level:
-    """The last BINS bins of one resolution, as a ring."""
-
-    def __init__(self, steps: int, ranks: int) -> None:
-        self.steps = steps
-        self.number: Ints = np.full(BINS, -1, np.int64)
-        """Which bin is in a slot."""
-        self.sums = np.zeros((BINS, ranks, len(_SUMMED)), np.float32)
-        self.usual = np.zeros((BINS, 1 + len(OWN_PHASES)), np.float32)
-        self.count: Ints = np.zeros(BINS, np.int64)
-        self.losses = np.zeros((BINS, ranks), np.int32)
-        self.idle: NDArray[np.float32] | None = None
-        """Sums of the samples that overlap a bin; None: no GPU was sampled."""
-        self.samples = np.zeros((0, ranks), np.int32)
-        self.judged: _Judged | None = None
-        """The latest that was asked for."""
-
-    def append(self, part: _Part) -> _Part:
-        """Add steps, or bins of a finer level; what was added as bins of this one."""
-        part = part.binned(self.steps)
-        bins = part.step[-BINS:] // self.steps
-        slots = bins % BINS
-        fresh = self.number[slots] != bins
-        self.sums[slots[fresh]] = 0
-        self.usual[slots[fresh]] = 0
-        self.count[slots[fresh]] = 0
-        self.losses[slots[fresh]] = 0
-        if self.idle is not None:
-            self.idle[slots[fresh]] = 0
-            self.samples[slots[fresh]] = 0
-        self.number[slots] = bins
-        self.sums[slots] += part.sums[-BINS:]
-        self.usual[slots] += part.usual[-BINS:]
-        self.count[slots] += part.count[-BINS:]
-        self.losses[slots] += part.losses[-BINS:]
-        return part
-
-    def overlay(self, samples: Overlaps) -> None:
-        """Add samples to the bins that they overlap, as far as those are kept."""
-        if self.idle is None:
-            self.idle = np.zeros(self.sums.shape[:2], np.float32)
-            self.samples = np.zeros(self.sums.shape[:2], np.int32)
-        last = samples.last // self.steps
-        first = np.maximum(samples.first // self.steps, last - BINS + 1)
-        count = last - first + 1
-        sample = np.repeat(np.arange(len(count)), count)
-        bins = first[sample] + np.arange(len(sample)) - np.repeat(np.cumsum(count) - count, count)
-        slots, column = bins % BINS, samples.column[sample]
-        kept = self.number[slots] == bins
-        np.add.at(self.idle, (slots[kept], column[kept]), 1 - samples.busy[sample[kept]])
-        np.add.at(self.samples, (slots[kept], column[kept]), 1)
+    ranks: frozenset[int]
+    first: int
+    last: int | None
+    """None: they still are."""
+    phase: str | None
 
 
 class Heat:
-    """Means of every rank over bins of 1, 8, 64 and 512 steps. A change of the ranks starts it anew."""
+    """Means of every rank over bins of 1, 8, 64 and 512 steps, and over the whole run. Other ranks start it anew."""
 
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()
         self.last_step = 0
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, HeatLevel] = {}
+        """By the steps of a bin; that of WHOLE_RUN begins with the first step."""
         self._utilization = Utilization()
 
     def sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
@@ -156,39 +101,60 @@ class Heat:
         """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
-            self._levels = {steps: _Level(steps, len(part.ranks)) for steps in HEAT_STEPS}
+            self._levels = {steps: HeatLevel(max(1, steps), len(part.ranks)) for steps in (*HEAT_STEPS, WHOLE_RUN)}
             self._utilization.forget()
         if not len(part):
             return
         self.last_step = int(part.step[-1])
-        values = np.empty((*part.own_ms.shape, len(_SUMMED)), np.float32)
-        typical = part.own_ms - part.excess_ms
+        values = np.empty((*part.own_ms.shape, len(SUMMED)), np.float32)
+        typical = part.typical_ms[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            values[..., _OWN] = share_over_peers(part.own_ms, part.excess_ms)
-            for place in range(len(OWN_PHASES)):
-                over = over_peers(part.phases_ms[..., place])
-                values[..., _PHASES.start + place] = np.nan_to_num(over / typical, posinf=0.0, neginf=0.0)
+            # As shares of the step's median, so that no long step outweighs the others of its bin.
+            values[..., _OWN] = np.nan_to_num(part.own_ms / typical, posinf=0.0)
+            values[..., _PHASES] = np.nan_to_num(part.phases_ms / typical[..., None], posinf=0.0)
             values[..., _WAIT] = np.nan_to_num(part.wait_ms / part.length_ms)
         values[..., _STEP] = part.length_ms
         values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
-        usual = np.column_stack([part.typical_ms, np.median(part.phases_ms, axis=1)]).astype(np.float32)
-        added = _Part(part.step, values, usual, np.ones(len(part), np.int64), part.has_loss.astype(np.int32))
-        for level in self._levels.values():  # each from the bins of the finer one before it
-            added = level.append(added)
+        each = np.ones(len(part), np.int64)
+        added = Part(part.step, part.end_us, values, each, part.has_loss.astype(np.int32))
+        whole = self._levels[WHOLE_RUN]
+        whole.reach(self.last_step)
+        coarsest = added
+        for steps in HEAT_STEPS:  # each from the bins of the finer one before it
+            added = self._levels[steps].append(added)
+            coarsest = added if steps <= whole.steps else coarsest
+        whole.append(coarsest)
         self._utilization.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
-    def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
-        """The latest bins of a metric, one row a rank; None before the first step. steps: one of HEAT_STEPS."""
+    def _bins(self, steps: int, most: int) -> Bins | None:
+        """Return the latest bins, as `grid` describes them; None before the first step."""
         level = self._levels.get(steps)
         if level is None or not self.last_step:
             return None
-        numbers = latest_bins(self.last_step, steps, bins)
-        slots = numbers % BINS
-        there = level.number[slots] == numbers
-        sums, counts = self._of(level, metric, slots)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = sums / counts
-        has_value = (counts > 0) & there[:, None] & np.ones_like(values, bool)
+        merged = 1
+        while steps == WHOLE_RUN and self.last_step // (level.steps * merged) >= most:
+            merged *= 2
+        return Bins.of(level, merged, latest_bins(self.last_step, level.steps * merged, most))
+
+    def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
+        """The latest bins of a metric, one row a rank; None before the first step.
+
+        Args:
+            metric: One of HEAT_METRICS.
+            steps: In a bin, one of HEAT_STEPS; or WHOLE_RUN, for as few as let the whole run fit.
+            bins: At most.
+
+        """
+        shown = self._bins(steps, bins)
+        if shown is None:
+            return None
+        if metric in OWN_PHASES or metric == "own":
+            values, has_value = shown.over_others(metric), shown.count[:, None] > 0
+        else:
+            sums, counts = shown.sums(metric)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values, has_value = sums / counts, counts > 0
+        has_value = has_value & np.ones_like(values, bool)
         low, high = OVER
         if metric == "wait":
             low, high = 0.0, 1.0
@@ -200,76 +166,116 @@ class Heat:
         elif metric == "loss":
             finite = values[has_value & np.isfinite(values)]
             low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-        return Grid(quantise(values, has_value, low, high).T, int(numbers[0]), steps, low, high, self.last_step)
+        cells = quantise(values, has_value, low, high).T
+        return Grid(cells, int(shown.numbers[0]), shown.steps, low, high, self.last_step, shown.end_us)
 
-    def beyond_chance(self, metric: str, steps: int, bins: int) -> Grid | None:
-        """The latest bins of a metric, as `grid` has them, by how far they exceed what chance explains.
+    def judged(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
+        """The latest bins as `grid` has them, by how far they exceed the noise.
 
-        That of each rank over its peers, and that of all of them over what is usual for all. A cell is NOTHING,
-        BY_CHANCE, or BEYOND and one more for each of HEAT_LEVELS that it reaches. Where the bins tell too little, those
-        of the next resolution are asked, whose means stray less. metric: own time or one of its phases, or the step.
+        A cell is NOTHING, IN_NOISE, or LATE and one more for each of HEAT_LEVELS that it reaches.
+
+        Args:
+            metric: One of HEAT_JUDGED: own time or one of its phases, over the other ranks; or the step, over what is
+                usual in the run.
+            steps: As of `grid`.
+            bins: As of `grid`.
+            late: What findings say: such cells are late, however little they exceed the others by themselves.
+
         """
-        level = self._levels.get(steps)
-        if level is None or not self.last_step:
+        # Noise is measured on all bins that are kept, not on those alone that are shown.
+        kept = self._bins(steps, bins if steps == WHOLE_RUN else BINS)
+        if kept is None:
             return None
-        judged = self._judged(level, metric, self.last_step // steps, self.last_step)
-        over = judged.scan.over
-        wider = next((each for length, each in self._levels.items() if length > steps), None)
-        if wider is not None and (ended := (self.last_step + 1) // wider.steps - 1) >= 0:
-            coarse = self._judged(wider, metric, ended, ended)
-            if len(coarse.numbers):
-                # The bin that has not ended yet goes on as the one before it.
-                wanted = np.minimum(judged.numbers * steps // wider.steps, coarse.numbers[-1])
-                place = np.searchsorted(coarse.numbers, wanted).clip(max=len(coarse.numbers) - 1)
-                more = coarse.scan.over[place] * (coarse.numbers[place] == wanted)[:, None]
-                over = np.maximum(over, np.where(more < CLEAR * judged.scan.least, more, 0))
-        numbers = latest_bins(self.last_step, steps, bins)
-        there = np.isin(numbers, judged.numbers)
-        over = over[np.isin(judged.numbers, numbers)]
-        cells = np.full((len(numbers), len(self.ranks)), NOTHING, np.uint8)
-        cells[there] = np.where(over > 0, BEYOND + np.searchsorted(HEAT_LEVELS[1:], over, side="right"), BY_CHANCE)
-        return Grid(cells.T, int(numbers[0]), steps, HEAT_LEVELS[0], HEAT_LEVELS[-1], self.last_step)
+        count = kept.count
+        over = kept.over_others(metric)
+        alone = metric != "step" and len(self.ranks) < 2
+        noise, lit = (None, np.zeros(over.shape, bool)) if alone else beyond_noise(kept, metric, over)
+        lit = lit | self._told(metric, kept, late)
+        graded = LATE + np.searchsorted(HEAT_LEVELS[1:], over, side="right")
+        cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
+        low, high = HEAT_LEVELS[0], HEAT_LEVELS[-1]
+        first = int(kept.numbers[-len(cells)])
+        return Grid(cells.T, first, kept.steps, low, high, self.last_step, kept.end_us[-bins:], noise)
 
-    def _judged(self, level: _Level, metric: str, last: int, until: int) -> _Judged:
-        """What exceeds chance in a level's bins up to number `last`, judged anew where `until` is another."""
-        if level.judged is None or (level.judged.metric, level.judged.until) != (metric, until):
-            numbers = np.sort(level.number[(level.number > last - BINS) & (level.number <= last) & (level.number >= 0)])
-            slots = numbers % BINS
-            level.judged = _Judged(metric, until, numbers, _scanned(level, metric, slots))
-        return level.judged
-
-    @staticmethod
-    def _of(level: _Level, metric: str, slots: Ints) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
-        """Sums of a metric in some slots, and of how many values."""
-        if metric == "gpu":
-            if level.idle is None:
-                nothing = np.zeros((len(slots), level.sums.shape[1]), np.int64)
-                return nothing.astype(np.float64), nothing
-            return level.idle[slots], level.samples[slots]
-        place = _SUMMED.index(metric)
-        sums = level.sums[slots, :, place]
-        return (sums, level.losses[slots]) if place == _LOSS else (sums, level.count[slots, None])
+    def _told(self, metric: str, bins: Bins, late: Iterable[LateSteps]) -> Bools:
+        """[B, R] Cells that findings say are late."""
+        told = np.zeros((len(bins.numbers), len(self.ranks)), bool)
+        begins = bins.numbers * bins.steps
+        for each in late:
+            if metric in ("own", each.phase):
+                last = self.last_step if each.last is None else each.last
+                during = (begins <= last) & (begins + bins.steps > each.first)
+                told |= during[:, None] & np.array([rank in each.ranks for rank in self.ranks])
+        return told
 
 
-def _scanned(level: _Level, metric: str, slots: Ints) -> ScanResult:
-    """What exceeds chance: each rank's means over the peers', and those of all over what is usual."""
-    count = level.count[slots, None].astype(np.float32)
-    usual = level.usual[slots] / count
-    # The mean of a bin that is not full strays more: it counts for less, so that all stray alike.
-    full = np.sqrt(count / level.steps)
-    if metric == "step":
-        everyone = np.median(level.sums[slots, :, _STEP], axis=1) / count[:, 0]
-        whole = everyone
-        over = np.zeros((len(slots), level.sums.shape[1]), np.float32)
-    else:
-        everyone, whole = usual[:, 0 if metric == "own" else 1 + OWN_PHASES.index(metric)], usual[:, 0]
-        over = level.sums[slots, :, _SUMMED.index(metric)] / count
-    ranks = scan(over * full)
-    if not len(slots):
-        return ranks
-    usually = max(float(np.median(whole)), 1e-9)
-    together = scan((everyone[:, None] - np.median(everyone)) / usually * full)
-    return ScanResult(np.maximum(ranks.over, together.over), ranks.least)
+def beyond_noise(bins: Bins, metric: str, single: Floats) -> tuple[float | None, Bools]:
+    """Find the bins that exceed the noise, by themselves or together with their neighbours, whose means stray less.
+
+    Args:
+        bins: All that are judged.
+        metric: One of HEAT_JUDGED.
+        single: [B, R] their means over those of the other ranks.
+
+    Returns:
+        The share up to which a whole bin is noise, None where there are too few to measure it; and [B, R] which bins
+        exceed theirs.
+
+    """
+    noise, longer = None, 1
+    blocks, over, place = bins, single, np.arange(len(single))
+    finer, finer_place = over, place
+    lit = np.zeros(single.shape, bool)
+    while True:
+        count = blocks.count
+        share = count / max(1, count.max())
+        least = noise_of(over[share > 0.5])
+        if least is None:
+            return noise, lit
+        noise = least if longer == 1 else noise
+        # The mean of a block that is not full strays more.
+        hit = over * np.sqrt(share).astype(over.dtype)[:, None] > least
+        columns = np.flatnonzero(hit.any(axis=0))
+        # What lasts shows in many of a block's bins, and is no rhythm of a few; its edge is sought in the quarters.
+        begins = np.flatnonzero(np.diff(place, prepend=-1))
+        half = over[:, columns][place] / 2
+        many = MANY * np.diff(begins, append=len(place))[:, None]
+        lasts = np.add.reduceat(single[:, columns] >= half, begins, axis=0, dtype=int) >= many
+        belongs = finer[:, columns][finer_place] >= half
+        lit[:, columns] |= (hit[:, columns] & lasts)[place] & belongs
+        finer, finer_place, longer = over, place, longer * MERGED
+        blocks = bins.together(longer)
+        over, place = blocks.over_others(metric), bins.numbers // longer - blocks.numbers[0]
+
+
+def noise_of(over: Floats) -> float | None:
+    """Return the share over the others that noise alone exceeds by chance; None: there are too few bins.
+
+    A robust spread over bins and ranks, of differences between bins that lie far apart (von Neumann, 1941), so that
+    neither a change of some ranks nor one that is always late counts as noise. It counts as noise by how much the lower
+    half of ranks differ for good. Few bins make it larger (Student), and so do single spikes that most ranks have.
+
+    Args:
+        over: [B, R] means of bins over those of the other ranks, all of the same number of steps.
+
+    """
+    count, ranks = over.shape
+    if count < FEWEST_BINS:
+        return None
+    over = over[:, some_of(np.arange(ranks))]
+    apart = min(APART, count // 3)
+    strays, near = (median(medians(np.square(over[lag:] - over[:-lag]).T)) / (2 * _OF_SQUARES) for lag in (apart, 1))
+    levels = np.sort(medians(over.T))
+    differ = (levels[(len(levels) - 1) // 2] - levels[(len(levels) - 1) // 4]) ** 2 / _OF_SQUARES
+    far = NormalDist().inv_cdf(1 - min(CHANCE, LIT_BY_CHANCE / (count * ranks)))
+    # With the first term that takes a normal quantile to Student's (Abramowitz and Stegun, 26.7.5).
+    # Where noise lasts, neighbours differ less than bins that lie far apart, and as many bins tell less.
+    told = max(count / apart, count * min(1.0, near / max(strays, 1e-30)))
+    freedom = max(1.0, max(1, over.shape[1] - 1) * told / 2)
+    far *= 1 + (far**2 + 1) / (4 * freedom)
+    middle = np.pad(steady(over), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
+    spikes = median((over - middle).max(axis=0)) if ranks > 1 else 0.0  # of one series they are no noise
+    return max(NEGLIGIBLE, float(far * (strays + differ) ** 0.5), SPIKES * spikes)
 
 
 def code(grid: Grid, value: float) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.words import duration
 from ddpmon.export import report as reports
-from ddpmon.messages import HeatWish, SeriesWish, Wish
+from ddpmon.messages import WHOLE_RUN, HeatWish, SeriesWish, Wish
 from ddpmon.plain import plain
 from ddpmon.store.parts import with_parts
 
@@ -73,7 +73,7 @@ def views(shot: Snapshot, store: Any) -> Views:
         series = with_parts(shot, store, Wish(series=SeriesWish(name, points=MOST_POINTS))).series
         if series is not None and any(value is not None and math.isfinite(value) for value in series.median):
             parts.series.append(series)
-    wish = HeatWish("own", _steps_of_a_column(shot.step), MOST_HEAT_ROWS, HEAT_COLUMNS)
+    wish = HeatWish("own", WHOLE_RUN, MOST_HEAT_ROWS, HEAT_COLUMNS)
     parts.heat = with_parts(shot, store, Wish(heat=wish)).heat
     return parts
 
@@ -116,13 +116,6 @@ def _about(finding: dict[str, Any]) -> str:
     if finding["cost_ms"] is not None:
         facts.append(f"{finding['cost_ms']:.1f} ms a step")
     return "; ".join([", ".join(facts), *evidence_words(finding["evidence"])])
-
-
-def _steps_of_a_column(steps: int) -> int:
-    """The narrowest column with which all of so many steps fit."""
-    from ddpmon.messages import HEAT_STEPS
-
-    return next((width for width in HEAT_STEPS if steps <= width * HEAT_COLUMNS), HEAT_STEPS[-1])
 
 
 def _severity(report: dict[str, Any]) -> str:

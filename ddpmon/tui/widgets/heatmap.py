@@ -1,43 +1,41 @@
 """Ranks through time, one column for one or several steps: since when, and how regularly.
 
-The newest column moves from left to right and begins again at the left, over the oldest: what is old stays where it
-was, so that few cells are sent to the terminal.
+Time runs from left to right. Columns fill the map from its left end; from then on the newest is at the right end.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from itertools import groupby
 
 from rich.cells import cell_len
 from textual import events
 
 from ddpmon import numbers
 from ddpmon.analysis.over_time.fold import fold
+from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     HEAT_JUDGED,
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
-    NOTABLE,
     OWN_PHASES,
-    HeatRow,
+    WHOLE_RUN,
     HeatView,
     HeatWish,
     Snapshot,
     Wish,
 )
 from ddpmon.messages.cells import LEAST, MOST
+from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.charted import Offered
 from ddpmon.tui.filters import spans
-from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_sentence, fit, joined, padded, size, under_cursor
+from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.course import LEVELS
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
-from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
+from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
+from ddpmon.tui.widgets.worldmap import arriving, everyone
 
 TITLES = {
     "own": "own time over peers",
@@ -47,25 +45,18 @@ TITLES = {
     "loss": "loss",
     "gpu": "GPU utilization",
 }
-BEYOND_CHANCE = {**{metric: f"{metric} beyond chance" for metric in HEAT_JUDGED}, "own": "own time beyond chance"}
+JUDGED_TITLES = {**{metric: f"{metric} beyond noise" for metric in HEAT_JUDGED}, "own": "own time beyond noise"}
 _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in reversed(GRADES)))
-"""Marks of what chance explains, and of what exceeds it, by each of HEAT_LEVELS."""
+"""Marks of what is within the noise, and of what is late, by each of HEAT_LEVELS."""
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
 """Marks of a GPU that does nothing for at least so much of its time."""
-_WORDS = {
-    "own": f"{NOTABLE:.0%}+ over peers",
-    **{phase: f"{phase} {NOTABLE:.0%}+ over peers" for phase in OWN_PHASES},
-    "wait": "half of the step",
-    "gpu": "under 50% busy",
-}
-"""What the values of a row are called; else the step is over its median."""
 _ROLES = {"wait": "comm", "loss": "info"}
 TALLEST = 3
 """Lines that a row takes where there are few."""
 _BELOW = 2
-"""Lines below the rows: where now is, and the row under the cursor in words."""
-_LEFT = 4
-"""Columns that the labels and the mark of now take at least."""
+"""Lines below the rows: the axis of steps, and the row under the cursor in words."""
+_ROOMY = 15
+"""Lines of a map from which on there is an axis of time too, if they are twice as many as its rows."""
 PHASES_OF = 64
 """Ranks up to which the hub judges every phase of all of them for one screen."""
 PHASES_LEFT = 20
@@ -97,7 +88,7 @@ def legend(view: HeatView, *, wide: bool = False) -> Line:
     """What the glyphs of a metric stand for. wide: also what needs no legend to be guessed."""
     if view.beyond_chance:
         of = " of own" if view.metric in OWN_PHASES else ""
-        return [("· chance  " * wide + "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+" + of * wide, "muted")]
+        return [("· noise  " * wide + "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+" + of * wide, "muted")]
     if view.metric == "wait":
         return [("▁ 0%  ▄ half  █ all of it", "muted")]
     if view.metric == "loss":
@@ -107,76 +98,26 @@ def legend(view: HeatView, *, wide: bool = False) -> Line:
     return [(f"· <5%{' of own' * (view.metric in OWN_PHASES)}  ▃ 5%  ▆ 10%  █ 15%+", "muted")]
 
 
-def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
-    """Host and ranks of each row; the host only where it changes. meant: add how many of folded ranks stand out."""
-    hosts, before = [], ""
-    for row in rows:
-        first, last = (short_host(host) or numbers.NONE for host in row.hosts)
-        host = first if first == last else f"{first}-{last}"
-        hosts.append("" if host == before else host)
-        before = host
-    ranks = [_span(row) for row in rows]
-    most = max((row.count for row in rows), default=1)
-    if meant and most > 1:
-        room = len(f"{most}/{most}")  # always, so that no column moves when one comes to be meant
-        few = [f"{row.meant}/{row.count}" if row.meant and row.count > 1 else "" for row in rows]
-        ranks = [f"{each} {share:>{room}}" for each, share in zip(ranks, few, strict=True)]
-    right = max(map(len, ranks), default=1)
-    left = min(max(map(cell_len, hosts), default=0), max(0, width - right - 1))
-    return [f"{padded(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
-
-
-def _span(row: HeatRow) -> str:
-    """The ranks of a row: 0-7, or 0…7 where not all of these are in it."""
-    first, last = row.ranks
-    whole = row.count == last - first + 1
-    return str(first) if row.count == 1 else f"{first}{'-' if whole else '…'}{last}"
-
-
-def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
-    """The places of rows after which another host begins; none where rows are hosts themselves, or several."""
-    ends, place = set(), 0
-    for _, group in groupby(rows, key=lambda row: row.hosts):
-        place += len(list(group))
-        ends.add(place - 1)
-    return ends - {len(rows) - 1} if len(ends) < len(rows) else set()
-
-
-def sweep(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Line:
-    """A row in `width` columns, of which one marks where the newest ends and the oldest begins."""
-    newest = view.first + view.columns - 1
+def cells_of(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Line:
+    """The newest cells of a row in at most `width` columns, from left to right."""
     cells = view.cells[place * view.columns : (place + 1) * view.columns]
-    shown: list[_Cell] = []
-    for column in range(width):
-        back = (newest - column) % width
-        at = view.columns - 1 - back
-        shown.append(("│", "rule") if back == width - 1 else glyphs[cells[at]] if at >= 0 else (" ", "text"))
-    return joined(shown)
+    return joined(glyphs[cell] for cell in cells[-width:])
 
 
-def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True) -> str:
-    """A row in words: whose it is, how often it is hot, since when. has_value: any cell has one."""
-    host = short_host(row.hosts[0]) or "no host"
-    who = f"rank {row.worst} on {host}" if row.count == 1 else f"rank {row.worst}, worst of {_span(row)}"
-    if row.count > 1 and row.meant:
-        among = " alone" if row.meant == 1 else f", worst of {row.meant}"
-        who = f"rank {row.worst}{among} of {row.count} ({_span(row)})"
-    if not has_value:
-        return f"{who}: nothing known"
-    if view.metric == "loss":
-        return who
-    over = "beyond chance" if view.beyond_chance else _WORDS.get(view.metric, "5%+ over the median")
-    if not row.hot_share:
-        return f"{who}: never {over}{' by itself' * (view.beyond_chance and view.metric != 'step')}"
-    if row.hot_share == 1:
-        return f"{who}: {over} in every column"  # since when is not to be seen here
-    since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
-    return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
+def axes(view: HeatView, left: int, room: int) -> list[Line]:
+    """The axis of steps below so many columns of labels, and that of time."""
+    columns = min(view.columns, room)
+    texts = [f"step {numbers.count(view.last_step)}", ""]
+    if columns >= axis.APART:
+        texts = [axis.steps(view.last_step, view.steps, columns), ""]
+        if columns == view.columns:
+            texts[1] = axis.moments_at([finite(moment) for moment in view.moments], columns)
+    return [[(" " * left + text, "muted")] for text in texts]
 
 
 def _below(rows: int, height: int) -> int:
-    """Lines below so many rows. Where these fit only so, the one of where now is goes: each row marks it."""
-    return _BELOW - (rows == height - _BELOW)
+    """Lines below so many rows: two axes where there is much room, none where the rows fit only so."""
+    return _BELOW + (height >= max(_ROOMY, 2 * rows + 4)) - (rows == height - _BELOW)
 
 
 class HeatMap(BlockPane):
@@ -184,16 +125,27 @@ class HeatMap(BlockPane):
 
     def __init__(self) -> None:
         super().__init__()
-        self.metric, self.steps = HEAT_METRICS[0], HEAT_STEPS[0]
+        self.metric = HEAT_METRICS[0]
+        self._chosen_steps: int | None = None
+        """In a column: one of HEAT_STEPS, or WHOLE_RUN; None: nobody chose."""
         self.beyond_chance = True
-        """What exceeds chance; else by fixed percentages."""
+        """Who is late beyond the noise; else by fixed percentages."""
         self.by_host = False
         """A row for each host."""
         self.chosen: int | None = None
         """A rank in the row under the cursor; None: the worst row."""
         self._granted = Granted()
+        self._left = PHASES_LEFT
+        """Columns of the labels."""
         self._places: list[int] = []
         """Of each line below the title, the row that it is of; -1: of none."""
+
+    @property
+    def steps(self) -> int:
+        """In a column: what was chosen, else one while the run goes on, and all of a run that has ended."""
+        if self._chosen_steps is not None:
+            return self._chosen_steps
+        return WHOLE_RUN if self.frame.ended else HEAT_STEPS[0]
 
     @property
     def metrics(self) -> list[str]:
@@ -216,7 +168,8 @@ class HeatMap(BlockPane):
         if most < rows <= PHASES_OF and not self.by_host:
             rows, rules = len(fold([rank.host for rank in ranks], most)), 0
         tall = max(1, min(TALLEST, height // (3 * rows)))
-        return Block(_LEAST_WIDTH, 4, height=1 + _BELOW + rows * tall + rules)
+        below = _BELOW + (tall > 1 and 1 + _BELOW + 1 + rows * tall + rules >= _ROOMY)
+        return Block(_LEAST_WIDTH, 4, height=1 + below + rows * tall + rules)
 
     def lines_in_sight(self) -> list[int | None]:
         """The worst rank of the row on each line below the title."""
@@ -236,7 +189,7 @@ class HeatMap(BlockPane):
         ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
         wanted = spans(self.frame.filter, ranks)
         listed = sum(self.frame.filter is None or self.frame.filter.lets(rank) for rank in ranks)
-        rows, columns = height - 1 - _below(listed, height), width - _LEFT
+        rows, columns = height - 1 - _below(listed, height), width - self._left
         if self.by_host:
             rows = min(rows, len({rank.host for rank in ranks if rank.host}))
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
@@ -257,11 +210,12 @@ class HeatMap(BlockPane):
         self.metric = metric
 
     def next_window(self) -> None:
-        """More steps in a column; after the most, one again."""
-        self.steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
+        """More steps in a column; after the most the whole run, and then one again."""
+        offered = (*HEAT_STEPS, WHOLE_RUN)
+        self._chosen_steps = offered[(offered.index(self.steps) + 1) % len(offered)]
 
     def next_scale(self) -> None:
-        """What exceeds chance, or fixed percentages."""
+        """Who is late beyond the noise, or fixed percentages."""
         self.beyond_chance = not self.beyond_chance
 
     def fold(self) -> None:
@@ -272,14 +226,18 @@ class HeatMap(BlockPane):
     def _view(self, snapshot: Snapshot | None) -> HeatView | None:
         """The map in the snapshot, if it is the one that this pane asked for."""
         heat = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.heat
-        return heat if heat is not None and (heat.metric, heat.steps) == (self.metric, self.steps) else None
+        return (
+            heat if heat is not None and heat.metric == self.metric and self.steps in (heat.steps, WHOLE_RUN) else None
+        )
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = self._view(frame.snapshot)
-        a_column = f"{self.steps} step{'s' * (self.steps > 1)}/column"
         judged = self.beyond_chance if view is None else view.beyond_chance
-        titles = TITLES | BEYOND_CHANCE if judged else TITLES
-        title = f"heat{' by host' * self.by_host}: {titles[self.metric]}, {a_column}"
+        titles = TITLES | JUDGED_TITLES if judged else TITLES
+        steps = self.steps if view is None else view.steps
+        a_column = f", {counted(steps, 'step')}/column" if steps else ""
+        whole = ", the whole run" if view is not None and self.steps == WHOLE_RUN and view.first <= 1 else ""
+        title = f"heat{' by host' * self.by_host}: {titles[self.metric]}{whole}{a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
             note = "no step yet" if early else frame.why_absent
@@ -288,8 +246,9 @@ class HeatMap(BlockPane):
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
         if self.followed:  # the same columns stand below one another
             names = [f"{' ' * (PHASES_LEFT - 2 - cell_len(name))}{name}" for name in names]
-        room = width - len(names[0]) - 2
-        first = max(1, (view.first + max(0, view.columns - room + 1)) * view.steps)
+        self._left = len(names[0]) + 2
+        room = width - self._left
+        first = max(1, (view.first + max(0, view.columns - room)) * view.steps)
         signs = legend(view, wide=len(title) + size(legend(view, wide=True)) + 4 <= width)
         span = f", steps {numbers.count(first)}-{numbers.count(view.last_step)} "
         if len(title) + len(span) + size(signs) + 4 <= width and frame.filter is None:
@@ -303,8 +262,8 @@ class HeatMap(BlockPane):
         lines: list[Line] = []
         self._places = []
         for place in range(min(len(view.rows), high)):
-            row = sweep(view, place, room, glyphs)
-            name, blank = f" {names[place]} ", " " * (len(names[0]) + 2)
+            row = cells_of(view, place, room, glyphs)
+            name, blank = f" {names[place]} ", " " * self._left
             labels_of = [[(name if line == tall // 2 else blank, "text")] for line in range(tall)]
             if place == chosen:
                 labels_of = [[(blank, "text+select")] for _ in labels_of]
@@ -315,30 +274,23 @@ class HeatMap(BlockPane):
                 lines.append([("─" * width, "rule")])
                 self._places.append(-1)
         has_value = any(view.cells[chosen * view.columns : (chosen + 1) * view.columns])
-        note = in_words(view, view.rows[chosen], has_value=has_value)
+        alone = frame.snapshot is not None and len(frame.snapshot.ranks) < 2
+        note = in_words(view, view.rows[chosen], has_value=has_value, alone=alone)
         return [
             heading(title, frame, width, signs),
             *lines,
-            *[self._now(view, len(names[0]) + 2, room)] * (below == _BELOW),
+            *axes(view, self._left, room)[: below - 1],
             fit([(" " + cut_sentence(note, width - 1), "text")], width),
         ]
 
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
-        """Only what differs: mostly the newest columns and the mark beside them."""
+        """Only what differs: of a quiet row nothing, although all columns move."""
         if not before or not after or any(size(line) != sum(len(text) for text, _ in line) for line in before + after):
             return 0, width
         cells = [[(glyph, role) for text, role in line for glyph in text] for line in (before[0], after[0])]
         old, new = ([*row, *[(" ", "text")] * (width - len(row))][:width] for row in cells)
         places = [i for i in range(width) if old[i] != new[i]]
         return (places[0], places[-1] + 1) if places else (0, width)
-
-    def _now(self, view: HeatView, left: int, room: int) -> Line:
-        """Under the newest column: its step."""
-        column = left + (view.first + view.columns - 1) % room
-        note = f"step {numbers.count(view.last_step)}"
-        if column + 2 + len(note) <= left + room:
-            return [(" " * column + f"▴ {note}", "muted")]
-        return [(" " * (column - len(note) - 1) + f"{note} ▴", "muted")]
 
     def _place(self, view: HeatView) -> int:
         """The row under the cursor."""

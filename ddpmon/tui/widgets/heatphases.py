@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import HEAT_MOST, OWN_PHASES, HeatView, HeatWish, Wish
+from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, HeatWish, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.heatmap import PHASES_LEFT, PHASES_OF, TALLEST, HeatMap, cell_glyphs, legend, sweep
+from ddpmon.tui.widgets.heatmap import PHASES_LEFT, PHASES_OF, TALLEST, HeatMap, cell_glyphs, cells_of, legend
 
 _LEAST_WIDTH = 60
 
@@ -55,9 +55,9 @@ class HeatPhases(BlockPane):
         views = [] if frame.snapshot is None else frame.snapshot.heat_phases
         above = self.first
         steps = above.steps if isinstance(above, HeatMap) else 0
-        if not views or views[0].steps != steps:
+        if not views or steps not in (views[0].steps, WHOLE_RUN):
             return [title("each phase ", width), [(f" {frame.why_absent}", "muted")]]
-        heading = "each phase beyond chance " if views[0].beyond_chance else "each phase over peers "
+        heading = "each phase beyond noise " if views[0].beyond_chance else "each phase over peers "
         lines = [title(heading, width, legend(views[0]))]
         ranks = [rank for rank in self._shown() if any(row.ranks[0] == rank for row in views[0].rows)]
         tall = max(1, min(TALLEST, (height // max(1, len(ranks)) - 1) // len(views)))
@@ -79,6 +79,6 @@ def _rows(view: HeatView, rank: int, width: int, tall: int, *, chosen: bool) -> 
         return []
     label = f"{f'rank {rank}':>{PHASES_LEFT - 12}} {view.metric:<10} "
     room = max(1, width - PHASES_LEFT)
-    row = sweep(view, place, room, cell_glyphs(view))
+    row = cells_of(view, place, room, cell_glyphs(view))
     role = "strong" if chosen else "text"
     return [[(label if line == tall // 2 else " " * PHASES_LEFT, role), *row] for line in range(tall)]

@@ -1,0 +1,185 @@
+"""Sums of every rank over bins of steps: a ring of the latest, or all of a run in bins that grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.utilization import Overlaps
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.messages import HEAT_METRICS
+
+Values = NDArray[np.float32]
+
+SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
+"""What every step brings with it. GPU utilization is sampled by the second, and comes after the step."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sums over some neighbouring steps each."""
+
+    step: Ints
+    """The first of them."""
+    end_us: Ints
+    """When the last of them ended."""
+    sums: Values
+    count: Ints
+    losses: NDArray[np.int32]
+
+    def binned(self, steps: int) -> Part:
+        """Add up the parts of each bin of so many steps."""
+        bins = self.step // steps
+        begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
+        if len(begins) == len(bins):
+            return self
+        parts = (self.sums, self.count, self.losses)
+        ends = np.append(begins[1:], len(bins)) - 1
+        return Part(self.step[begins], self.end_us[ends], *(np.add.reduceat(each, begins, axis=0) for each in parts))
+
+
+class HeatLevel:
+    """The last BINS bins of one resolution, as a ring."""
+
+    def __init__(self, steps: int, ranks: int) -> None:
+        self.steps = steps
+        self.number: Ints = np.full(BINS, -1, np.int64)
+        """Which bin is in a slot."""
+        self.end_us: Ints = np.zeros(BINS, np.int64)
+        self.sums = np.zeros((BINS, ranks, len(SUMMED)), np.float32)
+        self.count: Ints = np.zeros(BINS, np.int64)
+        self.losses = np.zeros((BINS, ranks), np.int32)
+        self.idle: NDArray[np.float32] | None = None
+        """Sums of the samples that overlap a bin; None: no GPU was sampled."""
+        self.samples = np.zeros((0, ranks), np.int32)
+
+    @property
+    def _added_up(self) -> list[NDArray[Any]]:
+        """The arrays of sums."""
+        sampled = [] if self.idle is None else [self.idle, self.samples]
+        return [self.sums, self.count, self.losses, *sampled]
+
+    def append(self, part: Part) -> Part:
+        """Add steps, or bins of a finer level; return what was added as bins of this one."""
+        part = part.binned(self.steps)
+        bins = part.step[-BINS:] // self.steps
+        slots = bins % BINS
+        stale = slots[self.number[slots] != bins]
+        for array in self._added_up:
+            array[stale] = 0
+        self.number[slots] = bins
+        self.end_us[slots] = part.end_us[-BINS:]
+        self.sums[slots] += part.sums[-BINS:]
+        self.count[slots] += part.count[-BINS:]
+        self.losses[slots] += part.losses[-BINS:]
+        return part
+
+    def reach(self, step: int) -> None:
+        """Double the steps of a bin until those from the first step up to this one fit: no bin is forgotten."""
+        while step // self.steps >= BINS:
+            self.steps *= 2
+            half = BINS // 2
+            for array in self._added_up:
+                array[:half] = array[::2] + array[1::2]
+                array[half:] = 0
+            self.end_us[:half] = np.maximum(self.end_us[::2], self.end_us[1::2])
+            self.end_us[half:] = 0
+            number = np.maximum(self.number[::2], self.number[1::2]) // 2  # of none, -1 again
+            self.number[:half], self.number[half:] = number, -1
+
+    def overlay(self, samples: Overlaps) -> None:
+        """Add samples to the bins that they overlap, as far as those are kept."""
+        if self.idle is None:
+            self.idle = np.zeros(self.sums.shape[:2], np.float32)
+            self.samples = np.zeros(self.sums.shape[:2], np.int32)
+        last = samples.last // self.steps
+        first = np.maximum(samples.first // self.steps, last - BINS + 1)
+        count = last - first + 1
+        sample = np.repeat(np.arange(len(count)), count)
+        bins = first[sample] + np.arange(len(sample)) - np.repeat(np.cumsum(count) - count, count)
+        slots, column = bins % BINS, samples.column[sample]
+        kept = self.number[slots] == bins
+        np.add.at(self.idle, (slots[kept], column[kept]), 1 - samples.busy[sample[kept]])
+        np.add.at(self.samples, (slots[kept], column[kept]), 1)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Neighbouring bins of a level, of which so many count as one."""
+
+    level: HeatLevel
+    merged: int
+    numbers: Ints
+    """[B]"""
+    slots: Ints
+    """[B, merged] Where they are in the level."""
+    there: Bools
+    """[B, merged] Whether they are in it."""
+
+    @classmethod
+    def of(cls, level: HeatLevel, merged: int, numbers: Ints) -> Bins:
+        fine = numbers[:, None] * merged + np.arange(merged)
+        slots = fine % BINS
+        return cls(level, merged, numbers, slots, level.number[slots] == fine)
+
+    def together(self, longer: int) -> Bins:
+        """Return the same steps in bins so many times as long."""
+        numbers = np.arange(self.numbers[0] // longer, self.numbers[-1] // longer + 1)
+        return Bins.of(self.level, self.merged * longer, numbers)
+
+    @property
+    def steps(self) -> int:
+        """Steps of a bin."""
+        return self.level.steps * self.merged
+
+    @property
+    def count(self) -> Ints:
+        """[B] Steps that are in each."""
+        counted: Ints = self._added_up(self.level.count)
+        return counted
+
+    @property
+    def end_us(self) -> Ints:
+        """[B] When the last step of each ended; 0: it has none."""
+        ends: Ints = np.where(self.there, self.level.end_us[self.slots], 0).max(axis=1)
+        return ends
+
+    def sums(self, metric: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """[B, R] Sums of a metric, and of how many values each is."""
+        level = self.level
+        if metric == "gpu":
+            if level.idle is None:
+                nothing = np.zeros((len(self.numbers), level.sums.shape[1]))
+                return nothing, nothing
+            return self._added_up(level.idle), self._added_up(level.samples)
+        place = SUMMED.index(metric)
+        sums = self._added_up(level.sums[..., place])
+        return (sums, self._added_up(level.losses)) if metric == "loss" else (sums, self.count[:, None])
+
+    def over_others(self, metric: str) -> Floats:
+        """[B, R] Mean own time over the median of the other ranks' means, or a phase of it, as a share of that own
+        time; [B, 1] for the step: over what is usual in the run.
+        """
+        count = np.maximum(self.count, 1).astype(np.float32)[:, None]
+        if metric == "step":
+            step = np.median(self.sums(metric)[0], axis=1, keepdims=True) / count
+            usual = np.broadcast_to(np.median(step[self.count > 0]), step.shape)
+            over = step - usual
+        else:
+            own = self.sums("own")[0] / count
+            over_own = over_peers(own)
+            usual = own - over_own
+            over = over_own if metric == "own" else over_peers(self.sums(metric)[0] / count)
+        share: Floats = np.divide(over, usual, out=np.zeros_like(over), where=usual > 0)
+        return share
+
+    def _added_up(self, array: NDArray[Any]) -> NDArray[Any]:
+        """[B, ...] Sums of these bins; 0 where nothing is."""
+        shown: NDArray[Any] = array[self.slots]
+        shown[~self.there] = 0
+        return shown[:, 0] if self.merged == 1 else shown.sum(axis=1)

@@ -1,0 +1,96 @@
+"""Rows of the heat map in words: whose each is, how often it is hot and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
+
+from ddpmon import numbers
+from ddpmon.messages import NOTABLE, OWN_PHASES, HeatRow, HeatView
+from ddpmon.tui.frame import finite
+from ddpmon.tui.lines import padded
+from ddpmon.tui.widgets.worldmap import short_host
+
+_WORDS = {
+    "own": f"{NOTABLE:.0%}+ over peers",
+    **{phase: f"{phase} {NOTABLE:.0%}+ over peers" for phase in OWN_PHASES},
+    "wait": "half of the step",
+    "gpu": "under 50% busy",
+}
+"""What the values of a row are called; else the step is over its median."""
+
+
+def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
+    """Host and ranks of each row; the host only where it changes. meant: add how many of folded ranks stand out."""
+    hosts, before = [], ""
+    for row in rows:
+        first, last = (short_host(host) or numbers.NONE for host in row.hosts)
+        host = first if first == last else f"{first}-{last}"
+        hosts.append("" if host == before else host)
+        before = host
+    ranks = [_span(row) for row in rows]
+    most = max((row.count for row in rows), default=1)
+    if meant and most > 1:
+        room = len(f"{most}/{most}")  # always, so that no column moves when one comes to be meant
+        few = [f"{row.meant}/{row.count}" if row.meant and row.count > 1 else "" for row in rows]
+        ranks = [f"{each} {share:>{room}}" for each, share in zip(ranks, few, strict=True)]
+    right = max(map(len, ranks), default=1)
+    left = min(max(map(cell_len, hosts), default=0), max(0, width - right - 1))
+    return [f"{padded(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
+
+
+def _span(row: HeatRow) -> str:
+    """The ranks of a row: 0-7, or 0…7 where not all of these are in it."""
+    first, last = row.ranks
+    whole = row.count == last - first + 1
+    return str(first) if row.count == 1 else f"{first}{'-' if whole else '…'}{last}"
+
+
+def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
+    """The places of rows after which another host begins; none where rows are hosts themselves, or several."""
+    ends, place = set(), 0
+    for _, group in groupby(rows, key=lambda row: row.hosts):
+        place += len(list(group))
+        ends.add(place - 1)
+    return ends - {len(rows) - 1} if len(ends) < len(rows) else set()
+
+
+def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: bool = False) -> str:
+    """A row in words: whose it is, how often it is hot, since when.
+
+    Args:
+        view: The map that the row is of.
+        row: One of its rows.
+        has_value: Whether any of its cells has a value.
+        alone: Whether there is no other rank in the run.
+
+    """
+    host = short_host(row.hosts[0]) or "no host"
+    who = f"rank {row.worst} on {host}" if row.count == 1 else f"rank {row.worst}, worst of {_span(row)}"
+    if row.count > 1 and row.meant:
+        among = " alone" if row.meant == 1 else f", worst of {row.meant}"
+        who = f"rank {row.worst}{among} of {row.count} ({_span(row)})"
+    if not has_value:
+        return f"{who}: nothing known"
+    if view.metric == "loss":
+        return who
+    over = _WORDS.get(view.metric, "5%+ over the median")
+    if view.beyond_chance:
+        over = "longer than usual" if view.metric == "step" else "late"
+    if not row.hot_share:
+        return f"{who}: {_never(view, over, alone=alone)}"
+    if row.hot_share == 1:
+        return f"{who}: {over} in every column"  # since when is not to be seen here
+    since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
+    return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
+
+
+def _never(view: HeatView, over: str, *, alone: bool) -> str:
+    """That no column of a row is hot, as far as that was tested."""
+    if not view.beyond_chance:
+        return f"never {over}"
+    if (noise := finite(view.noise)) is not None:
+        return f"{over} in no column, beyond the noise of up to {numbers.percent(noise)}"
+    return "no other rank to compare with" if alone else "too few columns yet to tell lateness from noise"
