@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.kinds.own_time import WORTH
 from ddpmon.analysis.words import counted, duration
 from ddpmon.messages import Episode, Finding
@@ -92,6 +93,7 @@ def visible(
     lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
 ) -> list[Finding]:
     """Records as people read them. See `Ledger.findings`."""
+    ended = (record for record in ended if kind_of(record[-1].finding).stays_told)
     costliest = sorted(ended, key=lambda record: (-(cost_s(record) or 0.0), -(record[-1].ended_at or 0.0)))
     remaining = ([told for told in record if told.replaced_at is None] for record in (*lasting, *costliest))
     return [_shown(record, seconds, over=over) for record in remaining if record]

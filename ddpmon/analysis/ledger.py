@@ -113,15 +113,22 @@ class Ledger:
         """Every episode of every attempt."""
         return [*self._earlier, *(told for episodes in self._records.values() for told in episodes)]
 
-    def previous(self, first_step: int) -> list[Finding]:
+    def previous(self, first_step: int, last_step: int) -> list[Finding]:
         """The findings that the first judgement of a window compares with, after a hub was restarted.
 
         Those that last, worst first, and stretches of lateness that ended in the window: it must not take them for
-        something else. first_step: of the window.
+        something else. Findings that begin or end after the window are left out: a recording may lack its last
+        steps.
+
+        Args:
+            first_step: first step of the window.
+            last_step: last step of the window.
+
         """
         ended = (episodes[-1].ended for episodes in self._ended() if episodes[-1].end_step >= first_step)
         lasting = [episodes[-1].finding for _, episodes in self._lasting()]
-        return [*lasting, *(finding for finding in ended if finding is not None and kind_of(finding).family)]
+        before = [*lasting, *(finding for finding in ended if finding is not None and kind_of(finding).family)]
+        return [one for one in before if (one.since_step or 0) <= last_step and (one.until_step or 0) < last_step]
 
     def findings(self, seconds: float) -> list[Finding]:
         """The records as people read them: those that last, worst first, then the ended ones, the costliest first.

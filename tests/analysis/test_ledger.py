@@ -125,7 +125,8 @@ def test_it_goes_on_from_its_rows_and_begins_anew_with_an_attempt():
     rows = [msgspec.msgpack.encode(told) for _, episodes in ledger.take_changed() for told in episodes]
     again = Ledger(0, [msgspec.msgpack.decode(row, type=EpisodeRecord) for row in rows], ledger.judged)
     assert again.findings(20.0) == ledger.findings(20.0)
-    assert again.previous(1) == [slow(since=101)]
+    assert again.previous(1, 400) == [slow(since=101)]
+    assert again.previous(1, 100) == [], "its steps are missing"
     again.begin_attempt(1)
     assert again.findings(20.0) == []
     (shown,) = judge(again, 30, slow(since=3))

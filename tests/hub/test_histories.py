@@ -163,11 +163,11 @@ def test_a_recording_tells_all_of_it(home):
 def without_histories(run):
     """Its recording as an older ddpmon wrote it, which kept the loss and own time alone."""
     with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints")
+        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
         saved = msgspec.msgpack.decode(value)
         del saved["histories"]
         saved |= {"loss": [], "own": [], "loss_per_bucket": 1, "own_per_bucket": 1}
-        db.execute("UPDATE checkpoints SET value = ?", (msgspec.msgpack.encode(saved),))
+        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
     db.close()
 
 
@@ -185,10 +185,10 @@ def test_a_damaged_history_is_made_anew_from_the_rows(home):
     run = record()
     before = recorded_state(run)[1].histories
     with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints")
+        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
         saved = msgspec.msgpack.decode(value)
         saved["histories"]["steps"]["levels"] = [(7, b"?")]
-        db.execute("UPDATE checkpoints SET value = ?", (msgspec.msgpack.encode(saved),))
+        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
     db.close()
     shot, store = recorded_state(run)
     for name in before.names:
@@ -200,12 +200,12 @@ def test_a_recording_of_other_quantities_is_whole_but_for_these(home):
     run = record(accuracy=True)
     before = recorded_state(run)[1].histories
     with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints")
+        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
         saved = msgspec.msgpack.decode(value)
         for kind, name, other in (("steps", "transfer", "voltage"), ("samples", "rss", "swap")):
             names = saved["histories"][kind]["names"]
             names[names.index(name)] = other
-        db.execute("UPDATE checkpoints SET value = ?", (msgspec.msgpack.encode(saved),))
+        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
     db.close()
     shot, store = recorded_state(run)
     assert not any("damaged" in note for note in shot.notes)
@@ -219,10 +219,10 @@ def test_a_recording_of_other_quantities_is_whole_but_for_these(home):
 def test_a_recording_plays_that_knows_fewer_kinds_of_pauses(home):
     run = record()
     with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints")
+        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
         saved = msgspec.msgpack.decode(value)
         saved["times"]["paused_s"], saved["times"]["counts"] = [30.0], [2]
-        db.execute("UPDATE checkpoints SET value = ?", (msgspec.msgpack.encode(saved),))
+        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
     db.close()
     times = recorded_snapshot(run).times
     assert (times.paused_s, times.counts) == ({"evaluation": 30.0}, {"evaluation": 2})

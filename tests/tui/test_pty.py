@@ -73,7 +73,7 @@ def test_every_screen_is_reached_by_its_keys_in_a_terminal():
         terminal.wait_for("q detach")
         for key, shown in (
             (b"2", "trouble first, then own time"),
-            (b"\r", "◂ -41.9"),
+            (b"\r", "◂ -42.0"),
             (b"]", "rank 14 ·"),
             (b"7", "output of rank 14"),
             (b"4", "what does all-reduce cost, and why"),

@@ -128,6 +128,8 @@ class Kind(Generic[Facts]):
     """What a finding of this kind has taken the place of, for its kinds to hold on to at the next judgement."""
     is_announced: bool = True
     """Whether its beginning is an event; False: whatever noticed it first has made one already."""
+    stays_told: bool = True
+    """Whether it remains among the findings once it has ended; False: it is about what is to come, or might have."""
     changes_level: bool = False
     """Whether steps take another time from its first step on: a mean across that step describes neither side."""
     is_one_of_several: Callable[[Finding], bool] = lambda _: False

@@ -115,5 +115,10 @@ def _when(left_s: float) -> str:
 
 
 KIND = Kind(
-    "timeout_near", subject="world", gone="the wait that came near the timeout is over", words=words, detect=detect
+    "timeout_near",
+    subject="world",
+    gone="the wait that came near the timeout is over",
+    words=words,
+    detect=detect,
+    stays_told=False,
 )
