@@ -21,6 +21,8 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _TRIED_BY_PAGES = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 """What SQLite answers where the pages may still tell: for one, it opens no log in a folder that it may not write to,
 and who only reads cannot undo what a writer left that was killed in the midst of a transaction."""
+_UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+"""What a query raises; the last one where SQLite's own words quote a damaged schema."""
 _NEEDED = {"processes", "steps"}
 
 
@@ -128,15 +130,16 @@ class Database:
         """What a query answers; if SQLite finds the file damaged, what it answers of what the pages hold."""
         try:
             return read()
-        except (sqlite3.Error, OverflowError) as error:
+        except _UNREADABLE as error:
             self._salvage(error)
         try:
             return read()
-        except (sqlite3.Error, OverflowError) as error:
+        except _UNREADABLE as error:
             raise self.unreadable(error) from None
 
-    def _salvage(self, error: sqlite3.Error | OverflowError) -> None:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    def _salvage(self, error: sqlite3.Error | OverflowError | UnicodeDecodeError) -> None:
+        is_no_text = isinstance(error, UnicodeDecodeError)
+        code = sqlite3.SQLITE_CORRUPT if is_no_text else getattr(error, "sqlite_errorcode", 0) & 0xFF
         if self.salvaged or code not in _TRIED_BY_PAGES:
             raise self.unreadable(error) from None
         try:
