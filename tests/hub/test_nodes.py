@@ -27,6 +27,7 @@ from ddpmon.messages.nodes import Bundle, End, Item, Output, decode_from_node
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 from ddpmon.source.live import LiveSource
+from tests.conftest import wait_for
 from tests.hub.conftest import until
 from tests.hub.machines import (
     HOUR_US,
@@ -81,8 +82,8 @@ def test_the_root_moves_with_rank_0_and_nobody_of_the_world_before_is_left(machi
         assert [attempt.number for attempt in snapshot.run.attempts] == [1]
     assert "rank 3 is slow" in viewers[0].until(lambda s: s.state == "slow", "the late rank").verdict
     assert listening(one.hubs[-1].pid) == set(), "it is no root any more"
-    (event,) = [event for event in recorded_events(one) if "rank 0 is on another machine" in event]
-    assert event
+    moved = lambda: [event for event in recorded_events(one) if "rank 0 is on another machine" in event]
+    assert len(wait_for(moved)) == 1
 
 
 def test_nodes_that_are_numbered_anew_keep_their_own_connections(machines):
