@@ -65,7 +65,7 @@ class News:
         events.sort(key=lambda event: GRAVEST_FIRST.index(event.severity))
         for key, finding in _lasting(before).items():
             if key not in lasting:
-                ended = [f for f in now if f.until_step is not None and _identity(f) == key]
+                ended = [f for f in now if not f.lasts and _identity(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding)
                 if any(kind_of(whole).leaves_out(whole, finding) for whole in lasting.values()):
                     sentence = ""  # it may go on, as a part of that
@@ -107,7 +107,7 @@ def _identity(finding: Finding) -> Hashable:
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
     """Whether a stretch that is over was a finding before, while it lasted or after."""
     same = [f for f in before if _identity(f) == _identity(over)]
-    return any(f.until_step is None or _end(f) >= (over.since_step or 0) for f in same)
+    return any(f.lasts or _end(f) >= (over.since_step or 0) for f in same)
 
 
 def _goes_on_as(finding: Finding, was: Finding) -> bool:
@@ -122,7 +122,7 @@ def _end(finding: Finding) -> int:
 
 def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
     """Those that are not over, by what they are about."""
-    return {_identity(finding): finding for finding in findings if finding.until_step is None}
+    return {_identity(finding): finding for finding in findings if finding.lasts}
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:

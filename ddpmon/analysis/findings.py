@@ -34,7 +34,7 @@ def findings(
     steps = 0 if world is None else len(world)
     before = [one for finding in before for one in (finding, *kind_of(finding).parts(finding))]
     moment = Moment(evidence, world, before, longer if longer is not None else world)
-    first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.until_step is None), None)
+    first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.lasts), None)
     everything: list[Finding] = []
     for by_cost, kinds in groupby(KINDS, key=lambda kind: kind.by_cost):
         block: list[Finding] = []
@@ -58,4 +58,4 @@ def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float
     """The costliest first; the one that was first stays there until another costs clearly more."""
     stays = first is not None and kind_of(first).identity(first) == kind_of(finding).identity(finding)
     cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
-    return finding.until_step is not None, finding.severity == "info", -cost
+    return not finding.lasts, finding.severity == "info", -cost

@@ -92,9 +92,9 @@ class Ledger:
         """Enter the findings of a judgement, worst first. over: the run has ended."""
         self.judged = Judged(self.attempt, moment.last_step, over)
         self._order = {}
-        lasting = [finding for finding in findings if finding.until_step is None]
+        lasting = [finding for finding in findings if finding.lasts]
         for finding in findings:
-            if finding.until_step is not None:
+            if not finding.lasts:
                 self._enter_ended(finding, moment)
         for finding in lasting:
             self._order.setdefault(_identity(finding), len(self._order))

@@ -207,7 +207,7 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     gains.sort(key=lambda entry: -entry["gain"])
     first = world.ranks.index(gains[0]["rank"])
     gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in OWN_PHASES]
-    several = [f for f in findings if f.until_step is None and kind_of(f).is_one_of_several(f)]
+    several = [f for f in findings if f.lasts and kind_of(f).is_one_of_several(f)]
     late = sorted({rank for f in several for rank in f.ranks} & set(world.ranks))
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])

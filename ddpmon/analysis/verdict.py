@@ -302,7 +302,7 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
 
 def _costliest(findings: Sequence[Finding]) -> Finding | None:
     """Return the finding that a run which is done came to: what goes on and is critical, or what cost most in all."""
-    came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or f.until_step is not None)]
+    came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.lasts)]
     return max(came_to, key=_weight, default=None)
 
 

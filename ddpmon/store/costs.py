@@ -26,7 +26,7 @@ def cost_view(store: Store, wish: CostWish) -> CostView | None:
     if world is None:
         return None
     summary = summarise(world)
-    several = len(world.ranks) > 1 and "wait" not in store.unmeasured
+    several = len(world.ranks) > 1 and "wait" not in store.registry.unmeasured
     slowest = int(summary.own_ms.argmax())
     return CostView(
         wish.over,
@@ -40,7 +40,7 @@ def cost_view(store: Store, wish: CostWish) -> CostView | None:
 
 
 def _since_start(store: Store, sums: Sums) -> CostView:
-    if len(sums.ranks) < 2 or "wait" in store.unmeasured:
+    if len(sums.ranks) < 2 or "wait" in store.registry.unmeasured:
         return CostView("start", (sums.first, sums.last), sums.steps, None, None)
     gradients = sums.gradient_bytes > 0
     wait, blocked = (sums.exposed_wait_ms, sums.exposed_ms) if gradients else (sums.wait_ms, sums.blocked_ms)

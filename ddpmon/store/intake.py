@@ -37,7 +37,6 @@ from ddpmon.messages import (
     END_STATES,
     OUT_OF_DATA,
     PAUSES,
-    PHASES,
     Digest,
     Event,
     Failure,
@@ -362,18 +361,6 @@ class Intake:
         """Steps finished: the median rank's of those that go on, so that a silent one does not hold the count."""
         steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
         return int(statistics.median_low(steps)) if steps else 0
-
-    @property
-    def parallelism(self) -> str:
-        """How the ranks train; "" where none can tell."""
-        seats = self.registry.seats
-        return next((described for rank in sorted(seats) if (described := seats[rank].hello.parallelism)), "")
-
-    @property
-    def unmeasured(self) -> list[str]:
-        """Of PHASES, those that some rank does not measure."""
-        missing = {name for process in self.registry.seats.values() for name in process.hello.unmeasured}
-        return [name for name in PHASES if name in missing]
 
     def named_ms(self) -> dict[int, dict[str, float]]:
         """Of each rank, its mean time a step inside what scripts named, over the window."""

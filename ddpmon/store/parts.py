@@ -80,7 +80,7 @@ def _strips(store: Store, wish: StripsWish) -> StripsView:
 
 
 def _sync(store: Store, wish: SyncWish) -> StripsView:
-    courses = [] if "wait" in store.unmeasured else store.past.sync_courses(wish.steps, wish.columns)
+    courses = [] if "wait" in store.registry.unmeasured else store.past.sync_courses(wish.steps, wish.columns)
     return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.past.last_step, courses)
 
 
@@ -136,7 +136,7 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
 
 def _heat_phases(store: Store, wish: HeatWish) -> list[HeatView]:
     """The heat of each phase that is measured."""
-    measured = [phase for phase in OWN_PHASES if phase not in store.unmeasured]
+    measured = [phase for phase in OWN_PHASES if phase not in store.registry.unmeasured]
     views = (_heat(store, msgspec.structs.replace(wish, metric=phase)) for phase in measured)
     return [view for view in views if view is not None]
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.messages import STAGE_ENDED, STAGE_GROUP, Hello
+from ddpmon.messages import PHASES, STAGE_ENDED, STAGE_GROUP, Hello
 from ddpmon.runs import Process
 from ddpmon.store.peers import Peer
 from ddpmon.store.processes import RankProcess
@@ -62,6 +62,17 @@ class Registry:
     def nodes(self) -> int:
         """How many nodes the ranks are on that were heard, by the hubs that they speak to."""
         return len({process.hello.through for process in self.seats.values()})
+
+    @property
+    def parallelism(self) -> str:
+        """How the ranks train; "" where none can tell."""
+        return next((told for rank in sorted(self.seats) if (told := self.seats[rank].hello.parallelism)), "")
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The names of PHASES that some rank does not measure."""
+        missing = {name for process in self.seats.values() for name in process.hello.unmeasured}
+        return [name for name in PHASES if name in missing]
 
     def host_is_silent(self, process: RankProcess) -> bool:
         """Say whether a process that has not ended, as far as is known, is on a node whose hub is not heard."""

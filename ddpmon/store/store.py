@@ -146,8 +146,8 @@ class Store(Intake):
             named=self._named,
             clocks_within_ms=max((one.within_us for one in self.clock_agreements), default=0) / 1e3,
             times=self.pause_filter.times,
-            parallelism=self.parallelism,
-            unmeasured=self.unmeasured,
+            parallelism=self.registry.parallelism,
+            unmeasured=self.registry.unmeasured,
         )
 
     def _bad_losses(self) -> list[BadLoss]:

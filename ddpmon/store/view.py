@@ -54,7 +54,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     steps_left = total - store.step if total and not ended else None
     step_ms = summary.step_ms_mean if summary else None
     pausing = store.pausing(now)
-    parallelism, unmeasured = store.parallelism, store.unmeasured
+    parallelism, unmeasured = store.registry.parallelism, store.registry.unmeasured
     measured_note = measured(parallelism, unmeasured)
     waits = "wait" not in unmeasured
     return Snapshot(
@@ -176,7 +176,7 @@ def _epoch(store: Store) -> tuple[int | None, int | None]:
 
 def counts_collectives(store: Store) -> bool:
     """Whether ranks wait for each other in collectives of the script instead of DDP's all-reduce."""
-    return not with_ddp(store.parallelism) and "wait" not in store.unmeasured
+    return not with_ddp(store.registry.parallelism) and "wait" not in store.registry.unmeasured
 
 
 def all_reduce_view(world: World | None, summary: Summary | None, *, collectives: bool = False) -> AllReduceView | None:

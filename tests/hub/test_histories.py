@@ -1,5 +1,6 @@
 """Every quantity over time: from steps, samples and what scripts log; live, recorded, played."""
 
+import contextlib
 import math
 import sqlite3
 
@@ -160,15 +161,21 @@ def test_a_recording_tells_all_of_it(home):
     assert accuracy.median == [pytest.approx(step / 1000) for step in accuracy.steps]
 
 
-def without_histories(run):
-    """Its recording as an older ddpmon wrote it, which kept the loss and own time alone."""
-    with sqlite3.connect(recording_path(run.id)) as db:
+@contextlib.contextmanager
+def changed_history(run):
+    """The histories that its recording holds, to be changed in it."""
+    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db, db:
         ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
         saved = msgspec.msgpack.decode(value)
+        yield saved
+        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
+
+
+def without_histories(run):
+    """Its recording as an older ddpmon wrote it, which kept the loss and own time alone."""
+    with changed_history(run) as saved:
         del saved["histories"]
         saved |= {"loss": [], "own": [], "loss_per_bucket": 1, "own_per_bucket": 1}
-        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
-    db.close()
 
 
 def test_an_older_recording_is_gone_through_from_its_beginning(home):
@@ -184,12 +191,8 @@ def test_an_older_recording_is_gone_through_from_its_beginning(home):
 def test_a_damaged_history_is_made_anew_from_the_rows(home):
     run = record()
     before = recorded_state(run)[1].histories
-    with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
-        saved = msgspec.msgpack.decode(value)
+    with changed_history(run) as saved:
         saved["histories"]["steps"]["levels"] = [(7, b"?")]
-        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
-    db.close()
     shot, store = recorded_state(run)
     for name in before.names:
         assert store.histories.view(name, None, None, 400) == before.view(name, None, None, 400), name
@@ -199,14 +202,10 @@ def test_a_damaged_history_is_made_anew_from_the_rows(home):
 def test_a_recording_of_other_quantities_is_whole_but_for_these(home):
     run = record(accuracy=True)
     before = recorded_state(run)[1].histories
-    with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
-        saved = msgspec.msgpack.decode(value)
+    with changed_history(run) as saved:
         for kind, name, other in (("steps", "transfer", "voltage"), ("samples", "rss", "swap")):
             names = saved["histories"][kind]["names"]
             names[names.index(name)] = other
-        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
-    db.close()
     shot, store = recorded_state(run)
     assert not any("damaged" in note for note in shot.notes)
     whole = [name for name in ALL if name not in {"transfer", "rss"}]
@@ -218,12 +217,8 @@ def test_a_recording_of_other_quantities_is_whole_but_for_these(home):
 
 def test_a_recording_plays_that_knows_fewer_kinds_of_pauses(home):
     run = record()
-    with sqlite3.connect(recording_path(run.id)) as db:
-        ((value,),) = db.execute("SELECT value FROM checkpoints WHERE name = 'history'")
-        saved = msgspec.msgpack.decode(value)
+    with changed_history(run) as saved:
         saved["times"]["paused_s"], saved["times"]["counts"] = [30.0], [2]
-        db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
-    db.close()
     times = recorded_snapshot(run).times
     assert (times.paused_s, times.counts) == ({"evaluation": 30.0}, {"evaluation": 2})
 

@@ -97,7 +97,7 @@ class Moment:
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
     """Whether `part` need not be reported beside `whole`: `whole` is a reason to act, and `part` still goes on."""
-    return whole.severity != "info" and part.until_step is None
+    return whole.severity != "info" and part.lasts
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.kinds.late_ranks import CARRIES, FOLLOWS, MORE_WORK, LateForAWhile, index_of, share_of_work
+from ddpmon.analysis.kinds.late_ranks import CARRIES, MORE_WORK, LateForAWhile, index_of, share_of_work
 from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, cause
 from ddpmon.analysis.statistics.arrays import Floats, medians
-from ddpmon.analysis.statistics.excess import some_of
+from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.by_host import by_host, columns_by_host
 from ddpmon.analysis.steps.stragglers import late
 from ddpmon.analysis.steps.stretches import FEWEST_STEPS, LateStretch
@@ -114,7 +114,7 @@ class LateHost(LateForAWhile):
             mine, theirs = (float(np.median(counts[:, them].mean(axis=0))) for them in (self.columns, self.peers))
             if theirs > 0 and mine >= theirs * (1 + MORE_WORK.enter):
                 share = share_of_work(self.phases_ms, peers_ms, unit, mine / theirs)
-                if FOLLOWS.reached(share):
+                if EXPLAINS.reached(share):
                     return True
         return False
 

@@ -64,7 +64,7 @@ def detect(moment: Moment) -> Iterator[Detection[LateInBursts] | Finding]:
     world = moment.longer or moment.world
     held = moment.held(KIND)
     over = {one.subject: one for one in held if one.until_step is not None and one.until_step >= world.step[0]}
-    lasting = {one.subject: one for one in held if one.until_step is None}
+    lasting = {one.subject: one for one in held if one.lasts}
     by_name: dict[str, list[Finding]] = {name: [] for name in lasting}
     for finding in moment.findings:
         past = over.get(_name(finding)) if finding.kind in PARTS else None

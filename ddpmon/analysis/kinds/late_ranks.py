@@ -25,12 +25,6 @@ MORE_WORK = Threshold(
     of="share that a late rank's samples or tokens exceed its peers' by",
     why="A judgement: own time follows at most twice that share, so that less than 4% makes no rank late (8%).",
 )
-FOLLOWS = Threshold(
-    0.5,
-    of="share of a late rank's excess that its additional samples or tokens account for",
-    why="What has half of it outweighs all that is left together.",
-    keeps=0.5,
-)
 _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
 """Phases that take longer with more samples; the optimizer's step has as many parameters as ever."""
 BEGINNING = 5
@@ -248,7 +242,7 @@ class LateRank(LateForAWhile):
     @cached_property
     def more_work(self) -> Work | None:
         """What it has more of than its peers, if that is why it is late."""
-        least = FOLLOWS.asked(self.had_more_work)
+        least = EXPLAINS.asked(self.had_more_work)
         more = (one for one in self.works if one.times >= 1 + MORE_WORK.enter)
         return next((one for one in more if one.share >= least), None)
 

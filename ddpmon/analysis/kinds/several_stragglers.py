@@ -61,7 +61,7 @@ class Several:
         self.moment, self.world = moment, world
         held = moment.held(KIND)
         self._past = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
-        lasting = next((f for f in held if f.until_step is None), None)
+        lasting = next((f for f in held if f.lasts), None)
         before = of_last_time(world, lasting) if lasting else None
         self._ended = before if before and before.stretch.over else None
         self._before = None if self._ended else before

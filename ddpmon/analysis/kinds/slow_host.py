@@ -50,7 +50,7 @@ def late_now(moment: Moment, world: World) -> list[LateHost]:
     """Hosts that are late, or were for a while."""
     held = moment.held(KIND)
     over = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
-    lasting = [f for f in held if f.until_step is None]
+    lasting = [f for f in held if f.lasts]
     return late_hosts(world, lasting, over, moment.conditions, moment.rhythmic)
 
 

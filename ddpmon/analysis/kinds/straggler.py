@@ -66,7 +66,7 @@ def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
         return
     held = [f for f in moment.held(KIND, load_imbalance.KIND) if f.ranks[0] in world.ranks]
     over = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
-    lasting = [f for f in held if f.until_step is None]
+    lasting = [f for f in held if f.lasts]
     had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
     hosts = slow_host.late_now(moment, world)
     besides = [stretch for host in hosts if not host.stretch.over for stretch in host.as_ranks]

@@ -12,7 +12,7 @@ from ddpmon.messages import Finding
 def to_mend(findings: Sequence[Finding]) -> tuple[list[int], str]:
     """Ranks that are late by themselves, of the first finding that has such; and their host, where that is late."""
     for finding in findings:
-        if _each_is_late(finding) and finding.cost_ms is not None and finding.until_step is None:
+        if _each_is_late(finding) and finding.cost_ms is not None and finding.lasts:
             return finding.ranks, finding.subject if kind_of(finding).subject == "host" else ""
     return [], ""
 

@@ -22,6 +22,7 @@ EXPLAINS = Threshold(
     0.5,
     of="share of a rank's excess over its peers that a cause, or time with a name, accounts for",
     why="What has half of it outweighs all that is left together.",
+    keeps=0.5,
 )
 FALSE_ALARMS = Threshold(
     2e-5,
