@@ -22,12 +22,13 @@ LIMIT_S = 300.0
 STOPPED = 0.75
 """Share of a slowed rank's time in which its process is stopped, as under a limit of its cgroup."""
 SHORTEST_S, LONGEST_S, PERIODS_A_STEP = 0.008, 0.04, 4
-"""A stop and the run after it are so long, and so many fit an undisturbed step: fewer beat with its own rhythm."""
+"""The rank is stopped and continued several times in each step. Limits of one such period in seconds, and how many
+periods a step has: with fewer, the stops would fall into other phases from step to step."""
 
 
 @dataclass(frozen=True)
 class Slowed:
-    """A rank whose process is stopped most of the time, and a usual step of it."""
+    """The rank whose process is stopped most of the time, and how long an undisturbed step of it takes."""
 
     rank: int
     step_ms: float
@@ -70,7 +71,14 @@ class Run:
 
 
 def run(copy: Copy, ddpmon: Path | None, slowed: Slowed | None = None) -> Run:
-    """ddpmon: its program; None for a bare run."""
+    """Run the copy and return what came of it.
+
+    Args:
+        copy: The copy of the program.
+        ddpmon: The path of the ddpmon program; None runs the copy without ddpmon.
+        slowed: The rank to slow down; None slows none.
+
+    """
     program = copy.program
     home = copy.root / "home"
     environment = copy.environment(DDPMON_HOME=str(home)) if ddpmon else copy.environment()

@@ -14,12 +14,12 @@ NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
 """True of a machine that is too busy; told apart."""
 ALARMS = re.compile(r"^\d\d:\d\d:\d\d  (stalled|slow|failed|lost)\b")
 LONG = 3.0
-"""Times the median: a step that is told to be so long, and was not, has a pause in it."""
+"""A step that ddpmon reports as so many times the median, and that was not, contains a pause."""
 
 LONG_PAUSES = 0.1
-"""Share of the time that the witness saw pauses take, from where on a finding about them is right."""
+"""A finding about pauses is right if the witness saw pauses take more than this share of the time."""
 FELT = 1.5
-"""Times the mean step of an undisturbed run that a slowed rank makes of it at least, where it is slowed at all."""
+"""The slowed run counts as slowed if its mean step takes at least so many times that of the undisturbed run."""
 
 
 def same_output(bare: Run, watched: Run) -> list[str]:
@@ -48,14 +48,14 @@ def steps_made(program: Program, run: Run) -> int:
 
 
 def step_ms(program: Program, run: Run) -> tuple[float, float] | None:
-    """Return the median of these times and the mean of a step, during which that optimizer may be called twice."""
+    """Return the median of `gaps_ms` and the mean length of a step; an optimizer may be called twice in a step."""
     gaps = gaps_ms(run)
     counted = steps_made(program, run) - (len(run.stamps[0]) - len(gaps)) if gaps else 0
     return (statistics.median(gaps), sum(gaps) / counted) if counted > 0 else None
 
 
 def is_slower(slowed_ms: tuple[float, float] | None, usual_ms: tuple[float, float] | None) -> bool:
-    """Return whether the mean step shows that a rank had a quarter of its time."""
+    """Return whether the slowed run's mean step is clearly longer than that of the undisturbed run."""
     return bool(slowed_ms and usual_ms and slowed_ms[1] >= FELT * usual_ms[1])
 
 

@@ -36,7 +36,7 @@ KEEPS = 0.97
 STALL = 4.0
 PER_HOST = 8
 MIXED = 0.05
-"""How much noise wanders that is independent besides."""
+"""Standard deviation of the wandering part of mixed noise, as a share of a rank's own time."""
 NOISES = (
     *(("independent", share) for share in (0.05, 0.15, 0.30)),
     *(("wandering", share) for share in (0.05, 0.10)),

@@ -73,7 +73,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Shown:
-    """A finding, the same from a hub and from a report. ms are of a step, steps count from 1."""
+    """A finding of a hub or of a report. Times are in ms a step, and steps count from 1."""
 
     kind: str
     severity: str
@@ -84,7 +84,7 @@ class Shown:
     until: int | None
     cost_ms: float | None
     gain: float | None
-    """Times as fast if all ranks that it speaks of are mended."""
+    """How many times as fast the run would be if all ranks that the finding names were fixed."""
     advice: str
     evidence: dict[str, Any]
 
@@ -121,7 +121,7 @@ class Said:
     severity: str
     text: str
     finding: Shown | None
-    """Whose text it is; None: nobody's that goes on."""
+    """The finding that has this text; None: no finding that lasts has it."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Timeline:
 
     @property
     def step_ms(self) -> Floats:
-        """[S] What each step added to the run."""
+        """[S] The time that each step added to the run, in ms."""
         return np.diff(self.end_us.max(axis=1), prepend=0) / 1e3
 
     def table(self, begin_us: int, samples: ArrayLike, tokens: ArrayLike, kind: int) -> Table:

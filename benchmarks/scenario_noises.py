@@ -19,7 +19,7 @@ SHARES = np.array([0.05, 0.25, 0.40, 0.05, 0.05])
 TRANSFER_SHARE = 0.2
 TRANSFER_NOISE = 0.03
 LEAST = 0.3
-"""Of its usual time, that a phase takes at least."""
+"""A phase takes at least this share of its usual time."""
 HOST_RANKS = 8
 BATCH = 64
 FORWARD, BACKWARD, OTHER = (OWN_PHASES.index(phase) for phase in ("forward", "backward", "other"))
@@ -52,7 +52,7 @@ class Noise:
     options: Callable[[Rng, Floats], dict[str, Any]] | None = None
     """Arguments of `play`; it may change own times in place as `add` does."""
     takes_turns: bool = False
-    """One rank after the other takes longer for a while: that ranks take turns is true of it."""
+    """One rank after another takes longer for a while, so that a finding about ranks taking turns is right."""
 
     def work(self, rng: Rng, step_ms: float, shape: Shape) -> Work:
         """Draw a run."""
@@ -84,22 +84,22 @@ def autoregression(rng: Rng, memory_steps: float, steps: int, columns: int) -> F
 
 
 def white(sigma: float) -> Factor:
-    """Each phase of each step by itself."""
+    """Return independent noise for each phase, rank and step."""
     return lambda rng, shape: 1 + sigma * rng.standard_normal((*shape, 5))
 
 
 def wandering(sigma: float, memory_steps: float) -> Factor:
-    """Each rank alike for a while."""
+    """Return noise in which each rank stays fast or slow for `memory_steps`."""
     return lambda rng, shape: 1 + sigma * autoregression(rng, memory_steps, *shape)
 
 
 def shared(sigma: float, memory_steps: float) -> Factor:
-    """All ranks alike, for a while."""
+    """Return noise that all ranks share, and that stays alike for `memory_steps`."""
     return lambda rng, shape: np.repeat(1 + sigma * autoregression(rng, memory_steps, shape[0], 1), shape[1], axis=1)
 
 
 def by_host(sigma: float, memory_steps: float) -> Factor:
-    """All ranks of a host alike, for a while."""
+    """Return noise that the ranks of a host share, and that stays alike for `memory_steps`."""
 
     def factor(rng: Rng, shape: Shape) -> Floats:
         size = ranks_of_host(shape[1])
@@ -110,12 +110,12 @@ def by_host(sigma: float, memory_steps: float) -> Factor:
 
 
 def differing(sigma: float) -> Factor:
-    """Each rank for good."""
+    """Return factors by which ranks differ from one another for the whole run."""
     return lambda rng, shape: np.tile(1 + sigma * np.clip(rng.standard_normal(shape[1]), -2, 2), (shape[0], 1))
 
 
 def warm_up(times: float) -> Factor:
-    """All ranks in the first steps, each in its way."""
+    """Return factors that make the first steps longer, on each rank by a slightly different amount."""
 
     def factor(rng: Rng, shape: Shape) -> Floats:
         longer = times * np.exp(-np.arange(shape[0])[:, None] / 3.0) * (1 + 0.2 * rng.standard_normal(shape))
@@ -145,7 +145,7 @@ def changing_levels(levels: tuple[float, ...]) -> Factor:
 
 
 def stalls(share: float) -> Callable[[Rng, Floats], None]:
-    """In that share of a rank's steps one of about the length of a step."""
+    """Add a stall of about the length of a step to this share of each rank's steps."""
 
     def add(rng: Rng, own: Floats) -> None:
         own[..., BACKWARD] += (rng.random(own.shape[:2]) < share) * rng.exponential(1.0, own.shape[:2])
@@ -162,7 +162,7 @@ def _every_50th_step(rng: Rng, own: Floats) -> None:
 
 
 def _moe_bursts(rng: Rng, own: Floats) -> None:
-    """Now one rank's experts are asked for, now another's: 30% more for 5 to 20 steps, each rank in 3% of its steps."""
+    """Add 30% for 5 to 20 steps when a rank's experts get more tokens; each rank has this in 3% of its steps."""
     steps, ranks, _ = own.shape
     for rank in range(ranks):
         for begin in np.flatnonzero(rng.random(steps) < 0.03 / 12.5).tolist():

@@ -32,14 +32,14 @@ PATTERNS = {
 """The pattern that a finding tells of, by `pattern` in its evidence, or by its kind where it has none. A constant one
 that has ended is a stretch. Findings of other kinds say nothing about who is slow, and are not counted."""
 SLOWED = "run_slowed"
-"""The kind that is about all ranks without naming them."""
+"""The kind of finding that says that all ranks are slower; it lists no ranks."""
 WORTH = 0.02
-"""Share of the run's time from which on a fault must be told."""
+"""A fault must be reported if it costs at least this share of the run's time."""
 SINCE_STEPS = 5
 COST_OFF = 0.05
-"""Costs that differ by no more than that agree."""
+"""Two costs agree if they differ by no more than this share."""
 WINDOW_STEPS = 600
-"""A gain may be predicted over all steps with the fault, or over the last so many of them."""
+"""A predicted gain may refer to all steps with the fault, or to this many of the last ones."""
 FIGURES = re.compile(r"[\d.,+%-]+")
 RECOVERS = re.compile(r"keeps? up again|recovered")
 ABOUT_RANKS = re.compile(r"\branks?\b|\bhost|slow")
@@ -47,13 +47,13 @@ ABOUT_RANKS = re.compile(r"\branks?\b|\bhost|slow")
 
 @dataclass
 class Score:
-    """Of one run. None: there is nothing to measure, or nothing was shown to measure it on."""
+    """The scores of one run. None: there is nothing to measure, or ddpmon showed nothing to measure."""
 
     name: str
     seed: int
     hours: float
     cost_share: float = 0.0
-    """Of the run's time, that the fault costs."""
+    """The share of the run's time that the fault costs."""
     size: float = 0.0
     fault: bool = False
     counts: bool = False
@@ -66,7 +66,7 @@ class Score:
     since_off: int | None = None
     """At the last live moment or in the report, whichever is worse; 0 inside an interval that the finding shows."""
     gain_off: float | None = None
-    """In the same way."""
+    """The larger error of the last live moment and the report."""
     told_after: int | None = None
     """Steps from the fault's first one until its ranks are named."""
     agree: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Score:
     last_live: str = ""
     reported: str = ""
     accusations: list[str] = field(default_factory=list)
-    """The words of what is false."""
+    """The sentences that are false."""
 
 
 def pattern_of(shown: Shown) -> str | None:
@@ -98,7 +98,7 @@ def accuses(shown: Shown) -> bool:
 
 
 def goes_on(findings: Iterable[Shown]) -> list[Shown]:
-    """Accusations that last."""
+    """Return the accusations that have not ended."""
     return [shown for shown in findings if accuses(shown) and shown.until is None]
 
 
@@ -127,7 +127,7 @@ def score(name: str, seed: int, played: Played, truth: Truth, well_step_ms: Floa
 
 
 def _judge(made: Score, played: Played, truth: Truth, well_step_ms: Floats, *, takes_turns: bool) -> None:
-    """Fill in what is asked of a fault."""
+    """Score how ddpmon reported the fault."""
     steps = len(played.step_ms)
     last = min(truth.until or steps, truth.hidden_from or steps)
     live = [moment for moment in played.moments if moment.step <= last]
@@ -161,13 +161,13 @@ def _judge(made: Score, played: Played, truth: Truth, well_step_ms: Floats, *, t
 
 
 def _counted(findings: Sequence[Shown], truth: Truth, *, takes_turns: bool) -> list[Shown]:
-    """Without those that say of noise what is true of it: that ranks take turns."""
+    """Leave out findings about ranks taking turns where the noise makes ranks take turns."""
     skips = takes_turns and truth.pattern != ROTATING
     return [f for f in findings if not (skips and pattern_of(f) == ROTATING)]
 
 
 def _ranks(findings: Sequence[Shown], truth: Truth, world: int) -> set[int]:
-    """Whom they name together. world: how many ranks there are."""
+    """Return all ranks that these findings accuse; world is the number of ranks in the run."""
     if truth.pattern == ROTATING and all(pattern_of(f) == ROTATING for f in findings):
         return set()
     named = {rank for f in findings for rank in f.ranks}
@@ -182,7 +182,8 @@ def _since_off(shown: Shown, truth: Truth) -> int | None:
 
 
 def _gain_off(predicted: float, truth: Truth, step_ms: Floats, well_step_ms: Floats) -> float:
-    """From the real gain over all steps with the fault, or over the last of them, whichever is nearer."""
+    """Return the error of a predicted gain: from the real gain over all steps with the fault, or over the last ones,
+    whichever is nearer."""
     first, last = truth.since - 1, truth.until or len(step_ms)
     spans = {(first, last), (max(first, last - WINDOW_STEPS), last), (first, truth.hidden_from or last)}
     real = [float(step_ms[slice(*span)].sum() / well_step_ms[slice(*span)].sum()) for span in spans]
@@ -263,5 +264,5 @@ def _differences(these: Sequence[Shown], those: Sequence[Shown]) -> list[str]:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """None of no values."""
+    """Return the quantile, or None if there are no values."""
     return float(np.quantile(values, share)) if values else None

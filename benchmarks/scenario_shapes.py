@@ -16,11 +16,11 @@ from scenario_noises import BATCH, NEEDS_HOSTS, NOISES, SHARES, Floats, Work, au
 from ddpmon.messages import OWN_PHASES
 
 PHASES = ("backward", "data", "other", "forward", "optimizer")
-"""That a fault may be in, where its shape does not say it."""
+"""The phases in which faults are placed in turn, unless the shape names its own phase."""
 CONSTANT, STRETCH, BURSTS, PERIODIC = "constant", "stretch", "bursts", "every k steps"
 IRREGULAR, RAMP, ROTATING, NOTHING = "irregular", "ramp", "rotating", ""
 BEGIN = 7 / 15
-"""Share of a run before a fault begins, where the shape does not say it: step 700 of 1,500."""
+"""A fault begins after this share of the run (step 700 of 1,500), unless the shape says when."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Truth:
     size: float = 0.0
     """The delay of a slow step, in shares of a step."""
     not_said: str = ""
-    """Expression of what no finding of these ranks may say: a cause that is none."""
+    """Regular expression that no finding about these ranks may match: it names a wrong cause."""
     said: str = ""
-    """Expression of what the verdict must say, live and in the report; nothing else is asked then."""
+    """Regular expression that the verdict must match, live and in the report; nothing else is scored then."""
     hidden_from: int | None = None
     """Step from which noise hides the fault: live it must be named by then, and never be called over."""
     innocent_gain: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class Draft:
 
     rng: np.random.Generator
     draw: int
-    """Picks rank and phase: another one in each scenario and for each seed."""
+    """Chooses the slow rank and the phase; differs between scenarios and seeds."""
     step_ms: float
     work: Work
     well: Work
@@ -76,7 +76,7 @@ class Draft:
 
     @property
     def phase(self) -> str:
-        """The phase that it is slow in."""
+        """The phase in which the rank is slow."""
         return PHASES[self.draw % len(PHASES)]
 
     def place(self, begin: int | None) -> int:
@@ -135,7 +135,7 @@ def bursts(draft: Draft, size: float = 0.4, lasts_s: float = 7.0, every_s: float
 
 
 def periodic(draft: Draft, size: float = 2.5, every: int = 10) -> Truth:
-    """One rank in every so manyth step."""
+    """Make one rank slow in every `every`-th step."""
     first = draft.place(None)
     when = (np.arange(draft.steps) >= first) & ((np.arange(draft.steps) - first) % every == 0)
     draft.delay([draft.rank], draft.phase, size, when)

@@ -117,7 +117,7 @@ def step_row(process: int, step: Step) -> Row:
 
 
 def finding_row(told: EpisodeRecord) -> Row:
-    """A row of `findings`."""
+    """Return the row of the table `findings` that holds an episode."""
     finding = told.ended or told.finding
     return (
         told.record,

@@ -1,6 +1,6 @@
 """Judges the steps of a recording that no hub judged: as one would have, twice a second of the run.
 
-A recording of an older ddpmon holds no findings, and one whose hub was killed holds none of its last steps.
+A recording made by an older ddpmon has no findings. One whose hub was killed has none about its last steps.
 """
 
 from __future__ import annotations
