@@ -24,6 +24,7 @@ This page is made from the code: `python docs/thresholds.py`.
 """
 GROUPS = {
     "kinds": "Kinds of findings",
+    "slowness": "Which rank is slow: detection",
     "steps": "Steps: lateness, rhythms, pauses, clocks",
     "processes": "Processes and devices",
     "statistics": "Statistics",

@@ -1,0 +1,1 @@
+"""Detect which rank is slow, or that all ranks became slower, in a stream of steps."""

@@ -1,0 +1,194 @@
+"""Detect in a stream of steps that a rank, or all ranks, became slower or faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log, sqrt
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ddpmon.analysis.slowness.events import Events
+from ddpmon.analysis.slowness.contrasts import Contrasts
+from ddpmon.analysis.slowness.filters import LONG
+from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
+from ddpmon.analysis.slowness.start import START_Z, SinceStart
+from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
+from ddpmon.analysis.steps.world import World
+
+DAY_MS = 24 * 3600e3
+STEP_RATE = 0.01
+"""Weight of the latest block in the typical length of a step."""
+HELD_STEPS = LONG[-1]
+"""Steps for which a signal is returned after it was found last: no contrast is longer."""
+WARM_UP_BLOCKS = 1
+"""Blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A change that chance does not explain."""
+
+    rank: int | None
+    """None: all ranks, compared with their own past."""
+    series: str
+    """"own" (own time), a phase, or "transfer". Of a rank's phases: less their usual share of its own time, so that a
+    delay in one phase is a change down in the others."""
+    step: int
+    """Step number with which it began, estimated to about the length of the contrast that found it."""
+    up: bool
+    """Slower; otherwise faster."""
+    z: float
+    """Largest strength so far, as a value of the standard normal distribution."""
+    evidence: Literal["change", "events", "start"]
+    """A lasting change; single long steps of which this rank has too many; the mean since the start."""
+    found: int
+    """Step number after which it was found first."""
+    held: int
+    """Step number after which it was found last."""
+
+
+class _Rows(NamedTuple):
+    """What is judged of some steps."""
+
+    step: Ints
+    own_ms: Floats
+    phases_ms: Floats
+    transfer_ms: Floats
+    length_ms: Floats
+    """[S] Of the slowest rank."""
+    work: Floats
+    """[S] Tokens of the median rank, or samples; 0 where neither is known."""
+
+    @classmethod
+    def of(cls, part: World) -> _Rows:
+        counts = part.tokens if len(part) and (part.tokens > 0).all() else part.samples
+        work = np.where((counts > 0).all(axis=1), medians(counts.astype(float)), 0.0)
+        return cls(part.step, part.own_ms, part.phases_ms, part.transfer_ms, part.step_ms, work)
+
+    def between(self, first: int, end: int | None) -> _Rows:
+        return _Rows(*(each[first:end] for each in self))
+
+    def __add__(self, other: _Rows) -> _Rows:  # type: ignore[override]
+        return _Rows(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
+class Detector:
+    """Finds changes in the steps of a set of ranks. A change of the ranks needs a new detector.
+
+    Steps are judged in blocks of ten, however the stream is cut. Memory is bounded: nothing is kept of single steps
+    but the last 360.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.ranks = tuple(ranks)
+        count = len(self.ranks)
+        self._waiting: _Rows | None = None
+        self._judged = 0
+        """Steps judged, warm-up included."""
+        self._first_number = 0
+        self._numbers: Ints = np.zeros(0, np.int64)
+        """Step numbers of the last ones."""
+        self._step_ms = 0.0
+        self._past_series, self._past = PastSeries(), Contrasts(len(PAST_SERIES), 1, peers=False)
+        self._beside = _Beside(count) if count > 1 else None
+        self._signals: dict[tuple[str, int | None, str, bool], Signal] = {}
+
+    def append(self, part: World) -> None:
+        """Add further steps, any number of them.
+
+        Raises:
+            ValueError: The steps are of other ranks.
+        """
+        if part.ranks != self.ranks:
+            raise ValueError("a detector accepts steps of the ranks it was made for only")
+        rows = _Rows.of(part) if self._waiting is None else self._waiting + _Rows.of(part)
+        whole = len(rows.step) // BLOCK * BLOCK
+        for first in range(0, whole, BLOCK):
+            self._judge(rows.between(first, first + BLOCK))
+        self._waiting = rows.between(whole, None)
+
+    def signals(self) -> list[Signal]:
+        """Return the signals of the last 350 steps, in the order in which they were found.
+
+        Of each rank, series, direction and kind of evidence the latest is returned.
+        """
+        oldest = self._number(self._judged - HELD_STEPS)
+        standing = [each for each in self._signals.values() if each.held >= oldest]
+        return sorted(standing, key=lambda each: each.found)
+
+    def _judge(self, rows: _Rows) -> None:
+        blocks = self._judged // BLOCK
+        typical = float(np.median(rows.length_ms))
+        self._step_ms += max(1 / (blocks + 1), STEP_RATE) * (typical - self._step_ms)
+        self._judged += BLOCK
+        if not blocks:
+            self._first_number = int(rows.step[0])
+        self._numbers = np.concatenate((self._numbers, rows.step))[-HELD_STEPS - BLOCK :]
+        if blocks < WARM_UP_BLOCKS:
+            return
+        step_ms = max(self._step_ms, 1e-6)
+        past = self._past_series.of_block(rows.phases_ms, rows.transfer_ms, rows.work)
+        for hit in self._past.judge(past, step_ms):
+            self._note(None, PAST_SERIES[hit.series], hit.size > 0, hit.z, "change", self._judged - hit.length)
+        if self._beside:
+            self._judge_beside(self._beside, rows, step_ms)
+
+    def _judge_beside(self, beside: _Beside, rows: _Rows, step_ms: float) -> None:
+        excess = beside.series.of_block(rows.own_ms, rows.phases_ms)
+        for hit in beside.contrasts.judge(excess, step_ms):
+            rank, up = self.ranks[hit.column], hit.size > 0
+            self._note(rank, PEER_SERIES[hit.series], up, hit.z, "change", self._judged - hit.length)
+        z = beside.start.add_block(beside.contrasts.latest.mean(axis=1), step_ms)
+        if z is not None:
+            for series, column in zip(*np.nonzero(np.abs(z) >= beside.start_z), strict=True):
+                value = float(z[series, column])
+                self._note(self.ranks[column], PEER_SERIES[series], value > 0, abs(value), "start", 0)
+        looks_a_day = DAY_MS / (BLOCK * step_ms)
+        enough = log(max(looks_a_day, 1.0) * len(self.ranks))
+        first = self._judged - BLOCK
+        slow, log_sum, began = beside.events.add_block(rows.own_ms, step_ms, first, enough)
+        for column in np.flatnonzero(slow):
+            z_of_bet = sqrt(2 * float(log_sum[column]))
+            self._note(self.ranks[column], "own", True, z_of_bet, "events", int(began[column]))
+
+    def _note(
+        self,
+        rank: int | None,
+        series: str,
+        up: bool,  # noqa: FBT001 - a direction, beside what it is the direction of
+        z: float,
+        evidence: Literal["change", "events", "start"],
+        first: int,
+    ) -> None:
+        """Add a signal, or that one holds. first: index of the step with which it began."""
+        now = int(self._numbers[-1])
+        step = self._number(first)
+        key = (evidence, rank, series, up)
+        before, opposite = self._signals.get(key), self._signals.get((evidence, rank, series, not up))
+        ended = before is None or before.held < self._number(self._judged - HELD_STEPS)
+        turned = before is not None and opposite is not None and before.step < opposite.step < step
+        if before is None or ended or turned:
+            self._signals[key] = Signal(rank, series, step, up, z, evidence, now, now)
+        else:
+            self._signals[key] = replace(before, held=now, z=max(z, before.z))
+
+    def _number(self, index: int) -> int:
+        """The number of a step by its index; of one that is no longer kept as if none had been lost since."""
+        kept = len(self._numbers)
+        place = index - (self._judged - kept)
+        if index <= 0 or not kept:
+            return self._first_number
+        return int(self._numbers[place]) if place >= 0 else max(int(self._numbers[0]) + place, self._first_number)
+
+
+class _Beside:
+    """What compares ranks with each other."""
+
+    def __init__(self, ranks: int) -> None:
+        self.series = PeerSeries()
+        self.contrasts = Contrasts(len(PEER_SERIES), ranks, peers=True)
+        self.start = SinceStart(len(PEER_SERIES), ranks)
+        self.start_z = sqrt(START_Z.enter**2 + 2 * log(max(1.0, ranks / 8)))
+        self.events = Events(ranks)

@@ -1,0 +1,119 @@
+"""Ranks that are slow in some steps only, without a lasting step: a bet on whose long step comes next."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.analysis.slowness.series import BLOCK, SIGMAS_PER_MAD, sample_of
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, medians
+from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.threshold import Threshold
+
+LONG_STEP = Threshold(
+    0.15,
+    of="share of a step by which a rank's step is longer than its last ones, beside the other ranks'",
+    why="a rank that is late by so much in one step of eight costs 2% of the run, and rarer shorter ones cost less",
+)
+LONG_STEP_SIGMAS = Threshold(
+    4.0,
+    of="the same, in robust standard deviations of such differences",
+    why="noise alone exceeds it in one of 16,000 steps of a normal distribution",
+)
+FAIR_SHARE = Threshold(
+    1.5,
+    of="times its fair share of all long steps that a rank may have without being told",
+    why="ranks that differ in their hiccups by half are usual (a rank near the disk or the network card)",
+)
+BETS = np.array([0.1, 0.25, 0.5, 0.8])[:, None]
+"""Shares of the stake; their average wins nearly as much as the best of them."""
+LEVEL_BLOCKS = 6
+"""Blocks whose median is a rank's recent level."""
+CLUSTER_BLOCKS = 8
+"""Blocks over which long steps are counted to see how much they cluster in one rank."""
+CLUSTER_RATE = 0.03
+"""Weight of the latest such count: clustering is that of the last 2,700 steps."""
+
+
+class Events:
+    """Sums of bets that started at each block (an e-detector: Shin, Ramdas and Rinaldo, NEJSDS 2023).
+
+    An event is the first of steps in a row that are long for the rank. The bet on rank r, stake `b`: if the next event
+    is on rank r the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a fair share. As
+    long as no rank has more than that, the mean time until the sum exceeds N is at least N blocks. Events that cluster
+    count less: log capital is divided by their overdispersion.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        shape = (len(BETS), ranks)
+        self._ranks = ranks
+        self._log_sum = np.full(shape, -np.inf)
+        self._log_rise = np.zeros(shape)
+        """Log capital of a bet since its minimum, where the run of events is likeliest to have begun."""
+        self._began: Ints = np.zeros(shape, np.int64)
+        self._levels: list[Floats] = []
+        self._sigma = 0.0
+        self._was_long: Bools = np.zeros(ranks, bool)
+        self._counts = np.zeros(ranks)
+        self._looks = 0
+        self._cluster = np.array([2.0, 2.0])
+        """Sum of squared deviations of counts, and what a Poisson distribution has; starts at a ratio of 1."""
+        self._had_event: Bools = np.zeros(ranks, bool)
+
+    def add_block(self, own_ms: Floats, step_ms: float, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
+        """Count the long steps of a block, and return which ranks have too many.
+
+        Args:
+            own_ms: [S, R]
+            step_ms: Typical length of a step.
+            step_index: Index of the block's first step.
+            enough: Log of the sum from which on a rank is told.
+
+        Returns: [R] ranks that are told and had an event in this block; [R] log of the sum; [R] index of the first step.
+        """
+        levels = self._levels
+        level = medians(np.stack(levels, axis=1)) if len(levels) == LEVEL_BLOCKS else None
+        levels.append(medians(own_ms.T))
+        if level is None:
+            nothing = np.zeros(self._ranks, bool)
+            return nothing, np.full(self._ranks, -np.inf), self._began[0]
+        levels.pop(0)
+        longer = over_peers(own_ms - level)
+        spread = SIGMAS_PER_MAD * float(np.median(np.abs(longer[:, sample_of(self._ranks)])))
+        self._sigma = spread if not self._sigma else 0.97 * self._sigma + 0.03 * spread
+        is_long = longer > max(LONG_STEP.enter * step_ms, LONG_STEP_SIGMAS.enter * self._sigma)
+        begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))
+        self._was_long = is_long[-1]
+        return self._bet(begins.sum(axis=0).astype(float), step_index, enough)
+
+    def _bet(self, events: Floats, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
+        total = events.sum()
+        if total:
+            odds = (self._ranks + 0.5) / FAIR_SHARE.enter
+            won = events * np.log1p(BETS * (odds - 1)) + (total - events) * np.log1p(-BETS)
+            won /= self._clustering(events)
+        else:
+            self._clustering(events)
+            won = np.zeros((len(BETS), self._ranks))
+        # Far above what is asked for it would take as long to fall again.
+        self._log_sum = np.minimum(np.logaddexp(self._log_sum, 0.0) + won, enough + 8.0)
+        self._log_rise += won
+        self._began = np.where(self._log_rise <= 0, step_index + BLOCK, self._began)
+        # Before, no level was known: what was so by then is taken as so from the start.
+        self._began[self._began <= (LEVEL_BLOCKS + 3) * BLOCK] = 0
+        self._log_rise = np.minimum(np.maximum(self._log_rise, 0.0), enough + 8.0)
+        top = self._log_sum.max(axis=0)
+        log_sum: Floats = top + np.log(np.exp(self._log_sum - top).mean(axis=0))
+        best = self._log_rise.argmax(axis=0)
+        return (log_sum >= enough) & (events > 0), log_sum, self._began[best, np.arange(self._ranks)]
+
+    def _clustering(self, events: Floats) -> float:
+        """Return how much larger the variance of counts is than that of independent events, of all but the top rank."""
+        self._counts += events
+        self._looks += 1
+        if self._looks % CLUSTER_BLOCKS == 0:
+            counts = np.sort(self._counts)[:-1] if self._ranks > 2 else self._counts
+            mean = counts.mean()
+            expected = np.array([((counts - mean) ** 2).sum(), mean * (len(counts) - 1)])
+            self._cluster = (1 - CLUSTER_RATE) * self._cluster + expected
+            self._counts = np.zeros(self._ranks)
+        return float(np.clip(self._cluster[0] + 2, self._cluster[1] + 2, 20 * (self._cluster[1] + 2)) / (self._cluster[1] + 2))

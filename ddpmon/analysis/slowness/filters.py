@@ -1,0 +1,146 @@
+"""A bank of matched filters: the response of each to a lasting step of any length that is worth asking for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.slowness.series import BLOCK
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+
+Float32s = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """A filter that turns noise of one kind into white noise.
+
+    Noise is a level with the autocorrelation `keep` of neighbouring steps under white noise; `gain` is the steady gain
+    of its Kalman filter (Harvey, Forecasting, Structural Time Series Models and the Kalman Filter, 1989, section 3.3):
+    prediction a <- keep * a + gain * y, innovation y = x - keep * a.
+    """
+
+    keep: float
+    gain: float
+    baseline: bool = True
+    """The series is taken less its baseline; otherwise the level since the start counts too."""
+
+    def response(self, steps: int) -> Floats:
+        """Return the innovations that a step from 0 to 1 causes."""
+        level, out = 0.0, np.empty(steps)
+        for at in range(steps):
+            out[at] = 1.0 - self.keep * level
+            level = self.keep * level + self.gain * out[at]
+        return out
+
+
+FILTERS = (
+    Whitening(0, 0, baseline=False),
+    Whitening(0, 0),
+    Whitening(1, 0.03),
+    Whitening(0.97, 0.05),
+    Whitening(0.94, 0.17),
+    Whitening(1, 0.6),
+    Whitening(0.97, 0.85),
+)
+"""A fixed grid from white noise to noise that wanders for 30 steps and more, alone and under white noise. None is fitted:
+the spread of each response is measured, so that a filter that does not suit the noise costs power and never validity."""
+WITH_BASELINE = np.array([each.baseline for each in FILTERS])
+LONG_FILTERS = 5
+"""Filters, from the first one, whose response to a step lasts longer than SHORT: only these gain by longer contrasts."""
+SHORT = tuple(range(8, 8 + BLOCK))
+"""Lengths in steps. Every step is the first of just one of them, when 8 to 17 steps have passed."""
+LONG = (20, 30, 40, 70, 120, 200, 350)
+"""Longer lengths in steps, whole blocks. Noise that is still alike after 350 steps hides any longer one."""
+MEMORY = 25
+"""Steps beyond its length after which a response forgets what came before, at most: longer ones forget most of it."""
+BASELINE_RATE = 0.002
+"""Weight of the latest block in the baseline: a lasting change is absorbed within some 5,000 steps."""
+
+CONTRASTS = tuple(
+    [(number, length) for number in range(len(FILTERS)) for length in SHORT]
+    + [(number, length) for number in range(LONG_FILTERS) for length in LONG]
+)
+"""(index of the filter, length in steps) of each contrast."""
+FILTER_OF: Ints = np.array([number for number, _ in CONTRASTS])
+LENGTH_OF: Ints = np.array([length for _, length in CONTRASTS])
+SUPPORT_OF: Floats = LENGTH_OF + np.array([min(1 / max(FILTERS[number].gain, 1e-9), MEMORY) for number, _ in CONTRASTS])
+"""Steps on which a contrast depends: one judged so many steps later is nearly independent of it."""
+REFERENCE = CONTRASTS.index((4, 10))
+"""The contrast by which the noise of ranks is compared: short, and nearly white in every noise of the grid."""
+
+
+def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
+    """Return how innovations and the level after a block follow from its values and the level before.
+
+    Returns: [F, B, B] and [F, B, 1] for innovations, [F, 1, B] and [F, 1, 1] for the level, as y = A x + b level.
+    """
+    count = len(FILTERS)
+    values, start = np.zeros((count, BLOCK, BLOCK)), np.zeros((count, BLOCK, 1))
+    last, kept = np.zeros((count, 1, BLOCK)), np.zeros((count, 1, 1))
+    for number, each in enumerate(FILTERS):
+        row, level = np.zeros(BLOCK), 1.0
+        for at in range(BLOCK):
+            values[number, at] = -each.keep * row
+            values[number, at, at] += 1.0
+            start[number, at] = -each.keep * level
+            row = each.keep * row + each.gain * values[number, at]
+            level = each.keep * level + each.gain * start[number, at, 0]
+        last[number], kept[number] = row, level
+    return values.astype("f4"), start.astype("f4"), last.astype("f4"), kept.astype("f4")
+
+
+def _matched(response: Floats) -> Floats:
+    """Return the weights of the least-squares estimate of a step's size."""
+    weights: Floats = response / (response**2).sum()
+    return weights
+
+
+class FilterBank:
+    """Filters P series of R columns block by block, and returns the contrasts that end with the block."""
+
+    def __init__(self, series: int, columns: int) -> None:
+        self.baseline: Floats = np.zeros((series, columns))
+        """[P, R] Slowly moving mean of each column, before the next block."""
+        self._blocks = 0
+        self._maps = _innovation_maps()
+        count, reach = len(FILTERS), LONG[-1] // BLOCK
+        self._level = np.zeros((series, count, 1, columns), np.float32)
+        self._recent = np.zeros((series, count, SHORT[-1], columns), np.float32)
+        self._sums = np.zeros((series, LONG_FILTERS, 2 * reach, columns), np.float32)
+        """Sums of blocks of innovations; twice as many as are asked for, so that they are moved only now and then."""
+        self._end, self._reach = reach, reach
+        self._short = np.zeros((count, len(SHORT), SHORT[-1]), np.float32)
+        self._long = np.zeros((LONG_FILTERS, len(LONG), reach), np.float32)
+        for number, each in enumerate(FILTERS):
+            response = each.response(LONG[-1])
+            for row, length in enumerate(SHORT):
+                self._short[number, row, -length:] = _matched(response[:length])
+            if number < LONG_FILTERS:
+                by_block = response.reshape(reach, BLOCK).sum(axis=1)
+                for row, length in enumerate(LONG):
+                    blocks = length // BLOCK
+                    self._long[number, row, -blocks:] = _matched(by_block[:blocks])
+
+    def filter(self, values: Floats) -> Float32s:
+        """[P, BLOCK, R] -> [P, K, R] Estimated size of a step that began with each contrast of CONTRASTS."""
+        raw = values.astype(np.float32)
+        around = (values - self.baseline[:, None]).astype(np.float32)[:, None]
+        from_values, from_level, level_from_values, level_kept = self._maps
+        innovations = from_values @ around + from_level * self._level
+        self._level = level_from_values @ around + level_kept * self._level
+        innovations[:, ~WITH_BASELINE] = raw[:, None]
+        self._blocks += 1
+        self.baseline += max(BASELINE_RATE, 1 / (self._blocks + 5)) * (values.mean(axis=1) - self.baseline)
+        self._recent = np.concatenate((self._recent[:, :, BLOCK:], innovations), axis=2)
+        if self._end == self._sums.shape[2]:
+            self._sums[:, :, : self._reach] = self._sums[:, :, self._reach :].copy()
+            self._end = self._reach
+        self._sums[:, :, self._end] = innovations[:, :LONG_FILTERS].sum(axis=2)
+        self._end += 1
+        short = self._short @ self._recent
+        long = self._long @ self._sums[:, :, self._end - self._reach : self._end]
+        series, _, _, columns = short.shape
+        return np.concatenate((short.reshape(series, -1, columns), long.reshape(series, -1, columns)), axis=1)
