@@ -1,0 +1,155 @@
+"""The detector finds the rank that became slow, and nothing in noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.slowness.detector import Detector
+from ddpmon.analysis.slowness.series import BLOCK
+from tests.analysis.slowness.worlds import STEP_MS, phases_of, signals_of, world_of
+
+BACKWARD = 2
+
+
+def found_first(found, **wanted):
+    """The first signal with these values, or None."""
+    alike = [each for each in found if all(getattr(each, name) == value for name, value in wanted.items())]
+    return min(alike, key=lambda each: each.found, default=None)
+
+
+def test_a_rank_that_becomes_slow_is_found_within_18_steps_with_its_phase_and_first_step():
+    phases = phases_of(seed=1, steps=400)
+    phases[300:, 3, BACKWARD] += 0.1 * STEP_MS
+    found = signals_of(world_of(phases))
+    assert {each.rank for each in found if each.up} == {3}
+    for series in ("own", "backward"):
+        signal = found_first(found, series=series, up=True)
+        assert signal.found < 318
+        assert abs(signal.step - 300) <= 2
+
+
+def test_its_recovery_is_a_signal_down_and_a_second_slowdown_a_new_one():
+    phases = phases_of(seed=2, steps=700)
+    phases[200:350, 3, BACKWARD] += 0.2 * STEP_MS
+    phases[500:, 3, BACKWARD] += 0.2 * STEP_MS
+    own = [each for each in signals_of(world_of(phases)) if each.series == "own" and each.evidence == "change"]
+    starts = sorted({(each.step, each.up) for each in own})
+    assert [up for _, up in starts] == [True, False, True]
+    assert np.abs(np.array([step for step, _ in starts]) - [200, 350, 500]).max() <= 2
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_noise_that_wanders_under_white_noise_is_no_signal(ranks):
+    phases = phases_of(seed=3, steps=3000, ranks=ranks, white=0.15, wander=0.05)
+    assert not signals_of(world_of(phases), pieces=100)
+
+
+def test_noise_that_wanders_in_one_phase_is_no_signal():
+    phases, alike = phases_of(seed=4, steps=3000), phases_of(seed=5, steps=3000, white=0, wander=0.1, memory=66)
+    phases[..., BACKWARD] += alike[..., BACKWARD] - alike[..., BACKWARD].mean()
+    assert not signals_of(world_of(phases), pieces=100)
+
+
+def test_a_rank_that_is_slow_from_the_start_is_found():
+    phases = phases_of(seed=6, steps=300)
+    phases[:, 5, BACKWARD] += 0.1 * STEP_MS
+    found = signals_of(world_of(phases))
+    assert {each.rank for each in found if each.series == "own" and each.up} == {5}
+    assert found_first(found, evidence="start", up=True).step == 0
+
+
+def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
+    phases = phases_of(seed=7, steps=1200)
+    phases[:, 4, BACKWARD] += 70 * (np.random.default_rng(7).random(1200) < 0.1)
+    found = signals_of(world_of(phases))
+    assert {each.rank for each in found} == {4}
+    assert found_first(found, evidence="events").found < 600
+
+
+def test_the_faster_of_two_ranks_gets_a_signal_down_and_the_other_one_up():
+    phases = phases_of(seed=8, steps=600, ranks=2)
+    phases[400:, 1, BACKWARD] *= 0.5
+    found = signals_of(world_of(phases))
+    changes = {(each.rank, each.up) for each in found if each.series == "own" and each.evidence == "change"}
+    assert changes == {(0, True), (1, False), (None, False)}
+
+
+def test_a_slowdown_of_all_ranks_is_found_beside_their_past():
+    phases = phases_of(seed=9, steps=700)
+    phases[500:, :, BACKWARD] *= 1.2
+    found = signals_of(world_of(phases))
+    assert {each.rank for each in found} == {None}
+    assert abs(found_first(found, series="backward", up=True).step - 500) <= 2
+
+
+def test_longer_inputs_are_no_slowdown():
+    rng = np.random.default_rng(10)
+    samples = rng.integers(50, 80, 1200)
+    samples[700:] += 30
+    phases = phases_of(seed=10, steps=1200) * (samples / 65)[:, None, None]
+    counts = np.repeat(samples[:, None], 8, axis=1)
+    assert not signals_of(world_of(phases, samples=counts))
+    assert signals_of(world_of(phases))
+
+
+def test_signals_do_not_depend_on_how_the_stream_is_cut():
+    phases = phases_of(seed=11, steps=1000, white=0.1, wander=0.02)
+    phases[400:600, 3, BACKWARD] += 0.2 * STEP_MS
+    world, ends = world_of(phases), []
+    for pieces in (1, 7, 250, 1000):
+        detector = Detector(world.ranks)
+        for first in range(0, len(world), pieces):
+            detector.append(world.between(first, first + pieces))
+        ends.append(detector.signals())
+    assert ends[0]
+    assert ends[1:] == ends[:1] * 3
+
+
+def test_lost_steps_leave_the_numbers_of_the_others_right():
+    phases = phases_of(seed=12, steps=500)
+    phases[400:, 3, BACKWARD] += 0.2 * STEP_MS
+    numbers = np.arange(500) + 100
+    numbers[200:] += 5000
+    own = found_first(signals_of(world_of(phases, step=numbers)), series="own", up=True)
+    assert abs(own.step - 5500) <= 2
+
+
+@pytest.mark.parametrize("scale", [1 / 46, 30_000 / 46])
+def test_the_scale_of_time_does_not_matter(scale):
+    phases = phases_of(seed=13, steps=400) * scale
+    phases[300:, 1, BACKWARD] += 0.15 * STEP_MS * scale
+    world = world_of(phases)
+    transfer = world.transfer_ms * scale
+    world = replace(world, transfer_ms=transfer, length_ms=world.own_ms + world.wait_ms + transfer)
+    found = signals_of(world)
+    assert {each.rank for each in found if each.up} == {1}
+
+
+def test_steps_without_any_noise_do_no_harm():
+    phases = np.broadcast_to(np.full(5, 10.0), (400, 4, 5)).copy()
+    phases[300:, 1, 0] += 5
+    with np.errstate(all="raise"):
+        found = signals_of(world_of(phases))
+    assert {each.rank for each in found if each.up} == {1}
+    assert not signals_of(world_of(np.zeros((200, 4, 5))))
+
+
+def test_one_rank_is_compared_with_its_past_alone():
+    phases = phases_of(seed=14, steps=600, ranks=1)
+    phases[400:] *= 1.3
+    assert {each.rank for each in signals_of(world_of(phases))} == {None}
+
+
+def test_many_ranks_are_tested_each_though_the_noise_is_learned_from_some():
+    phases = phases_of(seed=15, steps=260, ranks=300)
+    phases[200:, 171, BACKWARD] += 0.15 * STEP_MS
+    found = signals_of(world_of(phases), pieces=BLOCK)
+    assert {each.rank for each in found if each.up} == {171}
+
+
+def test_steps_of_other_ranks_are_refused():
+    with pytest.raises(ValueError, match="ranks"):
+        Detector(range(3)).append(world_of(phases_of(seed=1, steps=3, ranks=4)))
