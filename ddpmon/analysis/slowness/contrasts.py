@@ -16,7 +16,7 @@ from ddpmon.analysis.threshold import Threshold
 CHANGE_Z = Threshold(
     6.0,
     of="z of a contrast of 8 steps, 8 ranks, six series, steps of 46 ms",
-    why="1.9 million looks a day at 48 series, largely the same from look to look: at most one false signal a day in noise",
+    why="188,000 blocks a day at 48 series of 105 contrasts, many alike: at most one false signal a day in noise",
 )
 LONGER_Z = 0.13
 """What less of z is asked for each doubling of a contrast's length: contrasts of many steps change slowly from look to
@@ -66,13 +66,14 @@ class Contrasts:
         Args:
             values: [P, BLOCK, R] in ms.
             step_ms: Typical length of a step.
+
         """
         if not self._steps:
             self._bank.baseline += np.median(values, axis=1)
         self._steps += BLOCK
         self.latest = self._clip(values, self._bank.baseline, step_ms)
         contrasts = self._bank.filter(self.latest)
-        ready = LENGTH_OF + SETTLING <= self._steps
+        ready = self._steps >= LENGTH_OF + SETTLING
         freedom = self._spread.freedom()
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
         asked = sqrt(CHANGE_Z.enter**2 + 2 * log(chances)) - LONGER_Z * np.log2(LENGTH_OF / LENGTH_OF.min())

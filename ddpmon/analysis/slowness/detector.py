@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log, sqrt
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
-from ddpmon.analysis.slowness.events import Events
 from ddpmon.analysis.slowness.contrasts import Contrasts
+from ddpmon.analysis.slowness.events import Events
 from ddpmon.analysis.slowness.filters import LONG
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.start import START_Z, SinceStart
@@ -49,7 +49,8 @@ class Signal:
     """Step number after which it was found last."""
 
 
-class _Rows(NamedTuple):
+@dataclass(frozen=True)
+class _Rows:
     """What is judged of some steps."""
 
     step: Ints
@@ -68,10 +69,12 @@ class _Rows(NamedTuple):
         return cls(part.step, part.own_ms, part.phases_ms, part.transfer_ms, part.step_ms, work)
 
     def between(self, first: int, end: int | None) -> _Rows:
-        return _Rows(*(each[first:end] for each in self))
+        """Return some of the steps, by index. Views, no copies."""
+        return _Rows(**{name: values[first:end] for name, values in vars(self).items()})
 
-    def __add__(self, other: _Rows) -> _Rows:  # type: ignore[override]
-        return _Rows(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+    def followed_by(self, more: _Rows) -> _Rows:
+        """Return these steps and further ones."""
+        return _Rows(**{name: np.concatenate((values, vars(more)[name])) for name, values in vars(self).items()})
 
 
 class Detector:
@@ -100,10 +103,11 @@ class Detector:
 
         Raises:
             ValueError: The steps are of other ranks.
+
         """
         if part.ranks != self.ranks:
             raise ValueError("a detector accepts steps of the ranks it was made for only")
-        rows = _Rows.of(part) if self._waiting is None else self._waiting + _Rows.of(part)
+        rows = _Rows.of(part) if self._waiting is None else self._waiting.followed_by(_Rows.of(part))
         whole = len(rows.step) // BLOCK * BLOCK
         for first in range(0, whole, BLOCK):
             self._judge(rows.between(first, first + BLOCK))
@@ -157,7 +161,7 @@ class Detector:
         self,
         rank: int | None,
         series: str,
-        up: bool,  # noqa: FBT001 - a direction, beside what it is the direction of
+        up: bool,
         z: float,
         evidence: Literal["change", "events", "start"],
         first: int,

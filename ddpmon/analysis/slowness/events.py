@@ -21,7 +21,7 @@ LONG_STEP_SIGMAS = Threshold(
 )
 FAIR_SHARE = Threshold(
     1.5,
-    of="times its fair share of all long steps that a rank may have without being told",
+    of="times its fair share of all long steps that a rank may have",
     why="ranks that differ in their hiccups by half are usual (a rank near the disk or the network card)",
 )
 BETS = np.array([0.1, 0.25, 0.5, 0.8])[:, None]
@@ -66,9 +66,10 @@ class Events:
             own_ms: [S, R]
             step_ms: Typical length of a step.
             step_index: Index of the block's first step.
-            enough: Log of the sum from which on a rank is told.
+            enough: Log of the sum from which on a rank has too many.
 
-        Returns: [R] ranks that are told and had an event in this block; [R] log of the sum; [R] index of the first step.
+        Returns: [R] ranks with too many and one in this block; [R] log of the sum; [R] index of the first step.
+
         """
         levels = self._levels
         level = medians(np.stack(levels, axis=1)) if len(levels) == LEVEL_BLOCKS else None
@@ -116,4 +117,6 @@ class Events:
             expected = np.array([((counts - mean) ** 2).sum(), mean * (len(counts) - 1)])
             self._cluster = (1 - CLUSTER_RATE) * self._cluster + expected
             self._counts = np.zeros(self._ranks)
-        return float(np.clip(self._cluster[0] + 2, self._cluster[1] + 2, 20 * (self._cluster[1] + 2)) / (self._cluster[1] + 2))
+        return float(
+            np.clip(self._cluster[0] + 2, self._cluster[1] + 2, 20 * (self._cluster[1] + 2)) / (self._cluster[1] + 2)
+        )

@@ -45,11 +45,11 @@ FILTERS = (
     Whitening(1, 0.6),
     Whitening(0.97, 0.85),
 )
-"""A fixed grid from white noise to noise that wanders for 30 steps and more, alone and under white noise. None is fitted:
-the spread of each response is measured, so that a filter that does not suit the noise costs power and never validity."""
+"""A fixed grid from white noise to noise that wanders for 30 steps and more, alone and under white noise. None is
+fitted: the spread of each response is measured, so that a filter that does not suit the noise costs power alone."""
 WITH_BASELINE = np.array([each.baseline for each in FILTERS])
 LONG_FILTERS = 5
-"""Filters, from the first one, whose response to a step lasts longer than SHORT: only these gain by longer contrasts."""
+"""Filters, from the first one, whose response to a step lasts longer than SHORT: only these gain by more steps."""
 SHORT = tuple(range(8, 8 + BLOCK))
 """Lengths in steps. Every step is the first of just one of them, when 8 to 17 steps have passed."""
 LONG = (20, 30, 40, 70, 120, 200, 350)

@@ -1,4 +1,4 @@
-"""Series in which a slowdown shows: times of a rank beside the other ranks, and times of all ranks beside their past."""
+"""Series in which a slowdown shows: times of ranks beside the other ranks', and times of all beside their past."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class PeerSeries:
             phases_ms: [S, R, 5]
 
         Returns: [6, S, R] in ms, in the order of PEER_SERIES.
+
         """
         sample = sample_of(own_ms.shape[1])
         shares = medians(medians(phases_ms[:, sample] / np.maximum(own_ms[:, sample, None], 1e-9))[None])[0]
@@ -93,6 +94,7 @@ class PastSeries:
             work: [S] Tokens or samples of a step; 0 where they are unknown.
 
         Returns: [7, S, 1] in ms, in the order of PAST_SERIES.
+
         """
         times = np.empty((len(PAST_SERIES), len(phases_ms)))
         times[0] = medians(phases_ms.sum(axis=2))

@@ -18,10 +18,12 @@ from ddpmon.analysis.threshold import Threshold
 
 FORGET = 1 / 2000
 """What the measured spread forgets with each block: it follows the noise of the last 20,000 steps."""
+EARLY = 2.0
+"""Weight of the latest of n blocks, as a multiple of 1/n: a mean in which a warm-up fades with the square of n."""
 FORGET_SOON = 1 / 50
 """The same for the second, shorter memory that shows noise that has grown: the last 500 steps."""
 LARGEST = 12.0
-"""Multiple of the mean square at which a square is cut off before it is learned: else a fault teaches its own spread."""
+"""Multiple of the mean square at which a square is cut off: else the spread is learned from the fault itself."""
 INDEPENDENT = 1.3
 """Independent values for each stretch of a contrast's support: contrasts overlap, and their ends forget. Measured on
 white and wandering noise: the quantiles of z then are those of a normal distribution."""
@@ -39,6 +41,8 @@ FEW_RANKS = 3
 """Ranks up to which the others do not tell the spread: one of two is as far from the other as the other from it."""
 LOOKS_BEFORE_PEERS = 3
 """Blocks after which the spread of the other ranks counts."""
+LOOKS_BEFORE_RATIO = 8
+"""Blocks after which the noise of one rank is compared with that of the others: the ratio of fewer is chance."""
 
 
 def z_of_t(t: Floats, freedom: Floats) -> Floats:
@@ -56,78 +60,96 @@ def t_of_z(z: Floats, freedom: Floats) -> Floats:
     return t
 
 
+class _Memory:
+    """Weights of running means, one for each contrast: nearly even at first, exponential after 4,000 blocks."""
+
+    def __init__(self) -> None:
+        self.looks: Floats = np.zeros(len(CONTRASTS))
+        """[K] Blocks so far."""
+        self._sum_of_squares = np.ones(len(CONTRASTS))
+
+    def rates(self, added: Bools) -> Floats:
+        """Count a block for the contrasts [K] to which one is added, and return its weight in the new mean [K]."""
+        self.looks = self.looks + added
+        rates = added * np.minimum(np.maximum(EARLY / (self.looks + 1), FORGET), 1.0)
+        self._sum_of_squares = (1 - rates) ** 2 * self._sum_of_squares + rates**2
+        return rates
+
+    def independent(self) -> Floats:
+        """[K] Independent values in a mean (Kish's effective number of blocks, fewer where they overlap)."""
+        blocks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
+        values: Floats = INDEPENDENT * blocks * BLOCK / SUPPORT_OF
+        return values
+
+
 class PeerSpread:
     """The spread of a rank's contrasts as those of the other ranks have it, up to now.
 
-    Ranks are exchangeable as long as none differs, whatever their noise: correlated, or of any distribution. A rank with
-    more noise of its own than others have gets a spread that is larger by as much.
+    Ranks are exchangeable as long as none differs, whatever their noise: correlated, or of any distribution. A rank
+    with more noise of its own than others have gets a spread that is larger by as much.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
         self._sample = sample_of(ranks)
         self._all = self._sample.step == 1
         count = len(range(ranks)[self._sample])
-        self._squares: Floats = np.zeros((series, len(CONTRASTS), count), np.float32)
+        self._squares: Float32s = np.zeros((series, len(CONTRASTS), count), np.float32)
         self._fourth = np.zeros((series, len(CONTRASTS)))
-        self._looks = 0.0
-        self._judged = np.zeros(len(CONTRASTS))
+        self._memory = _Memory()
         self._reference = np.zeros((2, series, ranks))
         """Mean squares of the reference contrast, over a long and a short memory; the last two blocks are left out."""
+        self._reference_looks = 0
         self._waiting: list[Floats] = []
 
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
         peers = self._squares.shape[2] - 2
-        freedom: Floats = peers * (1 + INDEPENDENT * self._judged * BLOCK / SUPPORT_OF)
-        return np.where(self._judged < LOOKS_BEFORE_PEERS - 0.5, 0.0, freedom)
+        return np.where(self._memory.looks < LOOKS_BEFORE_PEERS, 0.0, peers * (1 + self._memory.independent()))
+
+    def _of_others(self, squares: Floats | Float32s) -> Floats:
+        """[..., R] -> [..., R], or [..., 1] where noise is learned from a sample: mean of the other ranks."""
+        sample = squares if squares.shape[-1] == self._squares.shape[2] else squares[..., self._sample]
+        total: Floats = sample.sum(axis=-1, keepdims=True)
+        count = sample.shape[-1]
+        return (total - squares) / (count - 1) if self._all else total / count
 
     def variance(self, contrasts: Float32s, floor: float) -> Floats:
         """[P, K, R] -> [P, K, R], or [P, K, 1] where it is learned from a sample. floor: smallest variance."""
-        count = self._squares.shape[2]
-        looks = np.maximum(self._judged, 1)[:, None]
         now = np.square(contrasts[..., self._sample])
-        least_now = NOW_SHARE.enter * (now.sum(axis=2) - now.max(axis=2)) / (count - 1)
-        total = self._squares.sum(axis=2, keepdims=True)
-        others = (total - self._squares) / (count - 1) if self._all else total / count
-        variance = np.maximum(others / looks, least_now[..., None])
-        mean = np.maximum(total[..., 0] / count / looks[:, 0], 1e-30)
-        tails = np.sqrt(np.clip(self._fourth / looks[:, 0] / mean**2 / 3, 1, 4))
-        return np.maximum(variance * tails[..., None], floor) * self._noisier()[:, None]
+        least_now = NOW_SHARE.enter * (now.sum(axis=2) - now.max(axis=2)) / (now.shape[2] - 1)
+        variance = np.maximum(self._of_others(self._squares), least_now[..., None])
+        mean = np.maximum(self._squares.mean(axis=2, dtype=float), 1e-30)
+        tails = np.sqrt(np.clip(self._fourth / mean**2 / 3, 1, 4))
+        measured: Floats = np.maximum(variance * tails[..., None], floor) * self._noisier()[:, None]
+        return measured
 
     def _noisier(self) -> Floats:
         """[P, R] Ratio of each rank's mean square to that of the others, at least 1."""
-        if self._judged[REFERENCE] < 8:
+        if self._reference_looks < LOOKS_BEFORE_RATIO:
             return np.ones(self._reference.shape[1:])
-        sample = self._reference[..., self._sample]
-        total = sample.sum(axis=-1, keepdims=True)
-        count = sample.shape[-1]
-        others = (total - self._reference) / (count - 1) if self._all else total / count
-        ratio: Floats = (self._reference / np.maximum(others, 1e-30)).max(axis=0)
+        ratio: Floats = (self._reference / np.maximum(self._of_others(self._reference), 1e-30)).max(axis=0)
         return np.clip(ratio, 1.0, 25.0)
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
-        """Add the squares of these contrasts. slow: [P, R] those whose signal stands. ready: [K] those judged."""
-        kept = 1 - FORGET
-        count = self._squares.shape[2]
-        looks = np.maximum(self._judged, 1)[:, None]
-        usual = self._squares.sum(axis=2, keepdims=True) / count / looks
+        """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
+        usual = self._squares.mean(axis=2, keepdims=True)
         limit = np.where(slow[:, None, self._sample], usual, LARGEST * usual)
-        limit[:, self._judged == 0] = np.inf
-        squares = np.minimum(np.square(contrasts[..., self._sample]), limit) * ready[:, None]
-        self._squares *= kept
-        self._squares += squares
-        self._fourth = kept * self._fourth + np.square(squares).mean(axis=2)
-        self._judged = kept * self._judged + ready
-        if ready[REFERENCE]:
-            typical = usual[:, REFERENCE]
-            most = np.where(slow, typical, LARGEST * typical) if self._judged[REFERENCE] > 1 else np.inf
-            self._waiting.append(np.minimum(np.square(contrasts[:, REFERENCE]), most))
-            if len(self._waiting) > 2:
-                square = self._waiting.pop(0)
-                self._looks += 1
-                for memory, forget in enumerate((FORGET, FORGET_SOON)):
-                    rate = max(1 / self._looks, forget)
-                    self._reference[memory] += rate * (square - self._reference[memory])
+        limit[:, self._memory.looks == 0] = np.inf
+        squares = np.minimum(np.square(contrasts[..., self._sample]), limit)
+        rates = self._memory.rates(ready)
+        self._squares += rates.astype(np.float32)[:, None] * (squares - self._squares)
+        self._fourth += rates * (np.square(squares).mean(axis=2) - self._fourth)
+        if not ready[REFERENCE]:
+            return
+        typical = usual[:, REFERENCE]
+        most = np.where(slow, typical, LARGEST * typical) if self._memory.looks[REFERENCE] > 1 else np.inf
+        self._waiting.append(np.minimum(np.square(contrasts[:, REFERENCE]), most))
+        if len(self._waiting) > 2:
+            square = self._waiting.pop(0)
+            self._reference_looks += 1
+            for memory, forget in enumerate((FORGET, FORGET_SOON)):
+                rate = min(max(EARLY / (self._reference_looks + 1), forget), 1.0)
+                self._reference[memory] += rate * (square - self._reference[memory])
 
 
 class PastSpread:
@@ -138,43 +160,38 @@ class PastSpread:
 
     def __init__(self, series: int, columns: int) -> None:
         self._delay: Ints = np.ceil(SUPPORT_OF / BLOCK).astype(int)
-        self._pending = np.zeros((int(self._delay.max()) + 1, 2, series, len(CONTRASTS)))
-        """Squares and fourth powers of the last blocks, which do not count yet."""
-        self._arrived = np.zeros((len(self._pending), len(CONTRASTS)))
+        self._waiting = np.zeros((int(self._delay.max()) + 1, 2, series, len(CONTRASTS)))
+        """Mean squares and fourth powers of the last blocks, a ring: they do not count yet."""
+        self._ready: Bools = np.zeros((len(self._waiting), len(CONTRASTS)), bool)
         self._at = 0
-        self._totals = np.zeros((2, series, len(CONTRASTS)))
+        self._means = np.zeros((2, series, len(CONTRASTS)))
         self._soon = np.zeros((series, len(CONTRASTS)))
-        self._judged = np.zeros(len(CONTRASTS))
-        self._columns = columns
+        self._memory = _Memory()
+        self._others = max(columns - 1, 1)
 
     def freedom(self) -> Floats:
         """[K] Degrees of freedom; none for filters without a baseline, as there is nothing to compare a level with."""
-        freedom: Floats = INDEPENDENT * self._judged * BLOCK / SUPPORT_OF * max(self._columns - 1, 1)
-        return np.where(WITH_BASELINE[FILTER_OF], freedom, 0.0)
-
-    def _usual(self) -> tuple[Floats, Floats]:
-        looks = np.maximum(self._judged, 1)
-        return self._totals[0] / looks, self._totals[1] / looks
+        return np.where(WITH_BASELINE[FILTER_OF], self._others * self._memory.independent(), 0.0)
 
     def variance(self, _contrasts: Float32s, floor: float) -> Floats:
         """[P, K, R] -> [P, K, 1]. floor: smallest variance."""
-        mean, fourth = self._usual()
+        mean, fourth = self._means
         tails = np.sqrt(np.clip(fourth / np.maximum(mean, 1e-30) ** 2 / 3, 1, 4))
-        return np.maximum(np.maximum(mean, self._soon) * tails, floor)[..., None]
+        measured: Floats = np.maximum(np.maximum(mean, self._soon) * tails, floor)[..., None]
+        return measured
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
-        """Add the squares of these contrasts. slow: [P, R] those whose signal stands. ready: [K] those judged."""
-        mean = self._usual()[0][..., None]
+        """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
+        mean = self._means[0][..., None]
         limit = np.where(slow[:, None], mean, LARGEST * mean)
-        limit[:, self._judged == 0] = np.inf
-        squares = np.minimum(np.square(contrasts), limit) * ready[:, None]
-        self._pending[self._at] = squares.mean(axis=2), np.square(squares).mean(axis=2)
-        self._arrived[self._at] = ready
+        limit[:, self._memory.looks == 0] = np.inf
+        squares = np.minimum(np.square(contrasts), limit)
+        self._waiting[self._at] = squares.mean(axis=2), np.square(squares).mean(axis=2)
+        self._ready[self._at] = ready
         columns = np.arange(len(CONTRASTS))
-        at = (self._at - self._delay) % len(self._pending)
-        due, new = self._pending[at, :, :, columns].transpose(1, 2, 0), self._arrived[at, columns]
-        self._totals = (1 - FORGET) * self._totals + due
-        self._judged = (1 - FORGET) * self._judged + new
-        rate = np.where(new > 0, np.maximum(1 / np.maximum(self._judged, 1), FORGET_SOON), 0.0)
-        self._soon += rate * (due[0] - self._soon)
-        self._at = (self._at + 1) % len(self._pending)
+        at = (self._at - self._delay) % len(self._waiting)
+        due, added = self._waiting[at, :, :, columns].transpose(1, 2, 0), self._ready[at, columns]
+        rates = self._memory.rates(added)
+        self._means += rates * (due - self._means)
+        self._soon += added * np.maximum(rates, FORGET_SOON) * (due[0] - self._soon)
+        self._at = (self._at + 1) % len(self._waiting)

@@ -19,7 +19,7 @@ TOLERATED = Threshold(
 START_Z = Threshold(
     5.3,
     of="z of a rank's mean since the start, 8 ranks",
-    why="four tests for each doubling of the steps: a normal z of 5.3 comes in one run of 20,000; none in 8 hours of noise",
+    why="four tests for each doubling of the steps, so that a normal value exceeds it in one of 20,000 runs",
 )
 NU_SHARE = 0.6
 """Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
@@ -63,7 +63,8 @@ class SinceStart:
         level = means.mean(axis=0)
         beyond = np.sign(level) * np.maximum(np.abs(level) - TOLERATED.enter * step_ms, 0.0)
         freedom = np.array(NU_SHARE * (self._batches // 2 - 1) * max(ranks - 1, 1))
-        return z_of_t(beyond / np.sqrt(np.maximum(variance, (1e-4 * step_ms) ** 2)), freedom)
+        spread: Floats = np.sqrt(np.maximum(variance, (1e-4 * step_ms) ** 2))
+        return z_of_t(beyond / spread, freedom)
 
 
 def _of_others(variances: Floats) -> Floats:

@@ -30,7 +30,7 @@ def wandering(rng: np.random.Generator, steps: int, columns: int, memory: float)
 def phases_of(
     seed: int, steps: int, ranks: int = 8, white: float = 0.05, wander: float = 0.0, memory: float = 33.0
 ) -> Floats:
-    """[S, R, 5] Phases in ms. white: noise of each phase, as its share; wander: that of a rank, shared by its phases."""
+    """[S, R, 5] Phases in ms. white: noise of a phase, as its share; wander: noise that the phases of a rank share."""
     rng = np.random.default_rng(seed)
     phases = SHARES * STEP_MS * (1 + white * rng.standard_normal((steps, ranks, 5)))
     if wander:
