@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddpmon.analysis.slowness.filters import LENGTH_OF, FilterBank
+from ddpmon.analysis.slowness.filters import LENGTH_OF, FilterBank, Float32s
 from ddpmon.analysis.slowness.series import BLOCK, Clip
 from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, t_of_z, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats
@@ -17,6 +17,12 @@ CHANGE_Z = Threshold(
     6.0,
     of="z of a contrast of 8 steps, 8 ranks, six series, steps of 46 ms",
     why="188,000 blocks a day at 48 series of 105 contrasts, many alike: at most one false signal a day in noise",
+)
+ALL_RANKS_Z = Threshold(
+    7.0,
+    of="the same, of series of all ranks together",
+    why="of these there is no other series in which rare values could show; with 6.0 one false signal in an "
+    "hour of skewed bursts. It delays the signal of a slowdown by a third of the steps at most",
 )
 LONGER_Z = 0.13
 """What less of z is asked for each doubling of a contrast's length: contrasts of many steps change slowly from look to
@@ -30,7 +36,17 @@ REFERENCE_RANKS = 8
 REFERENCE_STEP_MS = 46.0
 """What CHANGE_Z holds for. More ranks and shorter steps are more chances a day, of which the normal tail asks
 z^2 = CHANGE_Z^2 + 2 ln(times as many)."""
-STEADY_MS = 5e-4
+RECORD = Threshold(
+    1.25,
+    of="times the largest z before, of other ranks or of earlier steps, that a z is at least",
+    why="noise with heavy tails sets records that a normal distribution does not, whose record is about "
+    "4.5 in 10,000 steps: a quarter more than that is below CHANGE_Z, so that plain noise costs no power",
+)
+RECORD_FADES = 1e-3
+"""What a record loses with each block: it is that of the last 10,000 steps."""
+RECORD_DELAY = 38
+"""Blocks until a record counts for the column that set it: no contrast reaches further back."""
+STEADY = 5e-4
 """Share of a step that a spread is at least: clocks and schedulers stray by as much where a run is made of sleeps."""
 SETTLING = 8
 """Steps beyond its length after which a contrast is judged first."""
@@ -51,11 +67,16 @@ class Hit(NamedTuple):
 class Contrasts:
     """Filters series and tests every column of them in both directions."""
 
-    def __init__(self, series: int, columns: int, *, peers: bool) -> None:
+    def __init__(self, series: int, columns: int, *, peers: bool, asked_z: float, shortest: int = 0) -> None:
         self._clip, self._bank = Clip(), FilterBank(series, columns)
         among_peers = peers and columns > FEW_RANKS
         self._spread = PeerSpread(series, columns) if among_peers else PastSpread(series, columns)
         self._chances = max(1.0, columns / REFERENCE_RANKS)
+        self._peers = among_peers
+        self._asked_z, self._shortest = asked_z, shortest
+        self._record = np.zeros((2, series, columns), np.float32)
+        """Largest z as a share of what is asked, of each direction and column."""
+        self._waiting: list[Float32s] = []
         self._steps = 0
         self.latest: Floats = np.zeros((series, BLOCK, columns))
         """The clipped values of the last block."""
@@ -73,22 +94,39 @@ class Contrasts:
         self._steps += BLOCK
         self.latest = self._clip(values, self._bank.baseline, step_ms)
         contrasts = self._bank.filter(self.latest)
-        ready = self._steps >= LENGTH_OF + SETTLING
+        ready = (self._steps >= LENGTH_OF + SETTLING) & (self._shortest <= LENGTH_OF)
         freedom = self._spread.freedom()
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
-        asked = sqrt(CHANGE_Z.enter**2 + 2 * log(chances)) - LONGER_Z * np.log2(LENGTH_OF / LENGTH_OF.min())
+        asked = sqrt(self._asked_z**2 + 2 * log(chances)) - LONGER_Z * np.log2(LENGTH_OF / LENGTH_OF.min())
         critical = np.where(ready, t_of_z(asked, freedom), np.inf)
-        scale = np.sqrt(self._spread.variance(contrasts, (STEADY_MS * step_ms) ** 2))
+        scale = np.sqrt(self._spread.variance(contrasts, (STEADY * step_ms) ** 2))
         share = contrasts / np.maximum(scale * critical[:, None], SMALLEST.enter * step_ms)
-        hits, slow = [], np.zeros((len(values), values.shape[2]), bool)
-        for sign in (1, -1):
-            beyond = (share.max(axis=1) if sign > 0 else -share.min(axis=1)) >= 1
-            slow |= beyond
-            for series, column in zip(*np.nonzero(beyond), strict=True):
-                best = int((sign * share[series, :, column]).argmax())
-                size = float(contrasts[series, best, column])
-                spread = scale[series, best, column if scale.shape[2] > 1 else 0]
-                z = float(z_of_t(np.array(abs(size) / spread), freedom[best]))
-                hits.append(Hit(int(series), int(column), size, z, int(LENGTH_OF[best])))
-        self._spread.learn(contrasts, slow, ready)
+        largest = np.stack((share.max(axis=1), -share.min(axis=1))).astype(np.float32)
+        beyond = largest >= np.maximum(1.0, RECORD.enter * self._record_to_beat())
+        hits = []
+        for down, series, column in zip(*np.nonzero(beyond), strict=True):
+            best = int((share[series, :, column].argmin if down else share[series, :, column].argmax)())
+            size = float(contrasts[series, best, column])
+            spread = scale[series, best, column if scale.shape[2] > 1 else 0]
+            z = float(z_of_t(np.array(abs(size) / spread), freedom[best]))
+            hits.append(Hit(int(series), int(column), size, z, int(LENGTH_OF[best])))
+        self._spread.learn(contrasts, beyond.any(axis=0), ready)
+        self._set_record(np.where(beyond, 0.0, largest))
         return hits
+
+    def _record_to_beat(self) -> Float32s:
+        """[2, P, R] The record of the other ranks, or of steps before those that the present contrasts depend on."""
+        top: Float32s = self._record.max(axis=2, keepdims=True)
+        if not self._peers:
+            return top
+        second = np.partition(self._record, -2, axis=2)[..., -2:-1]
+        return np.where(self._record == top, second, top)
+
+    def _set_record(self, largest: Float32s) -> None:
+        """Take the present values as records. largest: [2, P, R], 0 where there is a signal."""
+        if not self._peers:
+            self._waiting.append(largest)
+            if len(self._waiting) <= RECORD_DELAY:
+                return
+            largest = self._waiting.pop(0)
+        self._record = np.maximum((1 - RECORD_FADES) * self._record, largest)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from ddpmon.analysis.slowness.contrasts import Contrasts
+from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, Contrasts
 from ddpmon.analysis.slowness.events import Events
 from ddpmon.analysis.slowness.filters import LONG
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
@@ -94,7 +94,8 @@ class Detector:
         self._numbers: Ints = np.zeros(0, np.int64)
         """Step numbers of the last ones."""
         self._step_ms = 0.0
-        self._past_series, self._past = PastSeries(), Contrasts(len(PAST_SERIES), 1, peers=False)
+        self._past_series = PastSeries()
+        self._past = Contrasts(len(PAST_SERIES), 1, peers=False, asked_z=ALL_RANKS_Z.enter, shortest=LONG[0])
         self._beside = _Beside(count) if count > 1 else None
         self._signals: dict[tuple[str, int | None, str, bool], Signal] = {}
 
@@ -192,7 +193,7 @@ class _Beside:
 
     def __init__(self, ranks: int) -> None:
         self.series = PeerSeries()
-        self.contrasts = Contrasts(len(PEER_SERIES), ranks, peers=True)
+        self.contrasts = Contrasts(len(PEER_SERIES), ranks, peers=True, asked_z=CHANGE_Z.enter)
         self.start = SinceStart(len(PEER_SERIES), ranks)
         self.start_z = sqrt(START_Z.enter**2 + 2 * log(max(1.0, ranks / 8)))
         self.events = Events(ranks)

@@ -71,7 +71,7 @@ class _Memory:
     def rates(self, added: Bools) -> Floats:
         """Count a block for the contrasts [K] to which one is added, and return its weight in the new mean [K]."""
         self.looks = self.looks + added
-        rates = added * np.minimum(np.maximum(EARLY / (self.looks + 1), FORGET), 1.0)
+        rates = np.where(added, np.clip(EARLY / (self.looks + 1), FORGET, 1.0), 0.0)
         self._sum_of_squares = (1 - rates) ** 2 * self._sum_of_squares + rates**2
         return rates
 
@@ -111,7 +111,8 @@ class PeerSpread:
         sample = squares if squares.shape[-1] == self._squares.shape[2] else squares[..., self._sample]
         total: Floats = sample.sum(axis=-1, keepdims=True)
         count = sample.shape[-1]
-        return (total - squares) / (count - 1) if self._all else total / count
+        others: Floats = (total - squares) / (count - 1) if self._all else total / count
+        return others
 
     def variance(self, contrasts: Float32s, floor: float) -> Floats:
         """[P, K, R] -> [P, K, R], or [P, K, 1] where it is learned from a sample. floor: smallest variance."""

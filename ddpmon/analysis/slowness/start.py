@@ -71,6 +71,7 @@ def _of_others(variances: Floats) -> Floats:
     """[P, R] -> [P, 1] Mean variance of all ranks but the noisiest, corrected for leaving that out."""
     ranks = variances.shape[1]
     if ranks <= FEW_RANKS:
-        return variances.mean(axis=1, keepdims=True)
+        mean: Floats = variances.mean(axis=1, keepdims=True)
+        return mean
     without: Floats = (variances.sum(axis=1) - variances.max(axis=1)) / (ranks - 1) * (1 + 1.5 / ranks)
     return without[:, None]

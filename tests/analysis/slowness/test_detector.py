@@ -43,12 +43,12 @@ def test_its_recovery_is_a_signal_down_and_a_second_slowdown_a_new_one():
 
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_noise_that_wanders_under_white_noise_is_no_signal(ranks):
-    phases = phases_of(seed=3, steps=3000, ranks=ranks, white=0.15, wander=0.05)
+    phases = phases_of(seed=3, steps=1600, ranks=ranks, white=0.15, wander=0.05)
     assert not signals_of(world_of(phases), pieces=100)
 
 
 def test_noise_that_wanders_in_one_phase_is_no_signal():
-    phases, alike = phases_of(seed=4, steps=3000), phases_of(seed=5, steps=3000, white=0, wander=0.1, memory=66)
+    phases, alike = phases_of(seed=4, steps=1600), phases_of(seed=5, steps=1600, white=0, wander=0.1, memory=66)
     phases[..., BACKWARD] += alike[..., BACKWARD] - alike[..., BACKWARD].mean()
     assert not signals_of(world_of(phases), pieces=100)
 
@@ -62,8 +62,8 @@ def test_a_rank_that_is_slow_from_the_start_is_found():
 
 
 def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
-    phases = phases_of(seed=7, steps=1200)
-    phases[:, 4, BACKWARD] += 70 * (np.random.default_rng(7).random(1200) < 0.1)
+    phases = phases_of(seed=7, steps=1000)
+    phases[:, 4, BACKWARD] += 70 * (np.random.default_rng(7).random(1000) < 0.1)
     found = signals_of(world_of(phases))
     assert {each.rank for each in found} == {4}
     assert found_first(found, evidence="events").found < 600
@@ -87,9 +87,9 @@ def test_a_slowdown_of_all_ranks_is_found_beside_their_past():
 
 def test_longer_inputs_are_no_slowdown():
     rng = np.random.default_rng(10)
-    samples = rng.integers(50, 80, 1200)
-    samples[700:] += 30
-    phases = phases_of(seed=10, steps=1200) * (samples / 65)[:, None, None]
+    samples = rng.integers(50, 80, 1000)
+    samples[600:] += 30
+    phases = phases_of(seed=10, steps=1000) * (samples / 65)[:, None, None]
     counts = np.repeat(samples[:, None], 8, axis=1)
     assert not signals_of(world_of(phases, samples=counts))
     assert signals_of(world_of(phases))

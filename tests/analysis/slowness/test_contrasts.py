@@ -1,0 +1,62 @@
+"""Contrasts estimate a step, and their spread is turned into a normal value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.slowness.filters import CONTRASTS, FILTERS, LENGTH_OF, SHORT, FilterBank
+from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries
+from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, t_of_z, z_of_t
+
+
+@pytest.mark.parametrize(("t", "freedom"), [(6.869, 5), (4.587, 10), (3.460, 60)])
+def test_t_values_of_one_probability_are_one_normal_value(t, freedom):
+    assert z_of_t(np.array(-t), np.array(freedom)) == pytest.approx(-3.2905, abs=0.03)
+    assert t_of_z(z_of_t(np.array(t), np.array(freedom)), np.array(freedom)) == pytest.approx(t)
+
+
+def test_each_contrast_is_the_size_of_a_step_that_began_so_long_ago():
+    for age in (SHORT[0], SHORT[3], 20, 70):
+        steps = 400
+        values = np.zeros((1, steps, 1))
+        values[:, steps - age :] = 3.0
+        bank = FilterBank(1, 1)
+        for first in range(0, steps, BLOCK):
+            contrasts = bank.filter(values[:, first : first + BLOCK])
+        size = contrasts[0, age == LENGTH_OF, 0]
+        # The baseline follows slowly, and takes some of a long step with it.
+        assert len(size) >= 5
+        assert size == pytest.approx(3.0, rel=0.1)
+
+
+@pytest.mark.parametrize("spread", [PeerSpread(1, 8), PastSpread(1, 8)])
+def test_the_spread_is_that_of_the_noise(spread):
+    rng = np.random.default_rng(1)
+    ready = np.ones(len(CONTRASTS), bool)
+    for _ in range(300):
+        contrasts = (2 * rng.standard_normal((1, len(CONTRASTS), 8))).astype(np.float32)
+        spread.learn(contrasts, np.zeros((1, 8), bool), ready)
+    plain = np.array([FILTERS[number].baseline for number, _ in CONTRASTS])
+    assert np.median(np.sqrt(spread.variance(contrasts, 0.0))) == pytest.approx(2.0, rel=0.1)
+    assert (spread.freedom()[plain] > 20).all()
+
+
+def test_a_warm_up_is_forgotten():
+    spread, ready = PeerSpread(1, 8), np.ones(len(CONTRASTS), bool)
+    rng, none = np.random.default_rng(2), np.zeros((1, 8), bool)
+    for block in range(200):
+        noise = rng.standard_normal((1, len(CONTRASTS), 8)).astype(np.float32)
+        spread.learn(noise * (100 if block == 0 else 1), none, ready)
+    assert np.median(spread.variance(noise, 0.0)) < 5
+
+
+def test_times_are_corrected_for_the_work_by_the_slope_that_earlier_steps_show():
+    rng, series = np.random.default_rng(3), PastSeries()
+    for _ in range(200):
+        work = rng.uniform(50, 150, BLOCK)
+        phases = np.tile([2.0, 0.0, 10.0, 3.0, 1.0], (BLOCK, 4, 1))
+        phases[..., 1] = 5 + 0.1 * work[:, None]
+        times = series.of_block(phases, np.ones((BLOCK, 4)), work)
+    assert len(times) == len(PAST_SERIES)
+    assert np.ptp(times, axis=1).max() < 0.1
