@@ -54,8 +54,6 @@ SHORT = tuple(range(8, 8 + BLOCK))
 """Lengths in steps. Every step is the first of just one of them, when 8 to 17 steps have passed."""
 LONG = (20, 30, 40, 70, 120, 200, 350)
 """Longer lengths in steps, whole blocks. Noise that is still alike after 350 steps hides any longer one."""
-MEMORY = 25
-"""Steps beyond its length after which a response forgets what came before, at most: longer ones forget most of it."""
 BASELINE_RATE = 0.002
 """Weight of the latest block in the baseline: a lasting change is absorbed within some 5,000 steps."""
 
@@ -66,8 +64,15 @@ CONTRASTS = tuple(
 """(index of the filter, length in steps) of each contrast."""
 FILTER_OF: Ints = np.array([number for number, _ in CONTRASTS])
 LENGTH_OF: Ints = np.array([length for _, length in CONTRASTS])
-SUPPORT_OF: Floats = LENGTH_OF + np.array([min(1 / max(FILTERS[number].gain, 1e-9), MEMORY) for number, _ in CONTRASTS])
-"""Steps on which a contrast depends: one judged so many steps later is nearly independent of it."""
+
+
+def support_of(memory: float) -> Floats:
+    """[K] Steps on which each contrast depends, at most `memory` of them from before its first step."""
+    before = [min(1 / max(FILTERS[number].gain, 1e-9), memory) for number, _ in CONTRASTS]
+    support: Floats = LENGTH_OF + np.array(before)
+    return support
+
+
 REFERENCE = CONTRASTS.index((4, 10))
 """The contrast by which the noise of ranks is compared: short, and nearly white in every noise of the grid."""
 

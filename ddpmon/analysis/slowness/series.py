@@ -67,6 +67,13 @@ class PeerSeries:
         return over_peers(values.reshape(-1, own_ms.shape[1])).reshape(values.shape)
 
 
+def _lower_median(values: Floats) -> Floats:
+    """[S, R, ...] -> [S, ...] The median, of an even number the lower middle: one slow rank of two does not move it."""
+    place = (values.shape[1] - 1) // 2
+    lower: Floats = np.partition(values, place, axis=1)[:, place]
+    return lower
+
+
 class PastSeries:
     """Reduces each phase and the transfer to the median over ranks, at the usual amount of work per step."""
 
@@ -97,9 +104,9 @@ class PastSeries:
 
         """
         times = np.empty((len(PAST_SERIES), len(phases_ms)))
-        times[0] = medians(phases_ms.sum(axis=2))
-        times[1:-1] = medians(phases_ms).T
-        times[-1] = medians(transfer_ms)
+        times[0] = _lower_median(phases_ms.sum(axis=2))
+        times[1:-1] = _lower_median(phases_ms).T
+        times[-1] = _lower_median(transfer_ms)
         if not (work > 0).all():
             return times[..., None]
         if not self._blocks:

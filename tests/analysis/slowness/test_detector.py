@@ -70,8 +70,8 @@ def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
 
 
 def test_the_faster_of_two_ranks_gets_a_signal_down_and_the_other_one_up():
-    phases = phases_of(seed=8, steps=600, ranks=2)
-    phases[400:, 1, BACKWARD] *= 0.5
+    phases = phases_of(seed=8, steps=900, ranks=2)
+    phases[700:, 1, BACKWARD] *= 0.5
     found = signals_of(world_of(phases))
     changes = {(each.rank, each.up) for each in found if each.series == "own" and each.evidence == "change"}
     assert changes == {(0, True), (1, False), (None, False)}
@@ -88,7 +88,7 @@ def test_a_slowdown_of_all_ranks_is_found_beside_their_past():
 def test_longer_inputs_are_no_slowdown():
     rng = np.random.default_rng(10)
     samples = rng.integers(50, 80, 1000)
-    samples[600:] += 30
+    samples[800:] += 60
     phases = phases_of(seed=10, steps=1000) * (samples / 65)[:, None, None]
     counts = np.repeat(samples[:, None], 8, axis=1)
     assert not signals_of(world_of(phases, samples=counts))
@@ -138,8 +138,8 @@ def test_steps_without_any_noise_do_no_harm():
 
 
 def test_one_rank_is_compared_with_its_past_alone():
-    phases = phases_of(seed=14, steps=600, ranks=1)
-    phases[400:] *= 1.3
+    phases = phases_of(seed=14, steps=1000, ranks=1)
+    phases[700:] *= 1.3
     assert {each.rank for each in signals_of(world_of(phases))} == {None}
 
 
