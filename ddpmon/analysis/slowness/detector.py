@@ -14,7 +14,7 @@ from ddpmon.analysis.slowness.events import Events
 from ddpmon.analysis.slowness.filters import LONG
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.start import START_Z, SinceStart
-from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 
 DAY_MS = 24 * 3600e3
@@ -125,7 +125,7 @@ class Detector:
 
     def _judge(self, rows: _Rows) -> None:
         blocks = self._judged // BLOCK
-        typical = float(np.median(rows.length_ms))
+        typical = median(rows.length_ms)
         self._step_ms += max(1 / (blocks + 1), STEP_RATE) * (typical - self._step_ms)
         self._judged += BLOCK
         if not blocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.slowness.series import BLOCK, SIGMAS_PER_MAD, sample_of
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, medians
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
 
@@ -79,7 +79,7 @@ class Events:
             return nothing, np.full(self._ranks, -np.inf), self._began[0]
         levels.pop(0)
         longer = over_peers(own_ms - level)
-        spread = SIGMAS_PER_MAD * float(np.median(np.abs(longer[:, sample_of(self._ranks)])))
+        spread = SIGMAS_PER_MAD * median(np.abs(longer[:, sample_of(self._ranks)]).ravel())
         self._sigma = spread if not self._sigma else 0.97 * self._sigma + 0.03 * spread
         is_long = longer > max(LONG_STEP.enter * step_ms, LONG_STEP_SIGMAS.enter * self._sigma)
         begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))
