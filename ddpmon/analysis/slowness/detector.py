@@ -68,9 +68,13 @@ class _Rows:
         work = np.where((counts > 0).all(axis=1), medians(counts.astype(float)), 0.0)
         return cls(part.step, part.own_ms, part.phases_ms, part.transfer_ms, part.step_ms, work)
 
-    def between(self, first: int, end: int | None) -> _Rows:
+    def between(self, first: int, end: int) -> _Rows:
         """Return some of the steps, by index. Views, no copies."""
         return _Rows(**{name: values[first:end] for name, values in vars(self).items()})
+
+    def rest_from(self, first: int) -> _Rows:
+        """Return copies of the steps from an index on, which do not keep the memory of those before."""
+        return _Rows(**{name: values[first:].copy() for name, values in vars(self).items()})
 
     def followed_by(self, more: _Rows) -> _Rows:
         """Return these steps and further ones."""
@@ -112,7 +116,7 @@ class Detector:
         whole = len(rows.step) // BLOCK * BLOCK
         for first in range(0, whole, BLOCK):
             self._judge(rows.between(first, first + BLOCK))
-        self._waiting = rows.between(whole, None)
+        self._waiting = rows.rest_from(whole)
 
     def signals(self) -> list[Signal]:
         """Return the signals of the last 350 steps, in the order in which they were found.
@@ -180,7 +184,7 @@ class Detector:
             self._signals[key] = replace(before, held=now, z=max(z, before.z))
 
     def _number(self, index: int) -> int:
-        """The number of a step by its index; of one that is no longer kept as if none had been lost since."""
+        """Return the number of a step by its index; of one that is no longer kept, as if none had been lost since."""
         kept = len(self._numbers)
         place = index - (self._judged - kept)
         if index <= 0 or not kept:

@@ -22,7 +22,7 @@ LONG_STEP_SIGMAS = Threshold(
 FAIR_SHARE = Threshold(
     1.5,
     of="times its fair share of all long steps that a rank may have",
-    why="ranks that differ in their hiccups by half are usual (a rank near the disk or the network card)",
+    why="A judgement: ranks may differ in their hiccups by half, as one is near the disk or the network card.",
 )
 BETS = np.array([0.1, 0.25, 0.5, 0.8])[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""

@@ -14,12 +14,12 @@ TESTED_AT = (16, 20, 24, 28)
 TOLERATED = Threshold(
     0.01,
     of="share of a step by which a rank's mean since the start may exceed the others'",
-    why="ranks of a real run differ for good by up to 1%; half of what costs 2% of the run",
+    why="A judgement: half of what costs 2% of the run, so that ranks that differ for good by little are no signals.",
 )
 START_Z = Threshold(
     5.3,
     of="z of a rank's mean since the start, 8 ranks",
-    why="four tests for each doubling of the steps, so that a normal value exceeds it in one of 20,000 runs",
+    why="a normal value exceeds it in one of 17 million tests; a day has some 60 tests of 48 series",
 )
 NU_SHARE = 0.6
 """Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
