@@ -16,14 +16,14 @@ from ddpmon.analysis.threshold import Threshold
 CHANGE_Z = Threshold(
     6.0,
     of="z of a contrast of 8 steps, 8 ranks, six series, steps of 46 ms",
-    why="188,000 blocks a day at 48 series of 105 contrasts, many alike. In 13 hours of eleven noises and mixtures there "
-    "was no false signal that cost 2%",
+    why="188,000 blocks a day at 48 series of 105 contrasts, many alike. In 13 hours of eleven noises and mixtures "
+    "there was no false signal that cost 2%.",
 )
 ALL_RANKS_Z = Threshold(
     6.5,
     of="the same, of series of all ranks together",
     why="no other series shows the tails of their noise: in 1.8 hours of skewed bursts, the worst noise, there were "
-    "three false signals with 6.0 and one with 6.5, in 7 hours of other noise none",
+    "three false signals with 6.0 and one with 6.5, in 7 hours of other noise none.",
 )
 LONGER_Z = 0.13
 """What less of z is asked for each doubling of a contrast's length: contrasts of many steps change slowly from look to
@@ -31,17 +31,17 @@ look, so that there are fewer of them that could be false."""
 SMALLEST = Threshold(
     0.005,
     of="share of a step that a change is at least",
-    why="a quarter of what costs 2% of the run; any two ranks differ by less if only they are compared for long enough",
+    why="a quarter of what costs 2% of the run; any two ranks differ by less if compared for long enough.",
 )
 REFERENCE_RANKS = 8
+"""Ranks for which CHANGE_Z holds. More ranks are more chances: the normal tail asks z^2 + 2 ln(times as many)."""
 REFERENCE_STEP_MS = 46.0
-"""What CHANGE_Z holds for. More ranks and shorter steps are more chances a day, of which the normal tail asks
-z^2 = CHANGE_Z^2 + 2 ln(times as many)."""
+"""Length of the steps for which it holds; shorter ones are judged more often a day."""
 RECORD = Threshold(
     1.25,
     of="times the largest z before, of other ranks or of earlier steps, that a z is at least",
     why="noise with heavy tails sets records that a normal distribution does not, whose record is about "
-    "4.5 in 10,000 steps: a quarter more than that is below CHANGE_Z, so that plain noise costs no power",
+    "4.5 in 10,000 steps: a quarter more than that is below CHANGE_Z, so that plain noise costs no power.",
 )
 RECORD_FADES = 1e-3
 """What a record loses with each block: it is that of the last 10,000 steps."""

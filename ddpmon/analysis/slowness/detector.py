@@ -18,6 +18,7 @@ from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 
 DAY_MS = 24 * 3600e3
+"""Time in which one false signal is accepted."""
 STEP_RATE = 0.01
 """Weight of the latest block in the typical length of a step."""
 HELD_STEPS = LONG[-1]

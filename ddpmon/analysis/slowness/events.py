@@ -12,12 +12,12 @@ from ddpmon.analysis.threshold import Threshold
 LONG_STEP = Threshold(
     0.15,
     of="share of a step by which a rank's step is longer than its last ones, beside the other ranks'",
-    why="a rank that is late by so much in one step of eight costs 2% of the run, and rarer shorter ones cost less",
+    why="a rank that is late by so much in one step of eight costs 2% of the run, and rarer shorter ones cost less.",
 )
 LONG_STEP_SIGMAS = Threshold(
     4.0,
     of="the same, in robust standard deviations of such differences",
-    why="noise alone exceeds it in one of 16,000 steps of a normal distribution",
+    why="noise alone exceeds it in one of 32,000 steps of a normal distribution.",
 )
 FAIR_SHARE = Threshold(
     1.5,

@@ -17,12 +17,12 @@ CLIP = Threshold(
     4.0,
     of="robust standard deviations beyond its baseline at which an excess is cut off",
     why="with 6 there was one false signal in 8 hours of all noises, in Pareto hiccups; with 4 none. Of normal values "
-    "it cuts off 0.006%",
+    "it cuts off 0.006%.",
 )
 STEADIEST = Threshold(
     0.005,
     of="share of a step that the robust standard deviation of an excess is at least",
-    why="a clip at 4 of these is 2% of a step, so that a quiet run does not hide the slowdowns that matter",
+    why="a clip at 4 of these is 2% of a step, so that a quiet run does not hide the slowdowns that matter.",
 )
 SCALE_RATE = 0.01
 """Weight of the latest block in the scale of the noise: it follows a new regime within some 1,000 steps."""

@@ -35,7 +35,7 @@ variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Con
 FEWEST_FREEDOM = Threshold(
     5.0,
     of="degrees of freedom of the measured spread",
-    why="with fewer a t value has no fourth moment, and an approximate count of them decides what is told",
+    why="with fewer a t value has no fourth moment, and an approximate count of them decides what is told.",
 )
 NOW_SHARE = Threshold(
     0.5,

@@ -9,6 +9,7 @@ from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.threshold import Threshold
 
 MOST_BATCHES = 32
+"""Batches at which neighbours are joined: half as many tell the variance to a quarter."""
 TESTED_AT = (16, 20, 24, 28)
 """Counts of batches at which the level is tested: each time a quarter more steps than the last time or so."""
 TOLERATED = Threshold(
@@ -19,7 +20,7 @@ TOLERATED = Threshold(
 START_Z = Threshold(
     5.3,
     of="z of a rank's mean since the start, 8 ranks",
-    why="a normal value exceeds it in one of 17 million tests; a day has some 60 tests of 48 series",
+    why="a normal value exceeds it in one of 17 million tests; a day has some 60 tests of 48 series.",
 )
 NU_SHARE = 0.6
 """Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
