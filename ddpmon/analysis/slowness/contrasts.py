@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddpmon.analysis.slowness.filters import LENGTH_OF, FilterBank, Float32s
+from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, FilterBank, Float32s
 from ddpmon.analysis.slowness.series import BLOCK, Clip
 from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, t_of_z, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats

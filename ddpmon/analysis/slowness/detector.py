@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, Contrasts
-from ddpmon.analysis.slowness.events import Events
-from ddpmon.analysis.slowness.filters import LONG
+from ddpmon.analysis.slowness.level_since_start import START_Z, LevelSinceStart
+from ddpmon.analysis.slowness.long_steps import LongSteps
+from ddpmon.analysis.slowness.matched_filters import LONG
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
-from ddpmon.analysis.slowness.start import START_Z, SinceStart
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 
@@ -42,7 +42,7 @@ class Signal:
     """Slower; otherwise faster."""
     z: float
     """Largest strength so far, as a value of the standard normal distribution."""
-    evidence: Literal["change", "events", "start"]
+    evidence: Literal["change", "long_steps", "start"]
     """A lasting change; single long steps of which this rank has too many; the mean since the start."""
     found: int
     """Step number after which it was found first."""
@@ -158,10 +158,10 @@ class Detector:
         looks_a_day = DAY_MS / (BLOCK * step_ms)
         enough = log(max(looks_a_day, 1.0) * len(self.ranks))
         first = self._judged - BLOCK
-        slow, log_sum, began = beside.events.add_block(rows.own_ms, step_ms, first, enough)
+        slow, log_sum, began = beside.long_steps.add_block(rows.own_ms, step_ms, first, enough)
         for column in np.flatnonzero(slow):
             z_of_bet = sqrt(2 * float(log_sum[column]))
-            self._note(self.ranks[column], "own", True, z_of_bet, "events", int(began[column]))
+            self._note(self.ranks[column], "own", True, z_of_bet, "long_steps", int(began[column]))
 
     def _note(
         self,
@@ -169,7 +169,7 @@ class Detector:
         series: str,
         up: bool,
         z: float,
-        evidence: Literal["change", "events", "start"],
+        evidence: Literal["change", "long_steps", "start"],
         first: int,
     ) -> None:
         """Add a signal, or that one holds. first: index of the step with which it began."""
@@ -199,6 +199,6 @@ class _Beside:
     def __init__(self, ranks: int) -> None:
         self.series = PeerSeries()
         self.contrasts = Contrasts(len(PEER_SERIES), ranks, peers=True, asked_z=CHANGE_Z.enter)
-        self.start = SinceStart(len(PEER_SERIES), ranks)
+        self.start = LevelSinceStart(len(PEER_SERIES), ranks)
         self.start_z = sqrt(START_Z.enter**2 + 2 * log(max(1.0, ranks / 8)))
-        self.events = Events(ranks)
+        self.long_steps = LongSteps(ranks)

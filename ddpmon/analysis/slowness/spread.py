@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.filters import (
+from ddpmon.analysis.slowness.matched_filters import (
     CONTRASTS,
     FILTER_OF,
     REFERENCE,

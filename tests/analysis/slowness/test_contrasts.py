@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddpmon.analysis.slowness.filters import CONTRASTS, FILTERS, LENGTH_OF, SHORT, FilterBank
+from ddpmon.analysis.slowness.matched_filters import CONTRASTS, FILTERS, LENGTH_OF, SHORT, FilterBank
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries
 from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, t_of_z, z_of_t
 

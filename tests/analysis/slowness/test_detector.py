@@ -66,7 +66,7 @@ def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
     phases[:, 4, BACKWARD] += 70 * (np.random.default_rng(7).random(1000) < 0.1)
     found = signals_of(world_of(phases))
     assert {each.rank for each in found} == {4}
-    assert found_first(found, evidence="events").found < 600
+    assert found_first(found, evidence="long_steps").found < 600
 
 
 def test_the_faster_of_two_ranks_gets_a_signal_down_and_the_other_one_up():

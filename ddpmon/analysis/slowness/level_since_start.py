@@ -26,7 +26,7 @@ NU_SHARE = 0.6
 """Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
 
 
-class SinceStart:
+class LevelSinceStart:
     """Batch means over all steps, at most 32: when there are so many, neighbours are joined.
 
     The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n), whose bias for

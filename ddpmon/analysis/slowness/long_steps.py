@@ -34,7 +34,7 @@ CLUSTER_RATE = 0.03
 """Weight of the latest such count: clustering is that of the last 2,700 steps."""
 
 
-class Events:
+class LongSteps:
     """Sums of bets that started at each block (an e-detector: Shin, Ramdas and Rinaldo, NEJSDS 2023).
 
     An event is the first of steps in a row that are long for the rank. The bet on rank r, stake `b`: if the next event
