@@ -1,1 +1,1 @@
-"""Detect which rank is slow, or that all ranks became slower, in a stream of steps."""
+"""Detect and describe slowdowns: which ranks, since when, in which pattern, and what they cost."""

@@ -1,0 +1,147 @@
+"""The first step of a change of level, with its 95% interval, and whether the level rose at once or bit by bit.
+
+Noise may wander, and a window shows badly how. So the memory of the noise is not estimated and then believed: a grid
+of whitening filters (the steady state of a Kalman filter for white noise on top of an autoregression) turns the series
+into innovations, a step at each index and a ramp from each index on are fitted to them by least squares, and all fits
+are weighted by their likelihood (Bayesian model averaging). A wandering level makes a gradual change uncertain and
+leaves a sharp one exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats, median
+from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.threshold import Threshold
+
+RAMP = Threshold(
+    5.0,
+    of="log Bayes factor of a ramp over a step",
+    why='"Very strong" evidence (Kass and Raftery, 1995): most changes are steps.',
+)
+FILTERS = ((0.0, 0.0), (1.0, 0.03), (1.0, 0.6), (0.97, 0.05), (0.94, 0.17), (0.97, 0.85))
+"""(phi, gain): a level with autoregression phi follows each innovation by that share. The detector's grid."""
+OUTLYING = 4.0
+"""Robust standard deviations from the running median of five to which single values are cut."""
+COVERS = 0.95
+"""Probability of the interval."""
+NOTHING = 1e-18
+"""Remainder of a value that no sum shows any more."""
+
+
+@dataclass(frozen=True)
+class Onset:
+    """A change of level. Indices are of the series."""
+
+    index: int
+    """The most likely first value after the change; 0: the level never changed."""
+    within: tuple[int, int]
+    """95% interval of it."""
+    evidence: float
+    """Log Bayes factor against no change."""
+    is_ramp: bool
+
+
+def onset(series: Floats, *, may_be_constant: bool) -> Onset:
+    """Find where a series rises, once.
+
+    Args:
+        series: [N] Excess, with one rise in it; N at least 3.
+        may_be_constant: Let "high from the first value on" compete with all other onsets; index 0 says so.
+
+    """
+    values, count = _without_outliers(series), len(series)
+    logs = np.full((2, len(FILTERS), count), -np.inf)
+    constant = np.empty(len(FILTERS))
+    for row, (phi, gain) in enumerate(FILTERS):
+        left, step, ramp = _explained(values, phi, gain)
+        floor = 1e-9 * float(values @ values) + 1e-18
+        constant[row] = -(count - 1) / 2 * np.log(max(left, floor))
+        for kind, explained in enumerate((step, ramp)):
+            logs[kind, row, 1:] = -(count - 2) / 2 * np.log(np.maximum(left - explained[1:], floor))
+            logs[kind, row, 1:][explained[1:] <= 0] = -np.inf
+    # A size of change costs what a unit of information does (Schwarz); each index is as likely as the others.
+    logs -= 0.5 * np.log(count) + np.log(count - 1)
+    logs[1, :, -SMOOTHED:] = -np.inf  # a ramp of a few values is a step
+    totals = np.logaddexp.reduce(logs.reshape(2, -1), axis=1)
+    never = float(np.logaddexp.reduce(constant))
+    is_ramp = bool(totals[1] - totals[0] >= RAMP.enter)
+    of_index = np.logaddexp.reduce(logs[int(is_ramp)], axis=0)
+    if may_be_constant:
+        of_index[0] = never
+    chances = np.exp(of_index - of_index.max())
+    below = np.cumsum(chances) / chances.sum()
+    edges = np.searchsorted(below, [(1 - COVERS) / 2, (1 + COVERS) / 2])
+    best = int(chances.argmax())
+    within = min(best, int(edges[0])), max(best, min(int(edges[1]), count - 1))
+    return Onset(best, within, float(totals.max()) - never, is_ramp)
+
+
+def _without_outliers(series: Floats) -> Floats:
+    """Cut single values that are far from the running median of five, which keeps steps sharp."""
+    if len(series) <= SMOOTHED:
+        return series
+    half = SMOOTHED // 2
+    smooth = steady(series)
+    middle = np.concatenate([np.full(half, smooth[0]), smooth, np.full(half, smooth[-1])])
+    reach = OUTLYING * 1.48 * median(np.abs(series - middle)) + 1e-9
+    clipped: Floats = np.clip(series, middle - reach, middle + reach)
+    return clipped
+
+
+def _explained(values: Floats, phi: float, gain: float) -> tuple[float, Floats, Floats]:
+    """Fit a constant level, and beside it a step or a ramp at each index.
+
+    Returns:
+        The sum of squares that the constant leaves, and [N] of it what a rising step and a rising ramp explain.
+
+    """
+    innovations = _decaying(np.concatenate([values[:1], values[1:] - phi * values[:-1]]), phi * (1 - gain))
+    shape, of_step, of_ramp = _responses(len(values), phi, gain)
+    rest = innovations - float(shape @ innovations) / float(shape @ shape) * shape
+    along = _along_steps(rest, phi, gain)
+    step = np.square(np.maximum(along, 0.0)) / of_step
+    ramp = np.square(np.maximum(_sums_from(along), 0.0)) / of_ramp
+    return float(rest @ rest), step, ramp
+
+
+@lru_cache(maxsize=256)
+def _responses(count: int, phi: float, gain: float) -> tuple[Floats, Floats, Floats]:
+    """Return the innovations of a unit step, and the sums of squares of a step and a ramp beside a constant: [N] each."""
+    settled = _settled(phi, gain)
+    shape = settled + (1 - settled) * np.power(phi * (1 - gain), np.arange(count))
+    level, with_level = float(shape @ shape), _along_steps(shape, phi, gain)
+    of_step = np.cumsum(np.square(shape))[::-1] - np.square(with_level) / level
+    of_ramp = np.cumsum(np.square(np.cumsum(shape)))[::-1] - np.square(_sums_from(with_level)) / level
+    return shape, np.maximum(of_step, 1e-9), np.maximum(of_ramp, 1e-9)
+
+
+def _settled(phi: float, gain: float) -> float:
+    """Return the innovation that a unit step leaves in the long run."""
+    return (1 - phi) / (1 - phi * (1 - gain))
+
+
+def _along_steps(values: Floats, phi: float, gain: float) -> Floats:
+    """[N] Return the product with the innovations of a unit step at each index."""
+    settled = _settled(phi, gain)
+    decaying = _decaying(values[::-1], phi * (1 - gain))[::-1]
+    product: Floats = settled * _sums_from(values) + (1 - settled) * decaying
+    return product
+
+
+def _sums_from(values: Floats) -> Floats:
+    """[N] Return the sum of the values from each index on."""
+    return np.cumsum(values[::-1])[::-1]
+
+
+def _decaying(values: Floats, decay: float) -> Floats:
+    """[N] Return the sum of all values so far, each multiplied by `decay` a step: by doubling."""
+    sums, reach = values.copy(), 1
+    while reach < len(sums) and decay > NOTHING:
+        sums[reach:] += decay * sums[:-reach]
+        reach, decay = 2 * reach, decay**2
+    return sums

@@ -1,0 +1,157 @@
+"""The whole run in bounded memory: single steps of the window, and before it blocks that grow with their age."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.steps.world import World
+
+BLOCK_STEPS = 4
+"""Steps of the youngest blocks."""
+BLOCKS_OF_A_SIZE = 64
+"""Blocks of each size: a block of n steps is n/64 of its age or shorter, and a million steps need 800 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Means over some consecutive steps."""
+
+    first: int
+    """Number of the first step."""
+    last: int
+    """Number of the last step."""
+    steps: int
+    end_us: int
+    length_ms: float
+    """Mean length of a step."""
+    transfer_ms: float
+    """Transfer of the rank that waited least: on the others it may hold waits for that rank."""
+    phases_ms: NDArray[np.float32]
+    """[R, 5]"""
+
+    def __add__(self, after: Block) -> Block:
+        steps = self.steps + after.steps
+        mine, its = self.steps / steps, after.steps / steps
+        return Block(
+            self.first,
+            after.last,
+            steps,
+            after.end_us,
+            mine * self.length_ms + its * after.length_ms,
+            mine * self.transfer_ms + its * after.transfer_ms,
+            np.float32(mine) * self.phases_ms + np.float32(its) * after.phases_ms,
+        )
+
+
+class Past:
+    """Keeps block means of every rank's phases since the start. A change of the ranks starts it anew."""
+
+    def __init__(self) -> None:
+        self.ranks: tuple[int, ...] = ()
+        self._pending: Block | None = None
+        self._sizes: list[deque[Block]] = []
+        """By size, the youngest and smallest first; within a size the oldest first."""
+
+    def append(self, part: World) -> None:
+        """Append the steps that the window appends."""
+        if part.ranks != self.ranks:
+            self.ranks, self._pending, self._sizes = part.ranks, None, []
+        begin = 0
+        while begin < len(part):
+            left = BLOCK_STEPS - (self._pending.steps if self._pending else 0)
+            some = part.between(begin, begin + left)
+            begin += left
+            block = _block(some)
+            self._pending = self._pending + block if self._pending else block
+            if self._pending.steps == BLOCK_STEPS:
+                self._add(self._pending, 0)
+                self._pending = None
+
+    def _add(self, block: Block, size: int) -> None:
+        if size == len(self._sizes):
+            self._sizes.append(deque())
+        blocks = self._sizes[size]
+        blocks.append(block)
+        if len(blocks) > BLOCKS_OF_A_SIZE:
+            self._add(blocks.popleft() + blocks.popleft(), size + 1)
+
+    def before(self, step: int) -> list[Block]:
+        """Return the blocks that end before a step, oldest first."""
+        return [block for block in chain.from_iterable(reversed(self._sizes)) if block.last < step]
+
+
+def _block(part: World) -> Block:
+    length, transfer = part.length_ms.max(axis=1).mean(), part.transfer_ms.min(axis=1).mean()
+    first, last, end = int(part.step[0]), int(part.step[-1]), int(part.end_us[-1])
+    phases = part.phases_ms.mean(axis=0).astype(np.float32)
+    return Block(first, last, len(part), end, float(length), float(transfer), phases)
+
+
+class Rows:
+    """The whole run as rows, oldest first: blocks of the past, then the single steps of the window."""
+
+    def __init__(self, world: World, past: Past) -> None:
+        self.world = world
+        self.blocks = past.before(int(world.step[0])) if past.ranks == world.ranks else []
+        """The rows before the window."""
+
+    def __len__(self) -> int:
+        return len(self.blocks) + len(self.world)
+
+    @cached_property
+    def first(self) -> Ints:
+        """[N] Number of the first step of each row."""
+        first: Ints = np.concatenate([np.array([block.first for block in self.blocks], np.int64), self.world.step])
+        return first
+
+    @cached_property
+    def steps(self) -> Ints:
+        """[N] Number of steps in each row."""
+        ones = np.ones(len(self.world), np.int64)
+        steps: Ints = np.concatenate([np.array([block.steps for block in self.blocks], np.int64), ones])
+        return steps
+
+    @cached_property
+    def length_ms(self) -> Floats:
+        """[N] Mean length of a step."""
+        length: Floats = np.concatenate([[block.length_ms for block in self.blocks], self.world.step_ms])
+        return length
+
+    @cached_property
+    def transfer_ms(self) -> Floats:
+        """[N] Mean transfer of a step."""
+        least = self.world.transfer_ms.min(axis=1)
+        transfer: Floats = np.concatenate([[block.transfer_ms for block in self.blocks], least])
+        return transfer
+
+    @cached_property
+    def begin_s(self) -> Floats:
+        """[N] Moment at which each row begins, in seconds."""
+        end = np.concatenate([[block.end_us for block in self.blocks], self.world.end_us])
+        begin: Floats = end / 1e6 - self.length_ms * self.steps / 1e3
+        return begin
+
+    def phases_ms(self, columns: Sequence[int], begin: int = 0, end: int | None = None) -> Floats:
+        """[rows, columns, 5] Phases of some ranks, in the rows `begin` to before `end`."""
+        chosen, end, old = np.asarray(columns), len(self) if end is None else end, len(self.blocks)
+        new: Floats = self.world.phases_ms[max(0, begin - old) : max(0, end - old), chosen]
+        if begin >= old:
+            return new
+        blocks = np.array([block.phases_ms[chosen] for block in self.blocks[begin:end]], np.float64)
+        return np.concatenate([blocks, new])
+
+    def index(self, step: int) -> int:
+        """Return the index of the row that holds a step."""
+        return max(0, int(np.searchsorted(self.first, step, side="right")) - 1)
+
+    def last_step(self, row: int) -> int:
+        """Return the number of the last step of a row."""
+        return self.blocks[row].last if row < len(self.blocks) else int(self.world.step[row - len(self.blocks)])

@@ -1,0 +1,79 @@
+"""One description of a slowdown, and the signals that lead to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ddpmon.analysis.threshold import Threshold
+
+Scope = Literal["rank", "ranks", "host", "all", "rotating"]
+PatternName = Literal["lasting", "stretch", "steps", "seconds", "irregular", "ramp"]
+Changed = Literal["these", "others", "unknown"]
+
+EVIDENCE = Threshold(
+    18.0,
+    of="log likelihood ratio at which a change of level is accepted, up or down",
+    why="Half the square of the detector's 6 standard deviations: a slowdown ends on evidence as strong as began it.",
+)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A change that the detector is certain of."""
+
+    rank: int | None
+    """None: all ranks, against their own past."""
+    series: str
+    """"own", a phase, or "transfer"."""
+    first: int
+    """Estimated number of the first step after the change."""
+    direction: Literal["up", "down"]
+    z: float
+    """Evidence in standard deviations."""
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Some ranks take longer than the others, or all ranks longer than before.
+
+    Ranks and `since` identify it from one judgement to the next.
+    """
+
+    ranks: tuple[int, ...]
+    """The slow ranks; every rank where the scope is "all" or "rotating"."""
+    scope: Scope
+    """"host": these are all ranks of one host or of several hosts."""
+    phases_ms: Mapping[str, float] = field(hash=False)
+    """Excess of a slow step in each phase over the other ranks; for scope "all" over the past, with "transfer"."""
+    phase: str
+    """The phase with the largest excess."""
+    pattern: PatternName
+    since: int
+    """Number of the first slow step."""
+    since_within: tuple[int, int]
+    """95% interval of `since`. Both ends are equal where the step is certain."""
+    until: int | None
+    """Number of the last slow step; None while the slowdown lasts."""
+    every: float | None
+    """Period in steps ("steps") or in seconds ("seconds")."""
+    share: float
+    """Share of the steps from `since` on that are slow."""
+    excess_ms: float
+    """Excess of a slow step in own time (scope "all": of the step)."""
+    cost_ms: float
+    """Time that the run has lost in all."""
+    gain: float
+    """Time since `since` over the time without this and all other present slowdowns of ranks."""
+    gain_alone: float
+    """The same without this slowdown alone."""
+    changed: Changed
+    """Who changed at `since`: these ranks became slower, or the others faster."""
+    hidden_since: int | None = None
+    """From this step on noise is too large to tell whether the slowdown goes on."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether the first slow step is certain."""
+        return self.since_within[0] == self.since_within[1]
