@@ -73,6 +73,8 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
     of_index = np.logaddexp.reduce(logs[int(is_ramp)], axis=0)
     if may_be_constant:
         of_index[0] = never
+    if not np.isfinite(of_index.max()):
+        return Onset(0, (0, 0), -np.inf, is_ramp=False)
     chances = np.exp(of_index - of_index.max())
     below = np.cumsum(chances) / chances.sum()
     edges = np.searchsorted(below, [(1 - COVERS) / 2, (1 + COVERS) / 2])

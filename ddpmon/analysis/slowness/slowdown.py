@@ -63,7 +63,9 @@ class Slowdown:
     excess_ms: float
     """Excess of a slow step in own time (scope "all": of the step)."""
     cost_ms: float
-    """Time that the run has lost in all."""
+    """Time that the run has lost until step `as_of`."""
+    as_of: int
+    """Number of the latest step that was judged."""
     gain: float
     """Time since `since` over the time without this and all other present slowdowns of ranks."""
     gain_alone: float

@@ -1,0 +1,105 @@
+"""Turn signals into descriptions of slowdowns, which keep their identity from one judgement to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ddpmon.analysis.slowness import who
+from ddpmon.analysis.slowness.all_ranks import describe_all, describe_rotating
+from ddpmon.analysis.slowness.past import Past, Rows
+from ddpmon.analysis.slowness.slowdown import Signal, Slowdown
+from ddpmon.analysis.slowness.some_ranks import describe_ranks
+from ddpmon.analysis.steps import what_if
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+
+WORTH = Threshold(
+    1.02,
+    of="time since a slowdown began over the time without it",
+    why="2% of the run's time. Gains are predicted to within 1.1% in nine of ten runs (benchmarks/diagnosis.py).",
+    stay=1.01,
+)
+WORTH_IN_LARGE = Threshold(
+    1.005,
+    of="the same in worlds of LARGE ranks and more",
+    why="Half a percent of hundreds of GPUs is more than one of them.",
+)
+LARGE = 64
+"""Ranks of a large world."""
+
+
+def describe(
+    world: World, past: Past, signals: Sequence[Signal], hosts: Mapping[int, str], before: Sequence[Slowdown]
+) -> list[Slowdown]:
+    """Describe the slowdowns of a run now, the present ones first, each kind by what it costs.
+
+    Args:
+        world: The window.
+        past: What was appended to the window, since the start.
+        signals: The changes that the detector is certain of.
+        hosts: Host of each rank.
+        before: The result of last time.
+
+    """
+    if len(world) < 2 * who.FEWEST_ROWS:
+        return list(before)
+    rows = Rows(world, past)
+    present = [one for one in before if one.until is None and one.scope != "rotating"]
+    groups = who.groups(rows, signals, before)
+    peers = who.peers(rows, groups).tolist()
+    found: list[Slowdown] = []
+    for group in groups:
+        if len(group.columns) < len(world.ranks) and peers:
+            found += describe_ranks(rows, group, peers, hosts)
+    everyone = _of_all(rows, signals, groups, present)
+    found += [everyone] if everyone else []
+    slow = [world.ranks.index(rank) for one in found if one.scope != "all" and one.until is None for rank in one.ranks]
+    turning = next((one for one in before if one.scope == "rotating" and one.until is None), None)
+    rotating = describe_rotating(world, slow, turning)
+    if rotating is None and turning is not None:
+        rotating = replace(turning, until=int(world.step[-1]))
+    found += [rotating] if rotating else []
+    found = [one for one in _jointly(world, found) if _is_worth(one, before, len(world.ranks))]
+    recent = [one for one in before if one.until is not None and one.until >= world.step[0]]
+    found += [one for one in recent if not any(_continues(one, other) for other in found)]
+    return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
+
+
+def _of_all(
+    rows: Rows, signals: Sequence[Signal], groups: Sequence[who.Group], present: Sequence[Slowdown]
+) -> Slowdown | None:
+    """Describe that all ranks became slower, from signals about all or from each rank's own past."""
+    held = next((one for one in present if one.scope == "all"), None)
+    of_all = [signal for signal in signals if signal.rank is None and signal.direction == "up"]
+    if held is not None:
+        return describe_all(rows, held.since, held.phase, held)
+    if of_all:
+        plainest = max(of_all, key=lambda signal: signal.z)
+        return describe_all(rows, plainest.first, plainest.series, None)
+    rose = next((group for group in groups if len(group.columns) == len(rows.world.ranks)), None)
+    return describe_all(rows, rose.first, "own", None) if rose else None
+
+
+def _continues(old: Slowdown, new: Slowdown) -> bool:
+    """Return whether a slowdown that had ended is part of a new description."""
+    return set(old.ranks) <= set(new.ranks) and old.since >= new.since and new.scope == old.scope
+
+
+def _is_worth(one: Slowdown, before: Sequence[Slowdown], ranks: int) -> bool:
+    held = any(_continues(other, one) or _continues(one, other) for other in before)
+    threshold = WORTH_IN_LARGE if ranks >= LARGE else WORTH
+    return threshold.reached(max(one.gain, one.gain_alone), held=held)
+
+
+def _jointly(world: World, found: Sequence[Slowdown]) -> list[Slowdown]:
+    """Add to slowdowns of ranks that are present together what all of them cost together."""
+    together = [one for one in found if one.until is None and one.scope not in {"all", "rotating"}]
+    if len(together) < 2:
+        return list(found)
+    columns = sorted({world.ranks.index(rank) for one in together for rank in one.ranks})
+    begin = int((world.step < max(one.since for one in together)).sum())
+    if len(columns) == len(world.ranks) or len(world) - begin < who.FEWEST_ROWS:
+        return list(found)
+    joint = what_if.gain(world.between(begin, len(world)), columns, seen=world)
+    return [replace(one, gain=max(joint, one.gain_alone)) if one in together else one for one in found]

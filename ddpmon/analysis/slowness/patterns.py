@@ -1,0 +1,112 @@
+"""Slow stretches that come again and again: every so many steps, every so many seconds, or without a rhythm.
+
+A rhythm has equal distances between the beginnings of its stretches. Random beginnings, as many and over the same
+time, must not be as even: a permutation test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+import numpy as np
+
+from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.slowdown import EVIDENCE
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.threshold import Threshold
+
+RECURRENCES = Threshold(
+    4,
+    of="slow stretches of the same ranks, to be one slowdown that comes again",
+    why="Three distances: two alike are no rhythm yet.",
+)
+UNEVEN = Threshold(
+    0.08,
+    of="share of the period by which the beginnings of a rhythm stray on average",
+    why="Random beginnings stray by a quarter.",
+    below=True,
+)
+BETTER = 0.5
+"""Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""
+DRAWS = 500
+"""Random permutations that a rhythm must beat."""
+RECENT = 64
+"""The latest stretches, which show the rhythm as it is now."""
+FINE = 0.5
+"""Share of a stretch that a row may be long, to show where the stretch begins."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """Stretches that come again."""
+
+    pattern: Literal["steps", "seconds", "irregular"]
+    every: float | None
+    has_ended: bool
+    """None came for so long that it is over."""
+
+
+def recurrence(rows: Rows, spans: list[tuple[int, int]]) -> Recurrence | None:
+    """Describe stretches, each a first row and the row after its last; None: they are too few, or one outlasts all."""
+    lengths = np.array([rows.steps[begin:end].sum() for begin, end in spans])
+    if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
+        return None
+    usual = float(np.median(lengths))
+    # Only where rows are short against the stretches do beginnings show.
+    fine = [begin for begin, _ in spans if rows.steps[begin] <= max(1.0, FINE * usual)][-RECENT:]
+    last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
+    quiet = float(rows.steps[spans[-1][1] : last + 1].sum())
+    found = _rhythm(rows, fine, single=usual < 2) if RECURRENCES.reached(len(fine)) else None
+    if found is None:
+        span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
+        share = len(spans) / max(span, len(spans) + 1.0)
+        return Recurrence("irregular", None, EVIDENCE.reached(-quiet * log(1 - share)))
+    unit, every = found
+    if unit == "seconds":
+        quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
+    else:
+        quiet = float(rows.first[now] - rows.first[spans[-1][0]])
+    # Each place without a stretch is as rare as all places so far make it.
+    return Recurrence(unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(fine) + 2)))
+
+
+def _rhythm(rows: Rows, begins: list[int], *, single: bool) -> tuple[Literal["steps", "seconds"], float] | None:
+    """Return the unit and the period, if the beginnings have a rhythm. single: each stretch is a single step."""
+    in_steps, in_seconds = rows.first[begins].astype(np.float64), rows.begin_s[begins]
+    by_steps, every_steps = _unevenness(in_steps[None])
+    by_seconds, every_seconds = _unevenness(in_seconds[None])
+    # A program counts steps; what disturbs many steps at a time comes from outside and knows the clock alone.
+    likely, other = (by_steps[0], by_seconds[0]) if single else (by_seconds[0], by_steps[0])
+    takes_other = other < BETTER * likely
+    in_unit = in_steps if single != takes_other else in_seconds
+    uneven = other if takes_other else likely
+    if not UNEVEN.reached(uneven):
+        return None
+    rng = np.random.default_rng(0)
+    draws = rng.uniform(in_unit[0], in_unit[-1], (DRAWS, len(begins)))
+    draws[:, 0], draws[:, -1] = in_unit[0], in_unit[-1]
+    draws.sort(axis=1)
+    if in_unit is in_steps:
+        draws = np.rint(draws)
+    if uneven >= _unevenness(draws)[0].min():
+        return None
+    if in_unit is in_seconds:
+        return "seconds", float(every_seconds[0])
+    every = float(every_steps[0])
+    return "steps", float(round(every)) if by_steps[0] * every < 1 else every
+
+
+def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
+    """Return for each row of beginnings the mean stray from its best period, over the period, and that period."""
+    gaps = np.diff(begins, axis=1)
+    period = np.maximum(np.median(gaps, axis=1, keepdims=True), 1e-9)
+    for _ in range(2):
+        place = np.rint((begins - begins[:, :1]) / period)
+        place -= place.mean(axis=1, keepdims=True)
+        middle = begins.mean(axis=1, keepdims=True)
+        slope = (place * (begins - middle)).sum(axis=1) / np.maximum(np.square(place).sum(axis=1), 1e-9)
+        period = np.maximum(slope[:, None], 1e-9)
+    stray = np.abs(begins - middle - place * period)
+    return stray.mean(axis=1) / period[:, 0], period[:, 0]

@@ -1,0 +1,231 @@
+"""Describe a slowdown of some ranks against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from ddpmon.analysis.slowness import who
+from ddpmon.analysis.slowness.onset import onset
+from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.patterns import recurrence
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
+from ddpmon.analysis.slowness.stretches import Excess, Stretches, excess_over, stretches
+from ddpmon.analysis.statistics.arrays import Bools, Floats
+from ddpmon.analysis.steps import what_if
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES
+
+NOISIER = Threshold(
+    2.0,
+    of="times the spread of noise from before, so that noise may hide a slowdown",
+    why="Without more noise than when it was detected, a slowdown that goes on stays detectable.",
+)
+SETTLED_STEPS = 150
+"""Steps after the first slow one that show it as well as more steps would: it then stays as described."""
+SEGMENT_ROWS = 300
+"""Rows on both sides of a first step that show it."""
+PHASE_STEPS = 16
+"""Latest steps that show the phase."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Rows `begin` to before `end` of a slowdown, first and last step, and the shape of its beginning."""
+
+    begin: int
+    end: int
+    since: int
+    within: tuple[int, int]
+    until: int | None
+    pattern: PatternName
+    every: float | None = None
+
+
+def describe_ranks(rows: Rows, group: who.Group, peers: Sequence[int], hosts: Mapping[int, str]) -> list[Slowdown]:
+    """Describe a group of slow ranks: the slowdown now, and one before it that has ended since last time."""
+    excess = excess_over(rows, group.columns, peers)
+    start, before = rows.index(group.first), group.before
+    series = excess.series(start)
+    found = stretches(rows, series, start, before.excess_ms if before else None)
+    spans = found.spans
+    if not spans:
+        return [before] if before else []
+    again = recurrence(rows, spans)
+    if again is not None:
+        begin, end = spans[0][0], spans[-1][1]
+        since = int(rows.first[begin])
+        share = float(rows.steps[begin:end][found.slow[begin:end]].sum() / rows.steps[begin:end].sum())
+        # Without a rhythm it may have begun some steps before its first slow one.
+        if before and before.since <= since + who.TOGETHER_STEPS:
+            since = before.since
+        earliest = since - round(3 / share) if again.pattern == "irregular" and found.single else since
+        within = max(int(rows.first[0]), earliest), since + int(rows.steps[rows.index(since)]) - 1
+        until = rows.last_step(end - 1) if again.has_ended else None
+        chosen = [_Span(begin, end if again.has_ended else len(rows), since, within, until, again.pattern, again.every)]
+    else:
+        values = series[0]
+        chosen = [_span(rows, values, spans, place, before) for place in _places(rows, spans, before)]
+        chosen = [part for span in chosen for part in _by_phase(rows, excess, span)]
+    scope = who.scope(group.columns, rows.world.ranks, hosts)
+    one = Slowdown(
+        tuple(rows.world.ranks[place] for place in group.columns), scope, {}, "", "lasting", 0, (0, 0), None, None,
+        0.0, 0.0, 0.0, int(rows.world.step[-1]), 1.0, 1.0, group.changed,
+    )  # fmt: skip
+    hidden = _hidden_since(rows, excess, series, chosen[-1], found)
+    described = [_described(rows, one, span, found.slow, excess, group) for span in chosen]
+    described[-1] = replace(described[-1], hidden_since=hidden)
+    return described
+
+
+def _places(rows: Rows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
+    """Return which spans to describe: that of last time, and the latest."""
+    last = len(spans) - 1
+    if before is None:
+        return [last]
+    at = rows.index(before.since)
+    held = next((place for place, (begin, end) in enumerate(spans) if begin - who.TOGETHER_STEPS <= at < end), last)
+    return sorted({held, last})
+
+
+def _span(rows: Rows, values: Floats, spans: list[tuple[int, int]], place: int, before: Slowdown | None) -> _Span:
+    """Find the first and the last step of a span of slow rows."""
+    begin, end = spans[place]
+    lower = spans[place - 1][1] if place else 0
+    upper = spans[place + 1][0] if place + 1 < len(spans) else len(rows)
+    since = int(rows.first[begin])
+    within, pattern = (since, since), cast("PatternName", "lasting" if end == len(rows) else "stretch")
+    age = int(rows.world.step[-1]) - (before.since if before else 0)
+    kept = before if before and rows.index(before.since) in range(begin - SEGMENT_ROWS, end) else None
+    if kept and (kept.since == rows.first[0] or age > SETTLED_STEPS):
+        since, within, begin = kept.since, kept.since_within, max(begin, rows.index(kept.since))
+        pattern = kept.pattern if kept.pattern == "ramp" else pattern
+    elif begin > lower:
+        first, series, size = _uniform(rows, values, begin, lower, end)
+        if len(series) >= who.FEWEST_ROWS:
+            found = onset(series, may_be_constant=lower == 0)
+            since = int(first[found.index])
+            within = int(first[found.within[0]]), int(first[found.within[1]]) + size - 1
+            pattern = "ramp" if found.is_ramp else pattern
+            begin = rows.index(since)
+    until = None
+    if end < len(rows):
+        first, series, size = _uniform(rows, values, end - 1, begin, upper)
+        last = len(series) - 1 - onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
+        until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
+        until = max(since, until)
+        end = rows.index(until) + 1
+    return _Span(begin, end, since, within, until, pattern)
+
+
+def _uniform(rows: Rows, values: Floats, near: int, lower: int, upper: int) -> tuple[Floats, Floats, int]:
+    """Return blocks of equal size around a row: their first steps, their means, and their size in steps."""
+    size = int(rows.steps[max(lower, near - who.FEWEST_ROWS)])
+    lower = max(lower, near - SEGMENT_ROWS, int(np.argmax(rows.steps <= size)))
+    upper = int(np.searchsorted(np.cumsum(rows.steps[near:upper]), SEGMENT_ROWS * size)) + near
+    upper = min(upper + 1, len(rows)) if upper < len(rows) else upper
+    steps = rows.steps[lower:upper]
+    block = (np.cumsum(steps) - 1) // size
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    means = np.add.reduceat(values[lower:upper] * steps, starts) / np.add.reduceat(steps, starts)
+    return rows.first[lower:upper][starts].astype(np.float64), means, size
+
+
+def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
+    """Split a span where another phase became the slow one."""
+    end, begin = span.end, max(span.begin, span.end - SEGMENT_ROWS, len(rows.blocks))
+    if end - begin < 2 * PHASE_STEPS:
+        return [span]
+    now = int(np.median(excess.phases_ms[end - PHASE_STEPS : end], axis=0).argmax())
+    was = int(np.median(excess.phases_ms[begin : begin + PHASE_STEPS], axis=0).argmax())
+    if now == was:
+        return [span]
+    found = onset(excess.phases_ms[begin:end, now] - excess.phases_ms[begin:end, was], may_be_constant=False)
+    both = [np.median(excess.phases_ms[part], axis=0) for part in (slice(begin, begin + found.index), slice(begin + found.index, end))]
+    if not EVIDENCE.reached(found.evidence) or both[0].argmax() == both[1].argmax():
+        return [span]
+    at = begin + found.index
+    within = int(rows.first[begin + found.within[0]]), int(rows.first[begin + found.within[1]])
+    old = replace(span, end=at, until=rows.last_step(at - 1), pattern="stretch" if span.pattern == "lasting" else span.pattern)
+    return [old, replace(span, begin=at, since=int(rows.first[at]), within=within)]
+
+
+def _hidden_since(
+    rows: Rows, excess: Excess, series: tuple[Floats, Floats, float], span: _Span, found: Stretches
+) -> int | None:
+    """Return the step from which noise is so large that the level may be the peers' as well as the full excess."""
+    if span.until is not None or found.single:
+        return None
+    values, noise, memory = series
+    variance = np.square(noise)
+    logs = np.log(variance)
+    rows_from = np.arange(span.begin, len(rows))
+    if len(rows_from) < 2 * PHASE_STEPS:
+        return None
+    change = _variance_change(variance[span.begin :]) + span.begin
+    quiet = float(np.exp(np.mean(logs[span.begin : change]) / 2)) if change > span.begin else 0.0
+    loud = float(np.exp(np.mean(logs[change:]) / 2))
+    if not quiet or not NOISIER.reached(loud / quiet):
+        return None
+    level = float(np.median(values[span.begin : change]))
+    steps = float(rows.steps[change:].sum())
+    mean = float(np.average(np.clip(values[change:], -4 * loud, 4 * loud), weights=rows.steps[change:]))
+    reach = 2 * loud * (memory / steps) ** 0.5
+    return int(rows.first[change]) if mean - reach <= 0 and mean + reach >= level else None
+
+
+def _variance_change(variance: Floats) -> int:
+    """Return the most likely index at which a variance changes for good."""
+    count = np.arange(1, len(variance))
+    sums = np.cumsum(variance)
+    first, rest = sums[:-1] / count, (sums[-1] - sums[:-1]) / (len(variance) - count)
+    return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1
+
+
+def _described(
+    rows: Rows, one: Slowdown, span: _Span, slow: Bools, excess: Excess, group: who.Group
+) -> Slowdown:
+    """Fill in size, phase and cost."""
+    old, before = len(rows.blocks), group.before
+    before = before if before and before.since == span.since else None
+    mine = np.zeros(len(rows), np.bool_)
+    mine[span.begin : span.end] = slow[span.begin : span.end] if span.every or span.pattern == "irregular" else True
+    window = np.flatnonzero(mine[old:])
+    shown = window + old if len(window) else np.flatnonzero(mine)
+    phases = np.median(excess.phases_ms[shown], axis=0)
+    total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(rows.steps[mine].sum())
+    cost = before.cost_ms if before else count * float(np.median(excess.own_ms[shown]))
+    if len(window):
+        part = _steps_of(rows.world, window)
+        gain = max(1.0, what_if.gain(part, group.columns, seen=rows.world))
+        loss = float(part.step_ms.mean()) * (1 - 1 / gain)
+        is_old = before is not None and span.begin < old
+        cost = cost + loss * float((part.step > before.as_of).sum()) if before and is_old else loss * count
+    alone = total / max(total - cost, 1e-9)
+    return replace(
+        one,
+        phases_ms=dict(zip(OWN_PHASES, phases.tolist(), strict=True)),
+        phase=OWN_PHASES[int(phases.argmax())],
+        pattern=span.pattern,
+        since=span.since,
+        since_within=span.within,
+        until=span.until,
+        every=span.every,
+        share=count / float(rows.steps[span.begin : span.end].sum()),
+        excess_ms=float(np.median(excess.own_ms[shown])),
+        cost_ms=cost,
+        gain=alone,
+        gain_alone=alone,
+    )
+
+
+def _steps_of(world: World, steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> World:
+    """Return some steps of a world, with what the what-if model reads of them."""
+    if steps[-1] - steps[0] + 1 == len(steps):
+        return world.between(int(steps[0]), int(steps[-1]) + 1)
+    names = ("step", "end_us", "length_ms", "own_ms")
+    return replace(world, **{name: getattr(world, name)[steps] for name in names})

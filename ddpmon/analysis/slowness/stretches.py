@@ -1,0 +1,209 @@
+"""Excess of some ranks over their peers, its noise, and the stretches of the run over which it is high."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.slowdown import EVIDENCE
+from ddpmon.analysis.statistics.arrays import Bools, Floats, median, medians
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES
+
+APART = Threshold(
+    6.0,
+    of="standard deviations of a step between slow and usual steps, so that each step alone shows which it is",
+    why="Their middle is 3 standard deviations from both: one normal step of 700 is on the wrong side.",
+)
+AT_PEERS = Threshold(
+    0.25,
+    of="excess of the usual steps over the mean excess, where slow steps come and go",
+    why="The usual steps must be at the peers' level: a rank that is slow in all steps and has rare hiccups is not.",
+    below=True,
+)
+PLAIN = Threshold(
+    2.0,
+    of="standard deviations by which a slow step exceeds usual ones in own time, so that no phase shows it better",
+    why="Ten steps then are evidence for a change; own time stays slow where the phase changes.",
+)
+OWN = len(OWN_PHASES)
+"""Column of own time, after the phases."""
+PEERS = 16
+"""Peers whose median stands for all: it strays by a third of what one rank does (1.25 / sqrt(16))."""
+NOISE_ROWS = 32
+"""Rows over which the spread of noise counts as constant."""
+BLOCKS = (4, 16, 64)
+"""Steps of the blocks whose means show how long noise lasts."""
+ONE_STEP = 6.0
+"""Log likelihood ratio that one step contributes at most: a single hiccup is a third of the evidence for a change."""
+LEVEL_STEPS = (8, 24, 72)
+"""Steps from which the size of a slowdown is first estimated."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Time that some ranks take longer than their peers, row by row."""
+
+    phases_ms: Floats
+    """[N, 5]"""
+    own_ms: Floats
+    """[N]"""
+    noise_ms: Floats
+    """[N, 6] Standard deviation of one step of a peer, in each phase and in own time."""
+    memory: Floats
+    """[6] Variance of a long sum over that of independent steps: 1 and more."""
+
+    def series(self, start: int) -> tuple[Floats, Floats, float]:
+        """Return the series that shows the slow rows: own time, or where noise hides it, the phase that does best.
+
+        Returns:
+            [N] the excess, [N] the standard deviation of a step, and the variance of a long sum over it.
+
+        """
+        every = np.column_stack([self.phases_ms, self.own_ms])
+        after = every[start : start + LEVEL_STEPS[-1]].mean(axis=0)
+        noise = np.sqrt(np.square(self.noise_ms[start : start + LEVEL_STEPS[-1]]).mean(axis=0) * self.memory)
+        clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
+        phase = OWN if PLAIN.reached(clear[OWN]) else int(clear.argmax())
+        return every[:, phase], self.noise_ms[:, phase], float(self.memory[phase])
+
+
+def excess_over(rows: Rows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
+    """Compare the mean of some ranks with the median of their peers."""
+    chosen, others = _some(columns), _some(peers)
+    theirs = rows.phases_ms(others)
+    theirs = np.concatenate([theirs, theirs.sum(axis=2, keepdims=True)], axis=2)
+    mine = rows.phases_ms(chosen).mean(axis=1)
+    mine = np.column_stack([mine, mine.sum(axis=1)])
+    over = mine - medians(theirs)
+    noise, memory = _noise(rows, theirs)
+    return Excess(over[:, :-1], over[:, -1], noise, memory)
+
+
+def own_change(rows: Rows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
+    """Compare a series of all ranks with its own past, the rows before an index; returns as `Excess.series` does."""
+    past = values[:before]
+    over = values - median(past)
+    noise, memory = _noise(rows, np.repeat(over[:, None, None], 2, axis=1), before)
+    return over, noise[:, 0], float(memory[0])
+
+
+def _some(columns: Sequence[int]) -> Sequence[int]:
+    return columns[:: -(-len(columns) // PEERS)]
+
+
+def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, Floats]:
+    """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
+
+    values: [N, P, 6]. A peer is compared with the median of all peers; two and fewer, with their own past.
+    """
+    count, ranks = values.shape[:2]
+    groups = np.arange(count) // NOISE_ROWS
+    groups[groups == groups[-1]] = max(0, groups[-1] - 1)  # the last one is not short
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    ends = [*starts[1:], count]
+    if ranks > 2:
+        # Compared with a median of which it is a part, a rank of few strays less than by itself.
+        stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
+    else:
+        centres = np.array([np.median(values[a:b], axis=0) for a, b in zip(starts, ends, strict=True)])
+        stray = values - centres[groups]
+    single = stray * np.sqrt(rows.steps)[:, None, None]
+    spread = np.array([1.48 * np.median(np.abs(single[a:b]), axis=(0, 1)) for a, b in zip(starts, ends, strict=True)])
+    spread = np.maximum(spread, 1e-3 * np.maximum(spread.max(axis=0), 1e-6))
+    window = (stray / spread[groups][:, None])[len(rows.blocks) : end]
+    window = np.clip(window, -4, 4) if len(window) >= BLOCKS[0] * 4 else np.ones((BLOCKS[0] * 4, *window.shape[1:]))
+    memory = np.ones(values.shape[2])
+    for block in BLOCKS:
+        if len(window) >= 4 * block:
+            means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
+            memory = np.maximum(memory, block * np.square(means).mean(axis=(0, 1)))
+    return spread[groups], memory
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Parts of the run over which a series is high."""
+
+    slow: Bools
+    """[N]"""
+    single: bool
+    """Each step alone shows whether it is slow."""
+    level_ms: float
+    """Excess of a slow step over a usual one."""
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Return the first row of each stretch and the row after its last."""
+        edges = np.flatnonzero(np.diff(self.slow.astype(np.int8), prepend=0, append=0))
+        return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, level_ms: float | None = None) -> Stretches:
+    """Label the rows as slow or usual: the most likely labels, where each change needs EVIDENCE.
+
+    Args:
+        rows: The run.
+        series: `Excess.series`.
+        start: Row near which it became slow.
+        level_ms: Excess of a slow step as last described.
+
+    """
+    values, noise, memory = series
+    by_step = _steps_apart(rows, values, noise, start)
+    if by_step is not None:
+        return by_step
+    firsts = [median(values[start : start + steps]) for steps in LEVEL_STEPS]
+    level, usual = max(*firsts, level_ms or 0.0), 0.0
+    slow = np.zeros(len(values), np.bool_)
+    for _ in range(3):
+        middle, variance = usual + level / 2, np.square(noise) * memory / rows.steps
+        most = ONE_STEP * np.minimum(rows.steps, EVIDENCE.enter / ONE_STEP)
+        slow = _most_likely(np.clip((values - middle) * level / variance, -most, most))
+        if not slow.any():
+            break
+        usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
+        level = max(median(values[slow]) - usual, level / 2)
+    return Stretches(slow, single=False, level_ms=level)
+
+
+def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stretches | None:
+    """Label step by step, if slow and usual steps are far apart and the usual ones are at the peers' level."""
+    first = max(start, len(rows.blocks))
+    some = values[first:]
+    if len(some) < NOISE_ROWS:
+        return None
+    low, high = float(np.quantile(some, 0.05)), float(some.max())
+    for _ in range(8):
+        above = some > (low + high) / 2
+        low, high = float(np.mean(some[~above])), float(np.median(some[above]))
+    runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
+    if runs < 3 or above.sum() > 4 * runs or not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
+        return None
+    if not APART.reached((high - low) / max(float(np.median(noise[first:])), 1e-9)):
+        return None
+    slow = np.zeros(len(values), np.bool_)
+    slow[len(rows.blocks) :] = values[len(rows.blocks) :] > (low + high) / 2
+    return Stretches(slow, single=True, level_ms=high - low)
+
+
+def _most_likely(ratios: Floats) -> Bools:
+    """[N] Return the most likely states of a chain with two states (Viterbi, 1967).
+
+    ratios: Log likelihood ratio of slow against usual of each row.
+    """
+    usual = slow = 0.0
+    penalty = EVIDENCE.enter
+    from_slow, from_usual = [], []
+    for ratio in ratios.tolist():
+        from_slow.append(slow - penalty > usual)
+        from_usual.append(usual - penalty > slow)
+        usual, slow = max(usual, slow - penalty), max(slow, usual - penalty) + ratio
+    state, states = slow > usual, []
+    for falls, rises in zip(reversed(from_slow), reversed(from_usual), strict=True):
+        states.append(state)
+        state = not rises if state else falls
+    return np.array(states[::-1], np.bool_)
