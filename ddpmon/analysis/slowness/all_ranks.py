@@ -18,7 +18,7 @@ from ddpmon.messages import OWN_PHASES
 
 STANDS_APART = Threshold(
     4.0,
-    of="times the distance of the second rank from the third by which the slowest stands apart, twice that, as a median",
+    of="times twice the distance of the second rank from the third that the slowest is from the second, as medians",
     why="1 for exponential tails, whatever their scale (Sukhatme, 1937); 1.4 for Pareto tails with exponent 1.5.",
     keeps=0.7,
 )
@@ -32,7 +32,9 @@ SETTLED_STEPS = 150
 """Steps after which the first step stays as described."""
 
 
-def describe_all(rows: Rows, first: int, series: str, before: Slowdown | None) -> Slowdown | None:
+def describe_all(
+    rows: Rows, first: int, series: str, before: Slowdown | None, *, alone: bool = True
+) -> Slowdown | None:
     """Describe a slowdown of all ranks against their own past.
 
     Args:
@@ -40,6 +42,7 @@ def describe_all(rows: Rows, first: int, series: str, before: Slowdown | None) -
         first: Number of its first step, roughly.
         series: "own", a phase or "transfer".
         before: Its description of last time.
+        alone: No rank is slow besides, so that all of a step's change is this one's.
 
     """
     columns = range(0, len(rows.world.ranks), -(-len(rows.world.ranks) // PEERS))
@@ -57,11 +60,14 @@ def describe_all(rows: Rows, first: int, series: str, before: Slowdown | None) -
     if before and int(rows.world.step[-1]) - before.since > SETTLED_STEPS:
         since, within, is_ramp = before.since, before.since_within, before.pattern == "ramp"
     begin = max(1, rows.index(since))
-    change = every - np.median(every[:begin], axis=0)
+    change = every - medians(every[:begin].T)
     shown = slice(max(begin, min(len(rows.blocks), end - 1)), end)
-    phases = np.median(change[shown], axis=0)
+    phases = medians(change[shown].T)
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
-    cost = max(0.0, float((change[begin:end].sum(axis=1) * steps).sum()))
+    # The slowest rank sets the pace, not the typical one: a step became longer by more than the median rank did.
+    length = rows.length_ms - median(rows.length_ms[:begin])
+    longer = length if alone else change.sum(axis=1)
+    cost = max(0.0, float((longer[begin:end] * steps).sum()))
     names = (*OWN_PHASES, "transfer")
     gain = total / max(total - cost, 1e-9)
     return Slowdown(
@@ -113,12 +119,16 @@ def describe_rotating(world: World, without: Collection[int], before: Slowdown |
     apart = median(lead[begin:]) / max(2 * median((second - third)[begin:]), 1e-9)
     counts = np.bincount(own[begin:].argmax(axis=1), minlength=len(columns))
     enough = len(world) - begin >= FEWEST_ROWS * 4
-    if not enough or not STANDS_APART.reached(apart, held=before is not None) or not ONE_RANKS.reached(counts.max() / counts.sum()):
+    if (
+        not enough
+        or not STANDS_APART.reached(apart, held=before is not None)
+        or not ONE_RANKS.reached(counts.max() / counts.sum())
+    ):
         return None
     part = world.between(begin, len(world))
     slow = np.array(columns)[own[begin:].argmax(axis=1)]
     phases = part.phases_ms[np.arange(len(part)), slow] - medians(part.phases_ms[:, columns])
-    names = dict(zip(OWN_PHASES, np.median(phases, axis=0).tolist(), strict=True))
+    names = dict(zip(OWN_PHASES, medians(phases.T).tolist(), strict=True))
     since, within = (before.since, before.since_within) if before else (int(part.step[0]), (0, 0))
     if found:
         within = int(world.step[found.within[0]]), int(world.step[found.within[1]])

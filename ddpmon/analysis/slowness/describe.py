@@ -18,13 +18,14 @@ WORTH = Threshold(
     1.02,
     of="time since a slowdown began over the time without it",
     why="2% of the run's time. Gains are predicted to within 1.1% in nine of ten runs (benchmarks/diagnosis.py).",
-    stay=1.01,
 )
 WORTH_IN_LARGE = Threshold(
     1.005,
     of="the same in worlds of LARGE ranks and more",
     why="Half a percent of hundreds of GPUs is more than one of them.",
 )
+KEPT_ENDED = 32
+"""Slowdowns that have ended, which a recurrence may continue, at most."""
 LARGE = 64
 """Ranks of a large world."""
 
@@ -46,12 +47,13 @@ def describe(
         return list(before)
     rows = Rows(world, past)
     present = [one for one in before if one.until is None and one.scope != "rotating"]
+    ended = sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
     groups = who.groups(rows, signals, before)
     peers = who.peers(rows, groups).tolist()
     found: list[Slowdown] = []
     for group in groups:
         if len(group.columns) < len(world.ranks) and peers:
-            found += describe_ranks(rows, group, peers, hosts)
+            found += describe_ranks(rows, group, peers, hosts, ended)
     everyone = _of_all(rows, signals, groups, present)
     found += [everyone] if everyone else []
     slow = [world.ranks.index(rank) for one in found if one.scope != "all" and one.until is None for rank in one.ranks]
@@ -61,8 +63,7 @@ def describe(
         rotating = replace(turning, until=int(world.step[-1]))
     found += [rotating] if rotating else []
     found = [one for one in _jointly(world, found) if _is_worth(one, before, len(world.ranks))]
-    recent = [one for one in before if one.until is not None and one.until >= world.step[0]]
-    found += [one for one in recent if not any(_continues(one, other) for other in found)]
+    found += [one for one in ended if not any(_continues(one, other) for other in found)]
     return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
 
 
@@ -71,14 +72,15 @@ def _of_all(
 ) -> Slowdown | None:
     """Describe that all ranks became slower, from signals about all or from each rank's own past."""
     held = next((one for one in present if one.scope == "all"), None)
+    alone = all(len(group.columns) == len(rows.world.ranks) for group in groups)
     of_all = [signal for signal in signals if signal.rank is None and signal.direction == "up"]
     if held is not None:
-        return describe_all(rows, held.since, held.phase, held)
+        return describe_all(rows, held.since, held.phase, held, alone=alone)
     if of_all:
         plainest = max(of_all, key=lambda signal: signal.z)
-        return describe_all(rows, plainest.first, plainest.series, None)
+        return describe_all(rows, plainest.first, plainest.series, None, alone=alone)
     rose = next((group for group in groups if len(group.columns) == len(rows.world.ranks)), None)
-    return describe_all(rows, rose.first, "own", None) if rose else None
+    return describe_all(rows, rose.first, "own", None, alone=alone) if rose else None
 
 
 def _continues(old: Slowdown, new: Slowdown) -> bool:
@@ -87,9 +89,10 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
 
 
 def _is_worth(one: Slowdown, before: Sequence[Slowdown], ranks: int) -> bool:
+    """Return whether to tell of a slowdown: once told, it may only end on evidence."""
     held = any(_continues(other, one) or _continues(one, other) for other in before)
     threshold = WORTH_IN_LARGE if ranks >= LARGE else WORTH
-    return threshold.reached(max(one.gain, one.gain_alone), held=held)
+    return held or threshold.reached(max(one.gain, one.gain_alone))
 
 
 def _jointly(world: World, found: Sequence[Slowdown]) -> list[Slowdown]:

@@ -113,7 +113,7 @@ def _explained(values: Floats, phi: float, gain: float) -> tuple[float, Floats, 
 
 @lru_cache(maxsize=256)
 def _responses(count: int, phi: float, gain: float) -> tuple[Floats, Floats, Floats]:
-    """Return the innovations of a unit step, and the sums of squares of a step and a ramp beside a constant: [N] each."""
+    """[N] Return the innovations of a unit step, and the sums of squares of steps and ramps beside a constant."""
     settled = _settled(phi, gain)
     shape = settled + (1 - settled) * np.power(phi * (1 - gain), np.arange(count))
     level, with_level = float(shape @ shape), _along_steps(shape, phi, gain)

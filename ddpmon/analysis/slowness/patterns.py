@@ -28,6 +28,11 @@ UNEVEN = Threshold(
     why="Random beginnings stray by a quarter.",
     below=True,
 )
+KEPT = Threshold(
+    0.8,
+    of="share of the places of a rhythm at which a stretch begins",
+    why="One of five may be missed, where another rank was slow too.",
+)
 BETTER = 0.5
 """Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""
 DRAWS = 500
@@ -108,5 +113,6 @@ def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
         middle = begins.mean(axis=1, keepdims=True)
         slope = (place * (begins - middle)).sum(axis=1) / np.maximum(np.square(place).sum(axis=1), 1e-9)
         period = np.maximum(slope[:, None], 1e-9)
-    stray = np.abs(begins - middle - place * period)
-    return stray.mean(axis=1) / period[:, 0], period[:, 0]
+    stray = np.abs(begins - middle - place * period).mean(axis=1) / period[:, 0]
+    places = (begins[:, -1] - begins[:, 0]) / period[:, 0] + 1
+    return np.where(begins.shape[1] >= KEPT.enter * places, stray, 1.0), period[:, 0]

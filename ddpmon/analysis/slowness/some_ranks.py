@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.patterns import recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
 from ddpmon.analysis.slowness.stretches import Excess, Stretches, excess_over, stretches
-from ddpmon.analysis.statistics.arrays import Bools, Floats
+from ddpmon.analysis.statistics.arrays import Bools, Floats, median, medians
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -46,8 +45,13 @@ class _Span:
     every: float | None = None
 
 
-def describe_ranks(rows: Rows, group: who.Group, peers: Sequence[int], hosts: Mapping[int, str]) -> list[Slowdown]:
-    """Describe a group of slow ranks: the slowdown now, and one before it that has ended since last time."""
+def describe_ranks(
+    rows: Rows, group: who.Group, peers: Sequence[int], hosts: Mapping[int, str], ended: Sequence[Slowdown]
+) -> list[Slowdown]:
+    """Describe a group of slow ranks: the slowdown now, and one before it that has ended since last time.
+
+    ended: slowdowns that had ended before, which may turn out to be the first of many.
+    """
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
     series = excess.series(start)
@@ -61,10 +65,14 @@ def describe_ranks(rows: Rows, group: who.Group, peers: Sequence[int], hosts: Ma
         since = int(rows.first[begin])
         share = float(rows.steps[begin:end][found.slow[begin:end]].sum() / rows.steps[begin:end].sum())
         # Without a rhythm it may have begun some steps before its first slow one.
-        if before and before.since <= since + who.TOGETHER_STEPS:
-            since = before.since
-        earliest = since - round(3 / share) if again.pattern == "irregular" and found.single else since
-        within = max(int(rows.first[0]), earliest), since + int(rows.steps[rows.index(since)]) - 1
+        unsure = int(rows.steps[max(0, begin - 1)]) - 1
+        earliest = since - (round(3 / share) if again.pattern == "irregular" and found.single else unsure)
+        within = max(int(rows.first[0]), earliest), since + unsure
+        ranks = {rows.world.ranks[place] for place in group.columns}
+        for one in ([before] if before else []) + [one for one in ended if ranks.issuperset(one.ranks)]:
+            if one.since <= within[1] and (one is before or one.since >= within[0]):
+                since, within = one.since, one.since_within
+                break
         until = rows.last_step(end - 1) if again.has_ended else None
         chosen = [_Span(begin, end if again.has_ended else len(rows), since, within, until, again.pattern, again.every)]
     else:
@@ -76,10 +84,11 @@ def describe_ranks(rows: Rows, group: who.Group, peers: Sequence[int], hosts: Ma
         tuple(rows.world.ranks[place] for place in group.columns), scope, {}, "", "lasting", 0, (0, 0), None, None,
         0.0, 0.0, 0.0, int(rows.world.step[-1]), 1.0, 1.0, group.changed,
     )  # fmt: skip
-    hidden = _hidden_since(rows, excess, series, chosen[-1], found)
+    hidden = _hidden_since(rows, series, chosen[-1], found, before)
+    if hidden is not None:
+        chosen[-1] = replace(chosen[-1], end=hidden)
     described = [_described(rows, one, span, found.slow, excess, group) for span in chosen]
-    described[-1] = replace(described[-1], hidden_since=hidden)
-    return described
+    return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
 
 
 def _places(rows: Rows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
@@ -98,7 +107,8 @@ def _span(rows: Rows, values: Floats, spans: list[tuple[int, int]], place: int, 
     lower = spans[place - 1][1] if place else 0
     upper = spans[place + 1][0] if place + 1 < len(spans) else len(rows)
     since = int(rows.first[begin])
-    within, pattern = (since, since), cast("PatternName", "lasting" if end == len(rows) else "stretch")
+    within = since, since
+    pattern: PatternName = "lasting" if end == len(rows) else "stretch"
     age = int(rows.world.step[-1]) - (before.since if before else 0)
     kept = before if before and rows.index(before.since) in range(begin - SEGMENT_ROWS, end) else None
     if kept and (kept.since == rows.first[0] or age > SETTLED_STEPS):
@@ -140,42 +150,45 @@ def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
     end, begin = span.end, max(span.begin, span.end - SEGMENT_ROWS, len(rows.blocks))
     if end - begin < 2 * PHASE_STEPS:
         return [span]
-    now = int(np.median(excess.phases_ms[end - PHASE_STEPS : end], axis=0).argmax())
-    was = int(np.median(excess.phases_ms[begin : begin + PHASE_STEPS], axis=0).argmax())
+    now = int(medians(excess.phases_ms[end - PHASE_STEPS : end].T).argmax())
+    was = int(medians(excess.phases_ms[begin : begin + PHASE_STEPS].T).argmax())
     if now == was:
         return [span]
     found = onset(excess.phases_ms[begin:end, now] - excess.phases_ms[begin:end, was], may_be_constant=False)
-    both = [np.median(excess.phases_ms[part], axis=0) for part in (slice(begin, begin + found.index), slice(begin + found.index, end))]
+    both = [
+        medians(excess.phases_ms[part].T)
+        for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
+    ]
     if not EVIDENCE.reached(found.evidence) or both[0].argmax() == both[1].argmax():
         return [span]
     at = begin + found.index
     within = int(rows.first[begin + found.within[0]]), int(rows.first[begin + found.within[1]])
-    old = replace(span, end=at, until=rows.last_step(at - 1), pattern="stretch" if span.pattern == "lasting" else span.pattern)
+    old = replace(
+        span, end=at, until=rows.last_step(at - 1), pattern="stretch" if span.pattern == "lasting" else span.pattern
+    )
     return [old, replace(span, begin=at, since=int(rows.first[at]), within=within)]
 
 
 def _hidden_since(
-    rows: Rows, excess: Excess, series: tuple[Floats, Floats, float], span: _Span, found: Stretches
+    rows: Rows, series: tuple[Floats, Floats, float], span: _Span, found: Stretches, before: Slowdown | None
 ) -> int | None:
-    """Return the step from which noise is so large that the level may be the peers' as well as the full excess."""
-    if span.until is not None or found.single:
-        return None
+    """Return the row from which noise is so large that the level may be the peers' as well as the full excess."""
     values, noise, memory = series
-    variance = np.square(noise)
-    logs = np.log(variance)
-    rows_from = np.arange(span.begin, len(rows))
-    if len(rows_from) < 2 * PHASE_STEPS:
+    if span.until is not None or found.single or len(rows) - span.begin < 2 * PHASE_STEPS:
         return None
-    change = _variance_change(variance[span.begin :]) + span.begin
-    quiet = float(np.exp(np.mean(logs[span.begin : change]) / 2)) if change > span.begin else 0.0
-    loud = float(np.exp(np.mean(logs[change:]) / 2))
-    if not quiet or not NOISIER.reached(loud / quiet):
-        return None
-    level = float(np.median(values[span.begin : change]))
-    steps = float(rows.steps[change:].sum())
-    mean = float(np.average(np.clip(values[change:], -4 * loud, 4 * loud), weights=rows.steps[change:]))
-    reach = 2 * loud * (memory / steps) ** 0.5
-    return int(rows.first[change]) if mean - reach <= 0 and mean + reach >= level else None
+    if before and before.hidden_since is not None:
+        change, level = rows.index(before.hidden_since), before.excess_ms
+    else:
+        variance = np.square(noise[span.begin :])
+        change = _variance_change(variance) + span.begin
+        level = median(values[span.begin : change])
+        ratio = variance[change - span.begin :].mean() / variance[: change - span.begin].mean()
+        if not NOISIER.reached(float(ratio) ** 0.5):
+            return None
+    # A median, since noise of this size is skewed, and its standard error: 1.25 times that of a mean.
+    lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
+    reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
+    return change if lately - reach <= 0 and lately + reach >= level else None
 
 
 def _variance_change(variance: Floats) -> int:
@@ -186,9 +199,7 @@ def _variance_change(variance: Floats) -> int:
     return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1
 
 
-def _described(
-    rows: Rows, one: Slowdown, span: _Span, slow: Bools, excess: Excess, group: who.Group
-) -> Slowdown:
+def _described(rows: Rows, one: Slowdown, span: _Span, slow: Bools, excess: Excess, group: who.Group) -> Slowdown:
     """Fill in size, phase and cost."""
     old, before = len(rows.blocks), group.before
     before = before if before and before.since == span.since else None
@@ -196,15 +207,15 @@ def _described(
     mine[span.begin : span.end] = slow[span.begin : span.end] if span.every or span.pattern == "irregular" else True
     window = np.flatnonzero(mine[old:])
     shown = window + old if len(window) else np.flatnonzero(mine)
-    phases = np.median(excess.phases_ms[shown], axis=0)
+    phases = medians(excess.phases_ms[shown].T)
     total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(rows.steps[mine].sum())
-    cost = before.cost_ms if before else count * float(np.median(excess.own_ms[shown]))
+    cost = before.cost_ms if before else count * median(excess.own_ms[shown])
     if len(window):
         part = _steps_of(rows.world, window)
         gain = max(1.0, what_if.gain(part, group.columns, seen=rows.world))
         loss = float(part.step_ms.mean()) * (1 - 1 / gain)
-        is_old = before is not None and span.begin < old
-        cost = cost + loss * float((part.step > before.as_of).sum()) if before and is_old else loss * count
+        new = float(rows.steps[mine & (rows.first > before.as_of)].sum()) if before else count
+        cost = cost + loss * new if before and span.begin < old else loss * count
     alone = total / max(total - cost, 1e-9)
     return replace(
         one,
@@ -216,7 +227,7 @@ def _described(
         until=span.until,
         every=span.every,
         share=count / float(rows.steps[span.begin : span.end].sum()),
-        excess_ms=float(np.median(excess.own_ms[shown])),
+        excess_ms=median(excess.own_ms[shown]),
         cost_ms=cost,
         gain=alone,
         gain_alone=alone,

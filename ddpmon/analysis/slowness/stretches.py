@@ -98,7 +98,8 @@ def _some(columns: Sequence[int]) -> Sequence[int]:
 def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, Floats]:
     """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
 
-    values: [N, P, 6]. A peer is compared with the median of all peers; two and fewer, with their own past.
+    values: [N, P, 6], or 2 of the 6. A peer is compared with the median of all peers, two or one with
+    their own past.
     """
     count, ranks = values.shape[:2]
     groups = np.arange(count) // NOISE_ROWS
@@ -109,10 +110,12 @@ def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, 
         # Compared with a median of which it is a part, a rank of few strays less than by itself.
         stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
     else:
-        centres = np.array([np.median(values[a:b], axis=0) for a, b in zip(starts, ends, strict=True)])
+        centres = np.array([_middle(values[a:b]) for a, b in zip(starts, ends, strict=True)])
         stray = values - centres[groups]
     single = stray * np.sqrt(rows.steps)[:, None, None]
-    spread = np.array([1.48 * np.median(np.abs(single[a:b]), axis=(0, 1)) for a, b in zip(starts, ends, strict=True)])
+    spread = 1.48 * np.array(
+        [_middle(np.abs(single[a:b]).reshape(-1, values.shape[2])) for a, b in zip(starts, ends, strict=True)]
+    )
     spread = np.maximum(spread, 1e-3 * np.maximum(spread.max(axis=0), 1e-6))
     window = (stray / spread[groups][:, None])[len(rows.blocks) : end]
     window = np.clip(window, -4, 4) if len(window) >= BLOCKS[0] * 4 else np.ones((BLOCKS[0] * 4, *window.shape[1:]))
@@ -122,6 +125,12 @@ def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, 
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
             memory = np.maximum(memory, block * np.square(means).mean(axis=(0, 1)))
     return spread[groups], memory
+
+
+def _middle(values: Floats) -> Floats:
+    """[N, ...] -> [...] Return the median of the rows."""
+    middle: Floats = medians(values[None])[0]
+    return middle
 
 
 @dataclass(frozen=True)
@@ -162,8 +171,8 @@ def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, leve
     for _ in range(3):
         middle, variance = usual + level / 2, np.square(noise) * memory / rows.steps
         most = ONE_STEP * np.minimum(rows.steps, EVIDENCE.enter / ONE_STEP)
-        slow = _most_likely(np.clip((values - middle) * level / variance, -most, most))
-        if not slow.any():
+        last, slow = slow, _most_likely(np.clip((values - middle) * level / variance, -most, most))
+        if not slow.any() or (slow == last).all():
             break
         usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
         level = max(median(values[slow]) - usual, level / 2)
@@ -179,11 +188,13 @@ def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stret
     low, high = float(np.quantile(some, 0.05)), float(some.max())
     for _ in range(8):
         above = some > (low + high) / 2
-        low, high = float(np.mean(some[~above])), float(np.median(some[above]))
+        if above.all() or not above.any():
+            return None
+        low, high = float(np.mean(some[~above])), median(some[above])
     runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
     if runs < 3 or above.sum() > 4 * runs or not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
         return None
-    if not APART.reached((high - low) / max(float(np.median(noise[first:])), 1e-9)):
+    if not APART.reached((high - low) / max(median(noise[first:]), median(noise[first:][above]))):
         return None
     slow = np.zeros(len(values), np.bool_)
     slow[len(rows.blocks) :] = values[len(rows.blocks) :] > (low + high) / 2
@@ -201,7 +212,12 @@ def _most_likely(ratios: Floats) -> Bools:
     for ratio in ratios.tolist():
         from_slow.append(slow - penalty > usual)
         from_usual.append(usual - penalty > slow)
-        usual, slow = max(usual, slow - penalty), max(slow, usual - penalty) + ratio
+        if from_slow[-1]:
+            usual, slow = slow - penalty, slow + ratio
+        elif from_usual[-1]:
+            slow = usual - penalty + ratio
+        else:
+            slow += ratio
     state, states = slow > usual, []
     for falls, rises in zip(reversed(from_slow), reversed(from_usual), strict=True):
         states.append(state)

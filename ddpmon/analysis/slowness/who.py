@@ -122,7 +122,8 @@ def _rises(rows: Rows, first: int, ranks: int) -> Floats | None:
         return None
     begin, end = min(at - 1, rows.index(first - COMPARED_STEPS)), max(at + 1, rows.index(first + COMPARED_STEPS))
     before, after = (rows.phases_ms(every, *part).sum(axis=2) for part in ((begin, at), (at, end)))
-    return medians(after.T) - medians(before.T)
+    rises: Floats = medians(after.T) - medians(before.T)
+    return rises
 
 
 def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
