@@ -56,7 +56,13 @@ def describe(
             found += describe_ranks(rows, group, peers, hosts, ended)
     everyone = _of_all(rows, signals, groups, present)
     found += [everyone] if everyone else []
-    slow = [world.ranks.index(rank) for one in found if one.scope != "all" and one.until is None for rank in one.ranks]
+    slow = {
+        world.ranks.index(rank)
+        for one in (*found, *ended)
+        if one.scope not in {"all", "rotating"} and (one.until is None or one.until >= world.step[0])
+        for rank in one.ranks
+        if rank in world.ranks
+    }
     turning = next((one for one in before if one.scope == "rotating" and one.until is None), None)
     rotating = describe_rotating(world, slow, turning)
     if rotating is None and turning is not None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE
+from ddpmon.analysis.slowness.stretches import Stretches
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.threshold import Threshold
 
@@ -53,9 +54,10 @@ class Recurrence:
     """None came for so long that it is over."""
 
 
-def recurrence(rows: Rows, spans: list[tuple[int, int]]) -> Recurrence | None:
-    """Describe stretches, each a first row and the row after its last; None: they are too few, or one outlasts all."""
-    lengths = np.array([rows.steps[begin:end].sum() for begin, end in spans])
+def recurrence(rows: Rows, found: Stretches) -> Recurrence | None:
+    """Describe the stretches of a run together; None: they are too few, or one of them outlasts all others."""
+    spans = found.spans
+    lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
     if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
         return None
     usual = float(np.median(lengths))
@@ -63,12 +65,13 @@ def recurrence(rows: Rows, spans: list[tuple[int, int]]) -> Recurrence | None:
     fine = [begin for begin, _ in spans if rows.steps[begin] <= max(1.0, FINE * usual)][-RECENT:]
     last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
     quiet = float(rows.steps[spans[-1][1] : last + 1].sum())
-    found = _rhythm(rows, fine, single=usual < 2) if RECURRENCES.reached(len(fine)) else None
-    if found is None:
+    rhythm = _rhythm(rows, fine, single=usual < 2) if RECURRENCES.reached(len(fine)) else None
+    if rhythm is None:
         span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
-        share = len(spans) / max(span, len(spans) + 1.0)
+        begun = found.counts.sum() if found.single else len(spans)
+        share = begun / max(span, begun + 1.0)
         return Recurrence("irregular", None, EVIDENCE.reached(-quiet * log(1 - share)))
-    unit, every = found
+    unit, every = rhythm
     if unit == "seconds":
         quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
     else:

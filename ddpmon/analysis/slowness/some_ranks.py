@@ -13,7 +13,7 @@ from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.patterns import recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
 from ddpmon.analysis.slowness.stretches import Excess, Stretches, excess_over, stretches
-from ddpmon.analysis.statistics.arrays import Bools, Floats, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -28,6 +28,8 @@ SETTLED_STEPS = 150
 """Steps after the first slow one that show it as well as more steps would: it then stays as described."""
 SEGMENT_ROWS = 300
 """Rows on both sides of a first step that show it."""
+LATEST_STEPS = 50
+"""Latest slow steps that show what each of them costs."""
 PHASE_STEPS = 16
 """Latest steps that show the phase."""
 
@@ -59,11 +61,11 @@ def describe_ranks(
     spans = found.spans
     if not spans:
         return [before] if before else []
-    again = recurrence(rows, spans)
+    again = recurrence(rows, found)
     if again is not None:
         begin, end = spans[0][0], spans[-1][1]
         since = int(rows.first[begin])
-        share = float(rows.steps[begin:end][found.slow[begin:end]].sum() / rows.steps[begin:end].sum())
+        share = float(found.counts[begin:end].sum() / rows.steps[begin:end].sum())
         # Without a rhythm it may have begun some steps before its first slow one.
         unsure = int(rows.steps[max(0, begin - 1)]) - 1
         earliest = since - (round(3 / share) if again.pattern == "irregular" and found.single else unsure)
@@ -87,7 +89,7 @@ def describe_ranks(
     hidden = _hidden_since(rows, series, chosen[-1], found, before)
     if hidden is not None:
         chosen[-1] = replace(chosen[-1], end=hidden)
-    described = [_described(rows, one, span, found.slow, excess, group) for span in chosen]
+    described = [_described(rows, one, span, found.counts, excess, group) for span in chosen]
     return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
 
 
@@ -199,23 +201,24 @@ def _variance_change(variance: Floats) -> int:
     return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1
 
 
-def _described(rows: Rows, one: Slowdown, span: _Span, slow: Bools, excess: Excess, group: who.Group) -> Slowdown:
-    """Fill in size, phase and cost."""
+def _described(rows: Rows, one: Slowdown, span: _Span, counts: Floats, excess: Excess, group: who.Group) -> Slowdown:
+    """Fill in size, phase and cost. counts: [N] slow steps of each row."""
     old, before = len(rows.blocks), group.before
     before = before if before and before.since == span.since else None
-    mine = np.zeros(len(rows), np.bool_)
-    mine[span.begin : span.end] = slow[span.begin : span.end] if span.every or span.pattern == "irregular" else True
-    window = np.flatnonzero(mine[old:])
-    shown = window + old if len(window) else np.flatnonzero(mine)
-    phases = medians(excess.phases_ms[shown].T)
-    total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(rows.steps[mine].sum())
-    cost = before.cost_ms if before else count * median(excess.own_ms[shown])
-    if len(window):
-        part = _steps_of(rows.world, window)
-        gain = max(1.0, what_if.gain(part, group.columns, seen=rows.world))
-        loss = float(part.step_ms.mean()) * (1 - 1 / gain)
-        new = float(rows.steps[mine & (rows.first > before.as_of)].sum()) if before else count
-        cost = cost + loss * new if before and span.begin < old else loss * count
+    slow = np.zeros(len(rows))
+    comes_again = span.every or span.pattern == "irregular"
+    slow[span.begin : span.end] = (counts if comes_again else rows.steps)[span.begin : span.end]
+    window = np.flatnonzero(slow[old:])
+    shown = window + old if len(window) else np.flatnonzero(slow)
+    phases, size = medians(excess.phases_ms[shown].T), median(excess.own_ms[shown])
+    total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(slow.sum())
+    if before and span.begin < old:
+        # What was lost before stays; the loss of each step since then is that of the latest slow ones.
+        count_new = float(slow[rows.first > before.as_of].sum())
+        latest = window[-max(LATEST_STEPS, int((rows.first[window + old] > before.as_of).sum())) :]
+        cost = before.cost_ms + count_new * _loss_ms(rows.world, latest, group.columns)
+    else:
+        cost = count * (_loss_ms(rows.world, window, group.columns) if len(window) else size)
     alone = total / max(total - cost, 1e-9)
     return replace(
         one,
@@ -227,16 +230,20 @@ def _described(rows: Rows, one: Slowdown, span: _Span, slow: Bools, excess: Exce
         until=span.until,
         every=span.every,
         share=count / float(rows.steps[span.begin : span.end].sum()),
-        excess_ms=median(excess.own_ms[shown]),
+        excess_ms=size,
         cost_ms=cost,
         gain=alone,
         gain_alone=alone,
     )
 
 
-def _steps_of(world: World, steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> World:
-    """Return some steps of a world, with what the what-if model reads of them."""
+def _loss_ms(world: World, steps: Ints, columns: Sequence[int]) -> float:
+    """Return the time that each of some steps of the window would be shorter without the excess of these ranks."""
+    if not len(steps):
+        return 0.0
     if steps[-1] - steps[0] + 1 == len(steps):
-        return world.between(int(steps[0]), int(steps[-1]) + 1)
-    names = ("step", "end_us", "length_ms", "own_ms")
-    return replace(world, **{name: getattr(world, name)[steps] for name in names})
+        part = world.between(int(steps[0]), int(steps[-1]) + 1)
+    else:  # with what the model reads of it
+        names = ("step", "end_us", "length_ms", "own_ms")
+        part = replace(world, **{name: getattr(world, name)[steps] for name in names})
+    return float(part.step_ms.mean()) * (1 - 1 / max(1.0, what_if.gain(part, columns, seen=world)))

@@ -139,6 +139,8 @@ class Stretches:
 
     slow: Bools
     """[N]"""
+    counts: Floats
+    """[N] Slow steps in each row."""
     single: bool
     """Each step alone shows whether it is slow."""
     level_ms: float
@@ -176,7 +178,7 @@ def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, leve
             break
         usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
         level = max(median(values[slow]) - usual, level / 2)
-    return Stretches(slow, single=False, level_ms=level)
+    return Stretches(slow, slow * rows.steps, single=False, level_ms=level)
 
 
 def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stretches | None:
@@ -196,9 +198,10 @@ def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stret
         return None
     if not APART.reached((high - low) / max(median(noise[first:]), median(noise[first:][above]))):
         return None
-    slow = np.zeros(len(values), np.bool_)
-    slow[len(rows.blocks) :] = values[len(rows.blocks) :] > (low + high) / 2
-    return Stretches(slow, single=True, level_ms=high - low)
+    # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one of them.
+    counts = np.maximum(np.rint((values - low) * rows.steps / (high - low)), 0.0)
+    counts[noise * np.sqrt(rows.steps) * APART.enter > high - low] = 0.0
+    return Stretches(counts > 0, np.minimum(counts, rows.steps), single=True, level_ms=high - low)
 
 
 def _most_likely(ratios: Floats) -> Bools:
