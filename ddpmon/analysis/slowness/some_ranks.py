@@ -114,14 +114,15 @@ def _span(rows: Rows, values: Floats, spans: list[tuple[int, int]], place: int, 
     age = int(rows.world.step[-1]) - (before.since if before else 0)
     kept = before if before and rows.index(before.since) in range(begin - SEGMENT_ROWS, end) else None
     if kept and (kept.since == rows.first[0] or age > SETTLED_STEPS):
-        since, within, begin = kept.since, kept.since_within, max(begin, rows.index(kept.since))
+        since, within, begin = kept.since, kept.since_within, rows.index(kept.since)
         pattern = kept.pattern if kept.pattern == "ramp" else pattern
     elif begin > lower:
         first, series, size = _uniform(rows, values, begin, lower, end)
         if len(series) >= who.FEWEST_ROWS:
             found = onset(series, may_be_constant=lower == 0)
             since = int(first[found.index])
-            within = int(first[found.within[0]]), int(first[found.within[1]]) + size - 1
+            # A block in which it began is in between.
+            within = int(first[found.within[0]]) - size + 1, int(first[found.within[1]]) + size - 1
             pattern = "ramp" if found.is_ramp else pattern
             begin = rows.index(since)
     until = None

@@ -178,7 +178,7 @@ def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, leve
             break
         usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
         level = max(median(values[slow]) - usual, level / 2)
-    return Stretches(slow, slow * rows.steps, single=False, level_ms=level)
+    return Stretches(slow, slow * rows.steps.astype(np.float64), single=False, level_ms=level)
 
 
 def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stretches | None:

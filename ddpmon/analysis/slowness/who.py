@@ -53,7 +53,8 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
         )
         for group in list(_changed(rows, first, [place for place in up if place not in taken], down)):
             new = tuple(place for place in group.columns if place not in taken)
-            joins = next((one for one in found if _is_one_change(one, first) and len(new) < len(ranks)), None)
+            some = [one for one in found if len(one.columns) < len(ranks) and len(new) < len(ranks)]
+            joins = next((one for one in some if abs(one.first - first) <= TOGETHER_STEPS), None)
             if joins is not None:
                 found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *new})))
             elif new:
@@ -61,10 +62,6 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
             if len(new) < len(ranks):
                 taken.update(new)
     return found
-
-
-def _is_one_change(group: Group, first: int) -> bool:
-    return abs(group.first - first) <= TOGETHER_STEPS and not (group.before and group.before.scope == "all")
 
 
 def _has_ended(signal: Signal, before: Sequence[Slowdown]) -> bool:
