@@ -65,7 +65,7 @@ def describe_all(
     phases = medians(change[shown].T)
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
     # The slowest rank sets the pace, not the typical one: a step became longer by more than the median rank did.
-    length = rows.length_ms - median(rows.length_ms[:begin])
+    length = rows.length_ms - float(np.average(rows.length_ms[:begin], weights=rows.steps[:begin]))
     longer = length if alone else change.sum(axis=1)
     cost = max(0.0, float((longer[begin:end] * steps).sum()))
     names = (*OWN_PHASES, "transfer")

@@ -46,15 +46,14 @@ def describe(
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
     rows = Rows(world, past)
-    present = [one for one in before if one.until is None and one.scope != "rotating"]
     ended = sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
     groups = who.groups(rows, signals, before)
     peers = who.peers(rows, groups).tolist()
     found: list[Slowdown] = []
     for group in groups:
-        if len(group.columns) < len(world.ranks) and peers:
+        if peers:
             found += describe_ranks(rows, group, peers, hosts, ended)
-    everyone = _of_all(rows, signals, groups, present)
+    everyone = _of_all(rows, signals, before, alone=not groups)
     found += [everyone] if everyone else []
     slow = {
         world.ranks.index(rank)
@@ -73,20 +72,18 @@ def describe(
     return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
 
 
-def _of_all(
-    rows: Rows, signals: Sequence[Signal], groups: Sequence[who.Group], present: Sequence[Slowdown]
-) -> Slowdown | None:
-    """Describe that all ranks became slower, from signals about all or from each rank's own past."""
-    held = next((one for one in present if one.scope == "all"), None)
-    alone = all(len(group.columns) == len(rows.world.ranks) for group in groups)
+def _of_all(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown], *, alone: bool) -> Slowdown | None:
+    """Describe that all ranks became slower. alone: no rank is slow against the others."""
+    held = next((one for one in before if one.scope == "all" and one.until is None), None)
     of_all = [signal for signal in signals if signal.rank is None and signal.direction == "up"]
     if held is not None:
         return describe_all(rows, held.since, held.phase, held, alone=alone)
-    if of_all:
-        plainest = max(of_all, key=lambda signal: signal.z)
-        return describe_all(rows, plainest.first, plainest.series, None, alone=alone)
-    rose = next((group for group in groups if len(group.columns) == len(rows.world.ranks)), None)
-    return describe_all(rows, rose.first, "own", None, alone=alone) if rose else None
+    ended = [one for one in before if one.scope == "all"]
+    new = [signal for signal in of_all if all(signal.first > (one.until or 0) for one in ended)]
+    if not new:
+        return None
+    plainest = max(new, key=lambda signal: signal.z)
+    return describe_all(rows, plainest.first, plainest.series, None, alone=alone)
 
 
 def _continues(old: Slowdown, new: Slowdown) -> bool:

@@ -58,6 +58,9 @@ def describe_ranks(
     start, before = rows.index(group.first), group.before
     series = excess.series(start)
     found = stretches(rows, series, start, before.excess_ms if before else None)
+    ranks = {rows.world.ranks[place] for place in group.columns}
+    known = [one for one in ended if ranks.issuperset(one.ranks) and one.until is not None]
+    found = found.with_known(rows, [(one.since, one.until) for one in known if one.until and one.share == 1])
     spans = found.spans
     if not spans:
         return [before] if before else []
@@ -70,8 +73,7 @@ def describe_ranks(
         unsure = int(rows.steps[max(0, begin - 1)]) - 1
         earliest = since - (round(3 / share) if again.pattern == "irregular" and found.single else unsure)
         within = max(int(rows.first[0]), earliest), since + unsure
-        ranks = {rows.world.ranks[place] for place in group.columns}
-        for one in ([before] if before else []) + [one for one in ended if ranks.issuperset(one.ranks)]:
+        for one in ([before] if before else []) + known:
             if one.since <= within[1] and (one is before or one.since >= within[0]):
                 since, within = one.since, one.since_within
                 break
@@ -162,7 +164,8 @@ def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
         medians(excess.phases_ms[part].T)
         for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
     ]
-    if not EVIDENCE.reached(found.evidence) or both[0].argmax() == both[1].argmax():
+    short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
+    if short or not EVIDENCE.reached(found.evidence) or both[0].argmax() == both[1].argmax():
         return [span]
     at = begin + found.index
     within = int(rows.first[begin + found.within[0]]), int(rows.first[begin + found.within[1]])

@@ -146,6 +146,14 @@ class Stretches:
     level_ms: float
     """Excess of a slow step over a usual one."""
 
+    def with_known(self, rows: Rows, steps: Sequence[tuple[int, int]]) -> Stretches:
+        """Add stretches that were described before, by first and last step: blocks of the past show them badly."""
+        slow, counts = self.slow.copy(), self.counts.copy()
+        for first, last in steps if not self.single else ():
+            part = slice(rows.index(first), rows.index(last) + 1)
+            slow[part], counts[part] = True, rows.steps[part]
+        return Stretches(slow, counts, self.single, self.level_ms)
+
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Return the first row of each stretch and the row after its last."""
@@ -178,7 +186,7 @@ def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, leve
             break
         usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
         level = max(median(values[slow]) - usual, level / 2)
-    return Stretches(slow, slow * rows.steps.astype(np.float64), single=False, level_ms=level)
+    return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False, level_ms=level)
 
 
 def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stretches | None:

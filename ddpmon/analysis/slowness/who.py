@@ -32,35 +32,34 @@ class Group:
 
 
 def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
-    """Group the ranks that are slow. A group of all ranks means that all of them became slower than before.
+    """Group the ranks that are slow against the others.
 
     before: the slowdowns of last time.
     """
-    ranks = rows.world.ranks
-    column = {rank: place for place, rank in enumerate(ranks)}
+    column = {rank: place for place, rank in enumerate(rows.world.ranks)}
     found = [
         Group(tuple(column[rank] for rank in one.ranks), one.since, one.changed, one)
         for one in before
-        if one.until is None and one.scope != "rotating" and all(rank in column for rank in one.ranks)
+        if one.until is None and one.scope not in {"all", "rotating"} and all(rank in column for rank in one.ranks)
     ]
     of_ranks = [signal for signal in signals if signal.rank in column and not _has_ended(signal, before)]
-    taken = {place for group in found if len(group.columns) < len(ranks) for place in group.columns}
+    taken = {place for group in found for place in group.columns}
     for together in _clusters(of_ranks):
         first = round(float(np.median([signal.first for signal in together])))
         up, down = (
-            sorted({column[one.rank] for one in together if one.direction == way and one.rank is not None})
+            sorted({column[one.rank] for one in together if one.direction == way and one.rank is not None} - taken)
             for way in ("up", "down")
         )
-        for group in list(_changed(rows, first, [place for place in up if place not in taken], down)):
-            new = tuple(place for place in group.columns if place not in taken)
-            some = [one for one in found if len(one.columns) < len(ranks) and len(new) < len(ranks)]
-            joins = next((one for one in some if abs(one.first - first) <= TOGETHER_STEPS), None)
-            if joins is not None:
-                found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *new})))
-            elif new:
-                found.append(replace(group, columns=new))
-            if len(new) < len(ranks):
-                taken.update(new)
+        group = _changed(rows, first, up, down)
+        new = set(group.columns) - taken if group else set()
+        if not group or not new:
+            continue
+        joins = next((one for one in found if abs(one.first - first) <= TOGETHER_STEPS), None)
+        if joins is not None:
+            found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *new})))
+        else:
+            found.append(replace(group, columns=tuple(sorted(new))))
+        taken |= new
     return found
 
 
@@ -85,31 +84,25 @@ def _clusters(signals: Sequence[Signal]) -> Iterator[list[Signal]]:
         yield cluster
 
 
-def _changed(rows: Rows, first: int, up: list[int], down: list[int]) -> Iterator[Group]:
+def _changed(rows: Rows, first: int, up: list[int], down: list[int]) -> Group | None:
     """Decide who became slower at a step, of ranks that went up and down against the others."""
     ranks = len(rows.world.ranks)
     rise = _rises(rows, first, ranks)
-    if rise is None:
-        if 0 < len(up) <= ranks // 2:
-            yield Group(tuple(up), first, "unknown")
-        return
     others = np.delete(np.arange(ranks), up or down)
     if not len(others) or not (up or down):
-        return
+        return None
+    few = Group(tuple(up), first, "unknown") if 0 < len(up) <= ranks // 2 else None
+    if rise is None:
+        return few
     unclear = UNSURE * median(np.abs(rise[others] - median(rise[others])))
-    apart = median(rise[up]) - median(rise[others]) if up else median(rise[others]) - median(rise[down])
-    rose = np.flatnonzero(rise > apart / 2).tolist()
-    if apart <= unclear:
-        yield from [Group(tuple(up), first, "unknown")] if 0 < len(up) <= ranks // 2 else []
-        return
-    if len(rose) == ranks:
-        yield Group(tuple(rose), first, "these")
-        rose = up
-    if len(rose) > ranks // 2 or (rose and set(rose) <= set(up)):
-        yield Group(tuple(rose), first, "these")
-    elif up:
-        mine = tuple(place for place in up if place in rose)
-        yield Group(mine or tuple(up), first, "these" if mine else "others")
+    mine, theirs = median(rise[up or down]), median(rise[others])
+    if abs(mine - theirs) <= unclear:
+        return few
+    if up:
+        return Group(tuple(up), first, "these" if mine > -theirs else "others")
+    # Most ranks are slower than before, and those that went down are as they were.
+    rose = others[rise[others] > (theirs - mine) / 4]
+    return Group(tuple(rose.tolist()), first, "these") if theirs > -mine and len(rose) > ranks // 2 else None
 
 
 def _rises(rows: Rows, first: int, ranks: int) -> Floats | None:
@@ -124,9 +117,7 @@ def _rises(rows: Rows, first: int, ranks: int) -> Floats | None:
 
 
 def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
-    """Name what the ranks in these columns are: one, all of some hosts, several, or all."""
-    if len(columns) == len(ranks):
-        return "all"
+    """Name what the ranks in these columns are: one, all of some hosts, or several."""
     if len(columns) == 1:
         return "rank"
     mine = {hosts.get(ranks[place]) for place in columns}
@@ -136,6 +127,4 @@ def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]
 
 def peers(rows: Rows, slow: Sequence[Group]) -> Ints:
     """Return the columns that no group has: the ranks that others are compared with."""
-    ranks = len(rows.world.ranks)
-    taken = [place for group in slow if len(group.columns) < ranks for place in group.columns]
-    return np.delete(np.arange(ranks), taken)
+    return np.delete(np.arange(len(rows.world.ranks)), [place for group in slow for place in group.columns])

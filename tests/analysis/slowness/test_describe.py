@@ -100,11 +100,11 @@ def test_all_ranks_become_slower_in_a_phase():
     assert one.gain == pytest.approx(true_gain(own, well, 700), rel=0.015)
 
 
-def test_all_ranks_rise_by_themselves_although_only_some_stand_out():
+def test_all_ranks_rise_and_one_of_them_more():
     own = own_times(600)
     own[300:, :, BACKWARD] *= 1.3
     own[300:, 5, BACKWARD] *= 1.3
-    ((*_, one, other),) = play(own, [600], [up(5, 300)])
+    ((*_, one, other),) = play(own, [600], [up(5, 300), up(None, 300, "backward")])
     assert {one.scope, other.scope} == {"all", "rank"}
 
 
