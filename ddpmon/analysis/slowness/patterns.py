@@ -28,6 +28,7 @@ UNEVEN = Threshold(
     of="share of the period by which the beginnings of a rhythm stray on average",
     why="Random beginnings stray by a quarter.",
     below=True,
+    stay=0.12,
 )
 KEPT = Threshold(
     0.8,
@@ -36,6 +37,8 @@ KEPT = Threshold(
 )
 BETTER = 0.5
 """Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""
+EXACT_STEPS = 0.1
+"""Steps by which the beginnings of a period that a program counts stray at most."""
 DRAWS = 500
 """Random permutations that a rhythm must beat."""
 RECENT = 64
@@ -54,18 +57,26 @@ class Recurrence:
     """None came for so long that it is over."""
 
 
-def recurrence(rows: Rows, found: Stretches) -> Recurrence | None:
-    """Describe the stretches of a run together; None: they are too few, or one of them outlasts all others."""
+def recurrence(rows: Rows, found: Stretches, *, held: bool = False) -> Recurrence | None:
+    """Describe the stretches of a run together; None: they are too few, or one of them outlasts all others.
+
+    held: they had a rhythm last time.
+    """
     spans = found.spans
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
     if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
         return None
     usual = float(np.median(lengths))
-    # Only where rows are short against the stretches do beginnings show.
-    fine = [begin for begin, _ in spans if rows.steps[begin] <= max(1.0, FINE * usual)][-RECENT:]
+    exact = {first for first, _ in found.known}
+    begins = [
+        step
+        for (step, _), (begin, _) in zip(found.steps(rows), spans, strict=True)
+        # Only where rows are short against the stretches do beginnings show.
+        if step in exact or rows.steps[begin] <= max(1.0, FINE * usual)
+    ][-RECENT:]
     last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
     quiet = float(rows.steps[spans[-1][1] : last + 1].sum())
-    rhythm = _rhythm(rows, fine, single=usual < 2) if RECURRENCES.reached(len(fine)) else None
+    rhythm = _rhythm(rows, begins, single=usual < 2, held=held) if RECURRENCES.reached(len(begins)) else None
     if rhythm is None:
         span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
         begun = found.counts.sum() if found.single else len(spans)
@@ -77,20 +88,25 @@ def recurrence(rows: Rows, found: Stretches) -> Recurrence | None:
     else:
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
     # Each place without a stretch is as rare as all places so far make it.
-    return Recurrence(unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(fine) + 2)))
+    return Recurrence(unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(begins) + 2)))
 
 
-def _rhythm(rows: Rows, begins: list[int], *, single: bool) -> tuple[Literal["steps", "seconds"], float] | None:
+def _rhythm(
+    rows: Rows, begins: list[int], *, single: bool, held: bool
+) -> tuple[Literal["steps", "seconds"], float] | None:
     """Return the unit and the period, if the beginnings have a rhythm. single: each stretch is a single step."""
-    in_steps, in_seconds = rows.first[begins].astype(np.float64), rows.begin_s[begins]
+    in_steps, in_seconds = np.array(begins, np.float64), np.interp(begins, rows.first, rows.begin_s)
     by_steps, every_steps = _unevenness(in_steps[None])
     by_seconds, every_seconds = _unevenness(in_seconds[None])
-    # A program counts steps; what disturbs many steps at a time comes from outside and knows the clock alone.
-    likely, other = (by_steps[0], by_seconds[0]) if single else (by_seconds[0], by_steps[0])
-    takes_other = other < BETTER * likely
-    in_unit = in_steps if single != takes_other else in_seconds
+    # A program counts steps. What disturbs many steps at a time knows only the clock, and steps count its periods
+    # to the nearest one.
+    nearest = float(np.median(rows.length_ms)) / 1e3 / every_seconds[0]
+    by_program = single or by_steps[0] * every_steps[0] < EXACT_STEPS
+    likely, other = (by_steps[0], by_seconds[0]) if by_program else (by_seconds[0], by_steps[0])
+    takes_other = other < BETTER * likely and (by_program or by_seconds[0] > nearest)
+    in_unit = in_steps if by_program != takes_other else in_seconds
     uneven = other if takes_other else likely
-    if not UNEVEN.reached(uneven):
+    if not UNEVEN.reached(uneven, held=held):
         return None
     rng = np.random.default_rng(0)
     draws = rng.uniform(in_unit[0], in_unit[-1], (DRAWS, len(begins)))
@@ -98,7 +114,7 @@ def _rhythm(rows: Rows, begins: list[int], *, single: bool) -> tuple[Literal["st
     draws.sort(axis=1)
     if in_unit is in_steps:
         draws = np.rint(draws)
-    if uneven >= _unevenness(draws)[0].min():
+    if not held and uneven >= _unevenness(draws)[0].min():
         return None
     if in_unit is in_seconds:
         return "seconds", float(every_seconds[0])

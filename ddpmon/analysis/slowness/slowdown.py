@@ -72,6 +72,8 @@ class Slowdown:
     """The same without this slowdown alone."""
     changed: Changed
     """Who changed at `since`: these ranks became slower, or the others faster."""
+    stretches: tuple[tuple[int, int], ...] = ()
+    """First and last step of the latest stretches of one that comes again, the present one excepted."""
     hidden_since: int | None = None
     """From this step on noise is too large to tell whether the slowdown goes on."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
-from ddpmon.analysis.slowness.patterns import recurrence
+from ddpmon.analysis.slowness.patterns import RECENT, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
 from ddpmon.analysis.slowness.stretches import Excess, Stretches, excess_over, stretches
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
@@ -60,11 +60,12 @@ def describe_ranks(
     found = stretches(rows, series, start, before.excess_ms if before else None)
     ranks = {rows.world.ranks[place] for place in group.columns}
     known = [one for one in ended if ranks.issuperset(one.ranks) and one.until is not None]
-    found = found.with_known(rows, [(one.since, one.until) for one in known if one.until and one.share == 1])
+    past = {(one.since, one.until) for one in known if one.until is not None and one.share == 1}
+    found = found.with_known(rows, sorted(past.union(before.stretches if before else ())))
     spans = found.spans
     if not spans:
         return [before] if before else []
-    again = recurrence(rows, found)
+    again = recurrence(rows, found, held=bool(before and before.every))
     if again is not None:
         begin, end = spans[0][0], spans[-1][1]
         since = int(rows.first[begin])
@@ -91,6 +92,9 @@ def describe_ranks(
     hidden = _hidden_since(rows, series, chosen[-1], found, before)
     if hidden is not None:
         chosen[-1] = replace(chosen[-1], end=hidden)
+    if again is not None and not found.single:
+        latest = [part for part in found.steps(rows) if part[1] < rows.world.step[-1]]
+        one = replace(one, stretches=tuple(latest[-RECENT:]))
     described = [_described(rows, one, span, found.counts, excess, group) for span in chosen]
     return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -145,14 +145,32 @@ class Stretches:
     """Each step alone shows whether it is slow."""
     level_ms: float
     """Excess of a slow step over a usual one."""
+    known: tuple[tuple[int, int], ...] = ()
+    """First and last step of stretches that were described before."""
 
-    def with_known(self, rows: Rows, steps: Sequence[tuple[int, int]]) -> Stretches:
+    def with_known(self, rows: Rows, known: Sequence[tuple[int, int]]) -> Stretches:
         """Add stretches that were described before, by first and last step: blocks of the past show them badly."""
+        if self.single:
+            return self
         slow, counts = self.slow.copy(), self.counts.copy()
-        for first, last in steps if not self.single else ():
+        for first, last in known:
             part = slice(rows.index(first), rows.index(last) + 1)
-            slow[part], counts[part] = True, rows.steps[part]
-        return Stretches(slow, counts, self.single, self.level_ms)
+            slow[part] = True
+            around = slice(max(0, part.start - 1), part.stop + 1)
+            begin, end = rows.first[around], rows.first[around] + rows.steps[around]
+            counts[around] = np.maximum(np.minimum(end, last + 1) - np.maximum(begin, first), 0)
+        return replace(self, slow=slow, counts=counts, known=tuple(known))
+
+    def steps(self, rows: Rows) -> list[tuple[int, int]]:
+        """Return the first and the last step of each stretch, as exactly as they are known."""
+        known = {rows.index(first): (first, last) for first, last in self.known}
+        return [
+            next(
+                (known[row] for row in range(begin, end) if row in known),
+                (int(rows.first[begin]), rows.last_step(end - 1)),
+            )
+            for begin, end in self.spans
+        ]
 
     @property
     def spans(self) -> list[tuple[int, int]]:
