@@ -75,15 +75,15 @@ def describe(
 def _of_all(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown], *, alone: bool) -> Slowdown | None:
     """Describe that all ranks became slower. alone: no rank is slow against the others."""
     held = next((one for one in before if one.scope == "all" and one.until is None), None)
-    of_all = [signal for signal in signals if signal.rank is None and signal.direction == "up"]
+    of_all = [signal for signal in signals if signal.rank is None and signal.up]
     if held is not None:
         return describe_all(rows, held.since, held.phase, held, alone=alone)
     ended = [one for one in before if one.scope == "all"]
-    new = [signal for signal in of_all if all(signal.first > (one.until or 0) for one in ended)]
+    new = [signal for signal in of_all if all(signal.step > (one.until or 0) for one in ended)]
     if not new:
         return None
     plainest = max(new, key=lambda signal: signal.z)
-    return describe_all(rows, plainest.first, plainest.series, None, alone=alone)
+    return describe_all(rows, plainest.step, plainest.series, None, alone=alone)
 
 
 def _continues(old: Slowdown, new: Slowdown) -> bool:

@@ -26,12 +26,15 @@ class Signal:
     rank: int | None
     """None: all ranks, against their own past."""
     series: str
-    """"own", a phase, or "transfer"."""
-    first: int
-    """Estimated number of the first step after the change."""
-    direction: Literal["up", "down"]
+    """"own", a phase, or "transfer". A rank's phases go down where another phase of it goes up."""
+    step: int
+    """Number of the first step after the change, as a rough estimate."""
+    up: bool
+    """Slower; otherwise faster."""
     z: float
     """Evidence in standard deviations."""
+    evidence: Literal["change", "events", "start"] = "change"
+    """A lasting change; too many single long steps; the mean since the start."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Signal, Slowdown
+from ddpmon.analysis.slowness.stretches import PEERS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 
 TOGETHER_STEPS = 16
-"""Steps that first steps may lie apart to be one change: the detector's estimates are off by as much."""
+"""Steps that first steps may lie apart to be one change: in noise they are off by as much."""
+REFINED_STEPS = 200
+"""Steps before and after a rough estimate among which the first step is found."""
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
 """Steps before and after a change whose medians are compared, and rows of the run that these must be at least."""
 UNSURE = 3.0
@@ -42,14 +46,16 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
         for one in before
         if one.until is None and one.scope not in {"all", "rotating"} and all(rank in column for rank in one.ranks)
     ]
-    of_ranks = [signal for signal in signals if signal.rank in column and not _has_ended(signal, before)]
     taken = {place for group in found for place in group.columns}
-    for together in _clusters(of_ranks):
-        first = round(float(np.median([signal.first for signal in together])))
-        up, down = (
-            sorted({column[one.rank] for one in together if one.direction == way and one.rank is not None} - taken)
-            for way in ("up", "down")
-        )
+    new_of_rank: dict[int, Signal] = {}
+    for signal in sorted(signals, key=lambda one: (one.up, one.z)):
+        # Only own time shows that a rank got faster.
+        if signal.rank in column and column[signal.rank] not in taken and (signal.up or signal.series == "own"):
+            new_of_rank[column[signal.rank]] = signal
+    changes = [(place, _refined(rows, place, signal)) for place, signal in new_of_rank.items()]
+    for together in _clusters([(place, signal) for place, signal in changes if not _has_ended(signal, before)]):
+        first = round(float(np.median([signal.step for _, signal in together])))
+        up, down = (sorted(place for place, signal in together if signal.up is way) for way in (True, False))
         group = _changed(rows, first, up, down)
         new = set(group.columns) - taken if group else set()
         if not group or not new:
@@ -63,23 +69,36 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
     return found
 
 
+def _refined(rows: Rows, column: int, signal: Signal) -> Signal:
+    """Return a signal of a change with its most likely first step."""
+    if signal.evidence != "change":
+        return signal
+    begin, end = rows.index(signal.step - REFINED_STEPS), rows.index(signal.step + REFINED_STEPS) + 1
+    others = np.delete(np.arange(len(rows.world.ranks)), column)
+    both = (rows.phases_ms(columns, begin, end) for columns in ([column], others[:: -(-len(others) // PEERS)].tolist()))
+    mine, theirs = (medians(values.sum(axis=2)) for values in both)
+    excess = mine - theirs if signal.up else theirs - mine
+    found = onset(excess, may_be_constant=True) if len(excess) >= FEWEST_ROWS else None
+    return replace(signal, step=int(rows.first[begin + found.index])) if found and found.index else signal
+
+
 def _has_ended(signal: Signal, before: Sequence[Slowdown]) -> bool:
     """Return whether a signal is of a slowdown that has ended since."""
     return any(
-        signal.rank in one.ranks and one.since - TOGETHER_STEPS <= signal.first <= one.until
+        signal.rank in one.ranks and one.since - TOGETHER_STEPS <= signal.step <= one.until
         for one in before
         if one.until is not None
     )
 
 
-def _clusters(signals: Sequence[Signal]) -> Iterator[list[Signal]]:
-    """Group signals whose first steps are close."""
-    cluster: list[Signal] = []
-    for signal in sorted(signals, key=lambda one: one.first):
-        if cluster and signal.first - cluster[-1].first > TOGETHER_STEPS:
+def _clusters(changes: Sequence[tuple[int, Signal]]) -> Iterator[list[tuple[int, Signal]]]:
+    """Group changes of columns whose first steps are close."""
+    cluster: list[tuple[int, Signal]] = []
+    for change in sorted(changes, key=lambda one: one[1].step):
+        if cluster and change[1].step - cluster[-1][1].step > TOGETHER_STEPS:
             yield cluster
             cluster = []
-        cluster.append(signal)
+        cluster.append(change)
     if cluster:
         yield cluster
 

@@ -27,12 +27,12 @@ def own_times(steps, ranks=8, *, noise=0.05, seed=0):
     return SHARES * STEP_MS * np.maximum(0.1, 1 + noise * rng.standard_normal((steps, ranks, 5)))
 
 
-def up(rank, index, series="own"):
-    return Signal(rank, series, FIRST + index, "up", 8.0)
+def up(rank, index, series="own", evidence="change"):
+    return Signal(rank, series, FIRST + index, True, 8.0, evidence)
 
 
-def down(rank, index):
-    return Signal(rank, "own", FIRST + index, "down", 8.0)
+def down(rank, index, series="own"):
+    return Signal(rank, series, FIRST + index, False, 8.0)
 
 
 def play(own, moments, signals, *, transfer=TRANSFER_MS, hosts=None):
@@ -46,7 +46,7 @@ def play(own, moments, signals, *, transfer=TRANSFER_MS, hosts=None):
         past.append(part)
         end = begin + len(part)
         if end in moments:
-            known = [signal for signal in signals if signal.first + DELAY_STEPS <= FIRST + end]
+            known = [signal for signal in signals if signal.step + DELAY_STEPS <= FIRST + end]
             described = describe(window.world(), past, known, hosts, described)
             results.append(described)
     assert len(results) == len(moments)

@@ -66,13 +66,19 @@ def test_the_other_of_two_ranks_got_faster():
         assert (one.ranks, one.changed, one.since) == ((0,), "others", FIRST + 400)
 
 
-@pytest.mark.parametrize("signals", [[down(rank, 300) for rank in (5, 6, 7)], [up(rank, 301) for rank in range(5)]])
-def test_most_ranks_become_slow_and_the_few_are_the_reference(signals):
+def test_most_ranks_become_slow_and_the_few_are_the_reference():
     well = own_times(600)
     own = delayed(well, range(5), BACKWARD, QUARTER, slice(300, None))
-    for (one,) in play(own, [340, 600], signals):
+    for (one,) in play(own, [340, 600], [down(rank, 300) for rank in (5, 6, 7)]):
         assert (one.ranks, one.scope, one.since) == ((0, 1, 2, 3, 4), "ranks", FIRST + 300)
     assert one.gain == pytest.approx(true_gain(own, well, 300), rel=0.015)
+
+
+def test_two_ranks_are_one_slowdown_although_the_detector_dates_them_roughly():
+    own = delayed(own_times(900), [2, 6], DATA, QUARTER, slice(500, None))
+    signals = [up(2, 440, "data"), down(2, 440, "forward"), up(6, 530), down(6, 500, "backward")]
+    for (one,) in play(own, [560, 900], signals):
+        assert (one.ranks, one.scope, one.since, one.changed) == ((2, 6), "ranks", FIRST + 500, "these")
 
 
 @pytest.mark.parametrize("slow", [range(24), range(8, 16)])
