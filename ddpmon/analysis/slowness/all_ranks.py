@@ -28,6 +28,8 @@ ONE_RANKS = Threshold(
     why="Above it the slowdown is that rank's.",
     below=True,
 )
+LATEST_STEPS = 64
+"""Latest steps that are looked at before all others."""
 SETTLED_STEPS = 150
 """Steps after which the first step stays as described."""
 
@@ -110,6 +112,11 @@ def describe_rotating(world: World, without: Collection[int], before: Slowdown |
     columns = [place for place in range(len(world.ranks)) if place not in set(without)]
     if len(columns) < 3 or len(world) < FEWEST_ROWS * 4:
         return None
+    if before is None and len(world) > 2 * LATEST_STEPS:
+        # Cheap, and nearly always enough: it is not so now.
+        third, second, slowest = np.partition(world.own_ms[-LATEST_STEPS:, columns], (-3, -2, -1), axis=1)[:, -3:].T
+        if not STANDS_APART.reached(median(slowest - second) / max(2 * median(second - third), 1e-9)):
+            return None
     own = world.own_ms[:, columns]
     third, second, slowest = np.partition(own, (-3, -2, -1), axis=1)[:, -3:].T
     lead = slowest - second

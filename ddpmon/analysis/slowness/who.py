@@ -12,9 +12,18 @@ from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Signal, Slowdown
 from ddpmon.analysis.slowness.stretches import PEERS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES
 
+OF_ONE_PHASE = Threshold(
+    0.8,
+    of="share of a rank's excess in one phase, so that ranks slow in another phase have another fault",
+    why="What makes all phases longer, as low clocks do, has half of it in one; a slow loader has all of it in data.",
+)
 TOGETHER_STEPS = 16
 """Steps that first steps may lie apart to be one change: in noise they are off by as much."""
+STRONGEST = 32
+"""Signals whose first steps are found one by one: of hundreds of slow ranks, the others became slow with these."""
 REFINED_STEPS = 200
 """Steps before and after a rough estimate among which the first step is found."""
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
@@ -33,6 +42,8 @@ class Group:
     changed: Changed
     before: Slowdown | None = None
     """Its description of last time."""
+    phase: str | None = None
+    """The phase that has nearly all of the excess, if one has."""
 
 
 def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
@@ -42,7 +53,7 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
     """
     column = {rank: place for place, rank in enumerate(rows.world.ranks)}
     found = [
-        Group(tuple(column[rank] for rank in one.ranks), one.since, one.changed, one)
+        Group(tuple(column[rank] for rank in one.ranks), one.since, one.changed, one, one.phase)
         for one in before
         if one.until is None and one.scope not in {"all", "rotating"} and all(rank in column for rank in one.ranks)
     ]
@@ -52,55 +63,86 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
         # Only own time shows that a rank got faster.
         if signal.rank in column and column[signal.rank] not in taken and (signal.up or signal.series == "own"):
             new_of_rank[column[signal.rank]] = signal
-    changes = [(place, _refined(rows, place, signal)) for place, signal in new_of_rank.items()]
-    for together in _clusters([(place, signal) for place, signal in changes if not _has_ended(signal, before)]):
-        first = round(float(np.median([signal.step for _, signal in together])))
-        up, down = (sorted(place for place, signal in together if signal.up is way) for way in (True, False))
+    changes = _changes(rows, sorted(new_of_rank.items(), key=lambda one: -one[1].z))
+    for together in _clusters([change for change in changes if not _has_ended(change, rows, before)]):
+        first = round(float(np.median([change.step for change in together])))
+        up, down = (sorted(change.column for change in together if change.up is way) for way in (True, False))
+        phase = next((change.phase for change in together if change.phase), None)
         group = _changed(rows, first, up, down)
         new = set(group.columns) - taken if group else set()
         if not group or not new:
             continue
-        joins = next((one for one in found if abs(one.first - first) <= TOGETHER_STEPS), None)
+        near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
+        joins = next((one for one in near if phase is None or one.phase in {phase, None}), None)
         if joins is not None:
             found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *new})))
         else:
-            found.append(replace(group, columns=tuple(sorted(new))))
+            found.append(replace(group, columns=tuple(sorted(new)), phase=phase))
         taken |= new
     return found
 
 
-def _refined(rows: Rows, column: int, signal: Signal) -> Signal:
-    """Return a signal of a change with its most likely first step."""
-    if signal.evidence != "change":
-        return signal
+@dataclass(frozen=True)
+class _Change:
+    """A rank that became slower or faster than the others."""
+
+    column: int
+    step: int
+    up: bool
+    phase: str | None
+    """The phase that has nearly all of it, if one has."""
+
+
+def _changes(rows: Rows, signals: Sequence[tuple[int, Signal]]) -> list[_Change]:
+    """Return what signals of columns are of, the strongest first; further ones are as the strong ones near them."""
+    changes = [_change(rows, column, signal) for column, signal in signals[:STRONGEST]]
+    known = list(zip(signals, changes, strict=False))
+    for column, signal in signals[STRONGEST:]:
+        (_, near), change = min(
+            known, key=lambda one: (one[0][1].up is not signal.up, abs(one[0][1].step - signal.step))
+        )
+        is_near = near.up is signal.up and abs(near.step - signal.step) <= REFINED_STEPS
+        changes.append(replace(change, column=column) if is_near else _Change(column, signal.step, signal.up, None))
+    return changes
+
+
+def _change(rows: Rows, column: int, signal: Signal) -> _Change:
+    """Return what a signal is of, with its most likely first step."""
     begin, end = rows.index(signal.step - REFINED_STEPS), rows.index(signal.step + REFINED_STEPS) + 1
     others = np.delete(np.arange(len(rows.world.ranks)), column)
-    both = (rows.phases_ms(columns, begin, end) for columns in ([column], others[:: -(-len(others) // PEERS)].tolist()))
-    mine, theirs = (medians(values.sum(axis=2)) for values in both)
-    excess = mine - theirs if signal.up else theirs - mine
-    found = onset(excess, may_be_constant=True) if len(excess) >= FEWEST_ROWS else None
-    return replace(signal, step=int(rows.first[begin + found.index])) if found and found.index else signal
+    mine = rows.phases_ms([column], begin, end)[:, 0]
+    excess = mine - medians(rows.phases_ms(others[:: -(-len(others) // PEERS)].tolist(), begin, end))
+    excess = excess if signal.up else -excess
+    at = rows.index(signal.step) - begin
+    if signal.evidence == "change" and len(excess) >= FEWEST_ROWS:
+        at = onset(excess.sum(axis=1), may_be_constant=True).index or at
+    phases = excess[at:].mean(axis=0) - (excess[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
+    plain = OF_ONE_PHASE.reached(float(phases.max() / max(phases.sum(), 1e-9)))
+    step = int(rows.first[begin + at]) if at != rows.index(signal.step) - begin else signal.step
+    return _Change(column, step, signal.up, OWN_PHASES[int(phases.argmax())] if plain else None)
 
 
-def _has_ended(signal: Signal, before: Sequence[Slowdown]) -> bool:
-    """Return whether a signal is of a slowdown that has ended since."""
+def _has_ended(change: _Change, rows: Rows, before: Sequence[Slowdown]) -> bool:
+    """Return whether a change belongs to a slowdown that has ended since."""
     return any(
-        signal.rank in one.ranks and one.since - TOGETHER_STEPS <= signal.step <= one.until
+        rows.world.ranks[change.column] in one.ranks and one.since - TOGETHER_STEPS <= change.step <= one.until
         for one in before
         if one.until is not None
     )
 
 
-def _clusters(changes: Sequence[tuple[int, Signal]]) -> Iterator[list[tuple[int, Signal]]]:
-    """Group changes of columns whose first steps are close."""
-    cluster: list[tuple[int, Signal]] = []
-    for change in sorted(changes, key=lambda one: one[1].step):
-        if cluster and change[1].step - cluster[-1][1].step > TOGETHER_STEPS:
-            yield cluster
+def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
+    """Group changes whose first steps are close, unless they are plainly in different phases."""
+    cluster: list[_Change] = []
+    for change in [*sorted(changes, key=lambda one: one.step), None]:
+        if cluster and (change is None or change.step - cluster[-1].step > TOGETHER_STEPS):
+            phases = sorted({one.phase for one in cluster if one.phase})
+            keys: list[str | None] = [*phases] or [None]
+            for phase in keys:
+                yield [one for one in cluster if one.phase == phase or (one.phase is None and phase == keys[0])]
             cluster = []
-        cluster.append(change)
-    if cluster:
-        yield cluster
+        if change is not None:
+            cluster.append(change)
 
 
 def _changed(rows: Rows, first: int, up: list[int], down: list[int]) -> Group | None:

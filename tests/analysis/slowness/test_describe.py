@@ -90,6 +90,14 @@ def test_hosts_become_slow(slow):
     assert (one.ranks, one.scope, one.since) == (tuple(slow), "host", FIRST + 300)
 
 
+def test_ranks_that_are_slow_in_different_phases_have_faults_of_their_own():
+    own = delayed(own_times(500), [1], DATA, QUARTER, slice(200, None))
+    own = delayed(own, [3, 4], BACKWARD, QUARTER, slice(200, None))
+    for described in play(own, [240, 500], [up(rank, 200) for rank in (1, 3, 4)]):
+        assert sorted((one.ranks, one.phase) for one in described) == [((1,), "data"), ((3, 4), "backward")]
+        assert all(one.gain > one.gain_alone for one in described), "fixing one alone gains less"
+
+
 def test_ranks_that_get_faster_or_recover_hold_nobody_back():
     own = own_times(600)
     own[300:, 2] *= 0.7
