@@ -23,6 +23,11 @@ RECURRENCES = Threshold(
     of="slow stretches of the same ranks, to be one slowdown that comes again",
     why="Three distances: two alike are no rhythm yet.",
 )
+MORE_OFTEN = Threshold(
+    6.0,
+    of="log likelihood ratio at which stretches come more often than before, so that it begins with the first of them",
+    why="A third of the evidence for a change, which there is: single hiccups before it are no part of it.",
+)
 UNEVEN = Threshold(
     0.08,
     of="share of the period by which the beginnings of a rhythm stray on average",
@@ -51,6 +56,8 @@ FINE = 0.5
 class Recurrence:
     """Stretches that come again."""
 
+    spans: list[tuple[int, int]]
+    """First row of each, and the row after its last."""
     pattern: Literal["steps", "seconds", "irregular"]
     every: float | None
     has_ended: bool
@@ -62,7 +69,7 @@ def recurrence(rows: Rows, found: Stretches, *, held: bool = False) -> Recurrenc
 
     held: they had a rhythm last time.
     """
-    spans = found.spans
+    spans = found.spans[_beginning(rows, found) :]
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
     if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
         return None
@@ -70,7 +77,7 @@ def recurrence(rows: Rows, found: Stretches, *, held: bool = False) -> Recurrenc
     exact = {first for first, _ in found.known}
     begins = [
         step
-        for (step, _), (begin, _) in zip(found.steps(rows), spans, strict=True)
+        for (step, _), (begin, _) in zip(found.steps(rows)[-len(spans) :], spans, strict=True)
         # Only where rows are short against the stretches do beginnings show.
         if step in exact or rows.steps[begin] <= max(1.0, FINE * usual)
     ][-RECENT:]
@@ -79,16 +86,33 @@ def recurrence(rows: Rows, found: Stretches, *, held: bool = False) -> Recurrenc
     rhythm = _rhythm(rows, begins, single=usual < 2, held=held) if RECURRENCES.reached(len(begins)) else None
     if rhythm is None:
         span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
-        begun = found.counts.sum() if found.single else len(spans)
+        begun = found.counts[spans[0][0] :].sum() if found.single else len(spans)
         share = begun / max(span, begun + 1.0)
-        return Recurrence("irregular", None, EVIDENCE.reached(-quiet * log(1 - share)))
+        return Recurrence(spans, "irregular", None, EVIDENCE.reached(-quiet * log(1 - share)))
     unit, every = rhythm
     if unit == "seconds":
         quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
     else:
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
     # Each place without a stretch is as rare as all places so far make it.
-    return Recurrence(unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(begins) + 2)))
+    return Recurrence(spans, unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(begins) + 2)))
+
+
+def _beginning(rows: Rows, found: Stretches) -> int:
+    """Return the first stretch of those that come more often than stretches did before: two Poisson rates."""
+    spans = found.spans
+    if not RECURRENCES.reached(len(spans)):
+        return 0
+    begins = np.array([begin for begin, _ in spans[: len(spans) - RECURRENCES.enter + 1]])
+    # Blocks of the past may hold several single slow steps.
+    events = found.counts if found.single else np.isin(np.arange(len(rows)), [begin for begin, _ in spans])
+    earlier, before = np.cumsum(events)[begins] - events[begins], np.cumsum(rows.steps)[begins] - rows.steps[begins]
+    later, after = events.sum() - earlier, rows.steps.sum() - before
+    rate_before, rate_after = np.maximum(earlier, 1e-9) / np.maximum(before, 1), later / after
+    logs = earlier * np.log(rate_before) + later * np.log(rate_after)
+    logs[rate_after < rate_before] = -np.inf
+    best = int(logs.argmax())
+    return best if logs[best] - logs[0] >= MORE_OFTEN.enter else 0
 
 
 def _rhythm(

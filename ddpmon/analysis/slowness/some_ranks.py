@@ -67,7 +67,7 @@ def describe_ranks(
         return [before] if before else []
     again = recurrence(rows, found, held=bool(before and before.every))
     if again is not None:
-        begin, end = spans[0][0], spans[-1][1]
+        begin, end = again.spans[0][0], again.spans[-1][1]
         since = int(rows.first[begin])
         share = float(found.counts[begin:end].sum() / rows.steps[begin:end].sum())
         # Without a rhythm it may have begun some steps before its first slow one.

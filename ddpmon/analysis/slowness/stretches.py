@@ -24,6 +24,12 @@ AT_PEERS = Threshold(
     why="The usual steps must be at the peers' level: a rank that is slow in all steps and has rare hiccups is not.",
     below=True,
 )
+COMES_AND_GOES = Threshold(
+    0.6,
+    of="share of slow steps, where slow steps come and go",
+    why="Every second step may be slow, and some more by chance; above it, the slow steps are the usual ones.",
+    below=True,
+)
 PLAIN = Threshold(
     2.0,
     of="standard deviations by which a slow step exceeds usual ones in own time, so that no phase shows it better",
@@ -220,7 +226,11 @@ def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stret
             return None
         low, high = float(np.mean(some[~above])), median(some[above])
     runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
-    if runs < 3 or above.sum() > 4 * runs or not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
+    share = float(above.mean())
+    # Independent steps would make len * share * (1 - share) runs. Stretches of many steps make far fewer.
+    if runs < max(3.0, len(some) * share * (1 - share) / 3) or not COMES_AND_GOES.reached(share):
+        return None
+    if not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
         return None
     if not APART.reached((high - low) / max(median(noise[first:]), median(noise[first:][above]))):
         return None
