@@ -23,6 +23,11 @@ RAMP = Threshold(
     of="log Bayes factor of a ramp over a step",
     why='"Very strong" evidence (Kass and Raftery, 1995): most changes are steps.',
 )
+LASTING = Threshold(
+    0.5,
+    of="share of what the best lasting step explains without a filter that the first step must explain",
+    why="Filters for wandering noise take a short spike for a step; between it and the lasting one the level falls.",
+)
 FILTERS = ((0.0, 0.0), (1.0, 0.03), (1.0, 0.6), (0.97, 0.05), (0.94, 0.17), (0.97, 0.85))
 """(phi, gain): a level with autoregression phi follows each innovation by that share. The detector's grid."""
 OUTLYING = 4.0
@@ -64,6 +69,9 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
         for kind, explained in enumerate((step, ramp)):
             logs[kind, row, 1:] = -(count - 2) / 2 * np.log(np.maximum(left - explained[1:], floor))
             logs[kind, row, 1:][explained[1:] <= 0] = -np.inf
+        if row == 0:
+            lasting = step >= LASTING.enter * step[1:].max()
+    logs[0, :, ~lasting] = -np.inf
     # A size of change costs what a unit of information does (Schwarz); each index is as likely as the others.
     logs -= 0.5 * np.log(count) + np.log(count - 1)
     logs[1, :, -SMOOTHED:] = -np.inf  # a ramp of a few values is a step
