@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 import numpy as np
 
+from ddpmon.analysis.slowness.excess import PEERS, own_change
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.slowdown import Slowdown
-from ddpmon.analysis.slowness.stretches import PEERS, own_change, stretches
+from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.steps.world import World

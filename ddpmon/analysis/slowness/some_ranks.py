@@ -8,22 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.slowness import who
+from ddpmon.analysis.slowness.excess import Excess, excess_over
+from ddpmon.analysis.slowness.hidden import hidden_since
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
-from ddpmon.analysis.slowness.stretches import Excess, Stretches, excess_over, stretches
+from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-NOISIER = Threshold(
-    2.0,
-    of="times the spread of noise from before, so that noise may hide a slowdown",
-    why="Without more noise than when it was detected, a slowdown that goes on stays detectable.",
-)
 SETTLED_STEPS = 150
 """Steps after the first slow one that show it as well as more steps would: it then stays as described."""
 SEGMENT_ROWS = 300
@@ -89,7 +85,8 @@ def describe_ranks(
         tuple(rows.world.ranks[place] for place in group.columns), scope, {}, "", "lasting", 0, (0, 0), None, None,
         0.0, 0.0, 0.0, int(rows.world.step[-1]), 1.0, 1.0, group.changed,
     )  # fmt: skip
-    hidden = _hidden_since(rows, series, chosen[-1], found, before)
+    goes_on = chosen[-1].until is None and not found.single
+    hidden = hidden_since(rows, series, chosen[-1].begin, before) if goes_on else None
     if hidden is not None:
         chosen[-1] = replace(chosen[-1], end=hidden)
     if again is not None and not found.single:
@@ -177,36 +174,6 @@ def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
         span, end=at, until=rows.last_step(at - 1), pattern="stretch" if span.pattern == "lasting" else span.pattern
     )
     return [old, replace(span, begin=at, since=int(rows.first[at]), within=within)]
-
-
-def _hidden_since(
-    rows: Rows, series: tuple[Floats, Floats, float], span: _Span, found: Stretches, before: Slowdown | None
-) -> int | None:
-    """Return the row from which noise is so large that the level may be the peers' as well as the full excess."""
-    values, noise, memory = series
-    if span.until is not None or found.single or len(rows) - span.begin < 2 * PHASE_STEPS:
-        return None
-    if before and before.hidden_since is not None:
-        change, level = rows.index(before.hidden_since), before.excess_ms
-    else:
-        variance = np.square(noise[span.begin :])
-        change = _variance_change(variance) + span.begin
-        level = median(values[span.begin : change])
-        ratio = variance[change - span.begin :].mean() / variance[: change - span.begin].mean()
-        if not NOISIER.reached(float(ratio) ** 0.5):
-            return None
-    # A median, since noise of this size is skewed, and its standard error: 1.25 times that of a mean.
-    lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
-    reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
-    return change if lately - reach <= 0 and lately + reach >= level else None
-
-
-def _variance_change(variance: Floats) -> int:
-    """Return the most likely index at which a variance changes for good."""
-    count = np.arange(1, len(variance))
-    sums = np.cumsum(variance)
-    first, rest = sums[:-1] / count, (sums[-1] - sums[:-1]) / (len(variance) - count)
-    return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1
 
 
 def _described(rows: Rows, one: Slowdown, span: _Span, counts: Floats, excess: Excess, group: who.Group) -> Slowdown:

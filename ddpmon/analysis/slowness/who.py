@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ddpmon.analysis.slowness.excess import PEERS
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Signal, Slowdown
-from ddpmon.analysis.slowness.stretches import PEERS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES

@@ -1,0 +1,119 @@
+"""Time that some ranks take longer than their peers, and its noise, measured on the peers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES
+
+PLAIN = Threshold(
+    2.0,
+    of="standard deviations by which a slow step exceeds usual ones in own time, so that no phase shows it better",
+    why="Ten steps then are evidence for a change; own time stays slow where the phase changes.",
+)
+OWN = len(OWN_PHASES)
+"""Column of own time, after the phases."""
+PEERS = 16
+"""Peers whose median stands for all: it strays by a third of what one rank does (1.25 / sqrt(16))."""
+NOISE_ROWS = 32
+"""Rows over which the spread of noise counts as constant."""
+BLOCKS = (4, 16, 64)
+"""Steps of the blocks whose means show how long noise lasts."""
+SHOWN_STEPS = 72
+"""Steps after a change that show which series has it most clearly."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Time that some ranks take longer than their peers, row by row."""
+
+    phases_ms: Floats
+    """[N, 5]"""
+    own_ms: Floats
+    """[N]"""
+    noise_ms: Floats
+    """[N, 6] Standard deviation of one step of a peer, in each phase and in own time."""
+    memory: Floats
+    """[6] Variance of a long sum over that of independent steps: 1 and more."""
+
+    def series(self, start: int) -> tuple[Floats, Floats, float]:
+        """Return the series that shows the slow rows: own time, or where noise hides it, the phase that does best.
+
+        Returns:
+            [N] the excess, [N] the standard deviation of a step, and the variance of a long sum over it.
+
+        """
+        every = np.column_stack([self.phases_ms, self.own_ms])
+        after = every[start : start + SHOWN_STEPS].mean(axis=0)
+        noise = np.sqrt(np.square(self.noise_ms[start : start + SHOWN_STEPS]).mean(axis=0) * self.memory)
+        clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
+        phase = OWN if PLAIN.reached(clear[OWN]) else int(clear.argmax())
+        return every[:, phase], self.noise_ms[:, phase], float(self.memory[phase])
+
+
+def excess_over(rows: Rows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
+    """Compare the mean of some ranks with the median of their peers."""
+    chosen, others = _some(columns), _some(peers)
+    theirs = rows.phases_ms(others)
+    theirs = np.concatenate([theirs, theirs.sum(axis=2, keepdims=True)], axis=2)
+    mine = rows.phases_ms(chosen).mean(axis=1)
+    mine = np.column_stack([mine, mine.sum(axis=1)])
+    over = mine - medians(theirs)
+    noise, memory = _noise(rows, theirs)
+    return Excess(over[:, :-1], over[:, -1], noise, memory)
+
+
+def own_change(rows: Rows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
+    """Compare a series of all ranks with its own past, the rows before an index; returns as `Excess.series` does."""
+    past = values[:before]
+    over = values - median(past)
+    noise, memory = _noise(rows, np.repeat(over[:, None, None], 2, axis=1), before)
+    return over, noise[:, 0], float(memory[0])
+
+
+def _some(columns: Sequence[int]) -> Sequence[int]:
+    return columns[:: -(-len(columns) // PEERS)]
+
+
+def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, Floats]:
+    """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
+
+    values: [N, P, 6], or 2 of the 6. A peer is compared with the median of all peers, two or one with
+    their own past.
+    """
+    count, ranks = values.shape[:2]
+    groups = np.arange(count) // NOISE_ROWS
+    groups[groups == groups[-1]] = max(0, groups[-1] - 1)  # the last one is not short
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    ends = [*starts[1:], count]
+    if ranks > 2:
+        # Compared with a median of which it is a part, a rank of few strays less than by itself.
+        stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
+    else:
+        centres = np.array([_middle(values[a:b]) for a, b in zip(starts, ends, strict=True)])
+        stray = values - centres[groups]
+    single = stray * np.sqrt(rows.steps)[:, None, None]
+    spread = 1.48 * np.array(
+        [_middle(np.abs(single[a:b]).reshape(-1, values.shape[2])) for a, b in zip(starts, ends, strict=True)]
+    )
+    spread = np.maximum(spread, 1e-3 * np.maximum(spread.max(axis=0), 1e-6))
+    window = (stray / spread[groups][:, None])[len(rows.blocks) : end]
+    window = np.clip(window, -4, 4) if len(window) >= BLOCKS[0] * 4 else np.ones((BLOCKS[0] * 4, *window.shape[1:]))
+    memory = np.ones(values.shape[2])
+    for block in BLOCKS:
+        if len(window) >= 4 * block:
+            means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
+            memory = np.maximum(memory, block * np.square(means).mean(axis=(0, 1)))
+    return spread[groups], memory
+
+
+def _middle(values: Floats) -> Floats:
+    """[N, ...] -> [...] Return the median of the rows."""
+    middle: Floats = medians(values[None])[0]
+    return middle
