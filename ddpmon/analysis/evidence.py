@@ -9,6 +9,7 @@ from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.failures import FirstFailure
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.replicas import Difference, Sameness
+from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import Times
 
@@ -114,3 +115,5 @@ class Evidence:
     """How the ranks train: DDP, FSDP2, … (see `messages.vocabulary`); "": they do not tell."""
     unmeasured: Collection[str] = ()
     """Of PHASES, those of which nothing is measured then."""
+    slowdowns: Sequence[Slowdown] = ()
+    """Who is or was slow, since when, in which pattern, and what it costs."""

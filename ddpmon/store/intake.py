@@ -18,6 +18,7 @@ from ddpmon.analysis.over_time.sampled import Sampled
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.run_state import WARM_UP_STEPS, LongestPauses
 from ddpmon.analysis.since_change import since_change
+from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
@@ -120,6 +121,7 @@ class Intake:
         self.findings: list[Finding] = []
         self.state = "waiting"
         self._window = Window(window_steps)
+        self._engine = Engine()
         self._named = NamedTimes(window_steps)
         self._window_s = window_s
         self._aligner = Aligner(registry.world_size)
@@ -233,6 +235,7 @@ class Intake:
         self._clocks = Clocks(self.registry.host)
         self._agreements, self._agreed_us = [], -AGREED_US
         self._window = Window(self._window.steps)
+        self._engine = Engine()
         self._named = NamedTimes(self._window.steps)
         self.world = self.summarised = self.summary = None
         self.departed = Departed()
@@ -265,6 +268,7 @@ class Intake:
             if part.ranks != self._window.ranks:
                 self.departed.leave(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
+            self._engine.append(part)
             self._remember(part)
             ends = rows.number("end_us")[-1]
             self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere

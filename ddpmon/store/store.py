@@ -15,6 +15,7 @@ from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.run_state import Signs, state
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Verdict
 from ddpmon.analysis.words import duration
 from ddpmon.messages import (
@@ -67,7 +68,8 @@ class Store(Intake):
         window = self._window.world()
         first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
         before = self.ledger.previous(first, last) if self._judged is None else self._judged
-        self._judged = findings(self.world, self._evidence(still, wait), before, window)
+        evidence = self._evidence(still, wait, window)
+        self._judged = findings(self.world, evidence, before, window)
         self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)
         current = self.ledger.findings(unix - self.run.created_at)
         # Nothing comes back once the run is over.
@@ -121,7 +123,7 @@ class Store(Intake):
         if self.state != before or self.verdict_since is None:
             self.verdict_since = unix
 
-    def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
+    def _evidence(self, standstill: Standstill | None, wait: Wait | None, window: World | None) -> Evidence:
         processes = self.registry.seats.values()
         recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
@@ -148,6 +150,7 @@ class Store(Intake):
             times=self.pause_filter.times,
             parallelism=self.registry.parallelism,
             unmeasured=self.registry.unmeasured,
+            slowdowns=self._engine.judge(window, {p.rank: p.hello.host for p in processes}),
         )
 
     def _bad_losses(self) -> list[BadLoss]:

@@ -1,1 +1,1 @@
-"""Detect and describe slowdowns: which ranks, since when, in which pattern, and what they cost."""
+"""Which ranks are slow: slowdowns are detected in a stream of steps, then described with their pattern and cost."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all, describe_rotating
 from ddpmon.analysis.slowness.past import Past, Rows
-from ddpmon.analysis.slowness.slowdown import Signal, Slowdown
+from ddpmon.analysis.slowness.signal import Signal
+from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log, sqrt
-from typing import Literal
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ddpmon.analysis.slowness.level_since_start import START_Z, LevelSinceStart
 from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
+from ddpmon.analysis.slowness.signal import Evidence, Signal
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 
@@ -25,29 +25,6 @@ HELD_STEPS = LONG[-1]
 """Steps for which a signal is returned after it was found last: no contrast is longer."""
 WARM_UP_BLOCKS = 1
 """Blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
-
-
-@dataclass(frozen=True)
-class Signal:
-    """A change that chance does not explain."""
-
-    rank: int | None
-    """None: all ranks, compared with their own past."""
-    series: str
-    """"own" (own time), a phase, or "transfer". Of a rank's phases: less their usual share of its own time, so that a
-    delay in one phase is a change down in the others."""
-    step: int
-    """Step number with which it began, estimated to about the length of the contrast that found it."""
-    up: bool
-    """Slower; otherwise faster."""
-    z: float
-    """Largest strength so far, as a value of the standard normal distribution."""
-    evidence: Literal["change", "long_steps", "start"]
-    """A lasting change; single long steps of which this rank has too many; the mean since the start."""
-    found: int
-    """Step number after which it was found first."""
-    held: int
-    """Step number after which it was found last."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +146,7 @@ class Detector:
         series: str,
         up: bool,
         z: float,
-        evidence: Literal["change", "long_steps", "start"],
+        evidence: Evidence,
         first: int,
     ) -> None:
         """Add a signal, or that one holds. first: index of the step with which it began."""

@@ -1,4 +1,4 @@
-"""One description of a slowdown, and the signals that lead to it."""
+"""One description of a slowdown."""
 
 from __future__ import annotations
 
@@ -17,24 +17,6 @@ EVIDENCE = Threshold(
     of="log likelihood ratio at which a change of level is accepted, up or down",
     why="Half the square of the detector's 6 standard deviations: a slowdown ends on evidence as strong as began it.",
 )
-
-
-@dataclass(frozen=True)
-class Signal:
-    """A change that the detector is certain of."""
-
-    rank: int | None
-    """None: all ranks, against their own past."""
-    series: str
-    """"own", a phase, or "transfer". A rank's phases go down where another phase of it goes up."""
-    step: int
-    """Number of the first step after the change, as a rough estimate."""
-    up: bool
-    """Slower; otherwise faster."""
-    z: float
-    """Evidence in standard deviations."""
-    evidence: Literal["change", "events", "start"] = "change"
-    """A lasting change; too many single long steps; the mean since the start."""
 
 
 @dataclass(frozen=True)

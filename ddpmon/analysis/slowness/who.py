@@ -10,7 +10,8 @@ import numpy as np
 from ddpmon.analysis.slowness.excess import PEERS
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
-from ddpmon.analysis.slowness.slowdown import Changed, Scope, Signal, Slowdown
+from ddpmon.analysis.slowness.signal import Signal
+from ddpmon.analysis.slowness.slowdown import Changed, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES

@@ -4,7 +4,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.describe import describe
 from ddpmon.analysis.slowness.past import Past
-from ddpmon.analysis.slowness.slowdown import Signal
+from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
 from tests.worlds import world_with
@@ -28,11 +28,11 @@ def own_times(steps, ranks=8, *, noise=0.05, seed=0):
 
 
 def up(rank, index, series="own", evidence="change"):
-    return Signal(rank, series, FIRST + index, True, 8.0, evidence)
+    return Signal(rank, series, FIRST + index, True, 8.0, evidence, FIRST + index, FIRST + index)
 
 
 def down(rank, index, series="own"):
-    return Signal(rank, series, FIRST + index, False, 8.0)
+    return Signal(rank, series, FIRST + index, False, 8.0, "change", FIRST + index, FIRST + index)
 
 
 def play(own, moments, signals, *, transfer=TRANSFER_MS, hosts=None):

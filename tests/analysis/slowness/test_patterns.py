@@ -26,7 +26,7 @@ def test_every_tenth_step_is_a_rhythm_of_steps():
     well = own_times(1500)
     own = well.copy()
     own[700::10, 4, FORWARD] += 2.5 * STEP_MS
-    for (one,) in play(own, [780, 1100, 1500], [up(4, 700, evidence="events")]):
+    for (one,) in play(own, [780, 1100, 1500], [up(4, 700, evidence="long_steps")]):
         assert (one.ranks, one.phase, one.pattern, one.every) == ((4,), "forward", "steps", 10.0)
         assert (one.since, one.until, round(one.share, 2)) == (FIRST + 700, None, 0.1)
     assert one.gain == pytest.approx(true_gain(own, well, 700), rel=0.015)
@@ -38,7 +38,7 @@ def test_a_random_tenth_of_the_steps_has_no_rhythm(seed):
     own = well.copy()
     own[when, 4, FORWARD] += 70.0
     first = int(when.argmax())
-    for (one,) in play(own, [300, 500, 700, 900, 1200, 1500], [up(4, first, evidence="events")]):
+    for (one,) in play(own, [300, 500, 700, 900, 1200, 1500], [up(4, first, evidence="long_steps")]):
         assert (one.ranks, one.phase, one.pattern, one.every) == ((4,), "forward", "irregular", None)
         assert one.since_within[0] <= FIRST + first <= one.since_within[1]
         assert one.share == pytest.approx(0.1, abs=0.035)
@@ -48,6 +48,6 @@ def test_a_random_tenth_of_the_steps_has_no_rhythm(seed):
 def test_a_rhythm_that_stops_is_over():
     own = own_times(1300)
     own[400:700:10, 4, FORWARD] += 2.5 * STEP_MS
-    during, after = play(own, [680, 1000], [up(4, 400, evidence="events")])
+    during, after = play(own, [680, 1000], [up(4, 400, evidence="long_steps")])
     assert during[0].until is None
     assert after[0].until == FIRST + 690
