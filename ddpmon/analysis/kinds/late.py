@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from ddpmon.analysis.evidence import Evidence
+import numpy as np
+
 from ddpmon.analysis.kinds.kind import Detection, Words, for_words
-from ddpmon.analysis.kinds.late_ranks import BEGINNING, LateRank
+from ddpmon.analysis.kinds.late_ranks import BEGINNING, LateRanks
 from ddpmon.analysis.kinds.own_time import WORTH, caveat, forward_may_be
 from ddpmon.analysis.processes.conditions import Cause
-from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import Finding
 
-LEADS = Threshold(
-    1.25,
-    of="times its share of the steps by chance in which a rank is the one that all wait for",
-    why="A judgement: ranks that are alike are the last equally often, give or take what hundreds of steps show.",
-)
+NEARLY_EXACT = 4
+"""Steps that an interval of the first step spans at most, where sentences give that step without "about"."""
+
+
+class Facts(Protocol):
+    """Facts that say when it began."""
+
+    @property
+    def from_the_start(self) -> bool:
+        """Of the run."""
+
+    @property
+    def since_interval(self) -> list[int] | None:
+        """See `Late`."""
+
+    @property
+    def changed(self) -> str | None:
+        """See `Late`."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,16 @@ class Late:
     """Who is late too."""
     gain_together: float | None = None
     """If all of them were as fast as the rest."""
+    pattern: str | None = None
+    """"lasting", "stretch" (it is over), "ramp" (slower and slower) or "irregular". Kinds about periods name others."""
+    since_interval: list[int] | None = None
+    """95% interval of the first step, where that is not exact."""
+    share: float = 1.0
+    """Of its steps, that are slow."""
+    hidden_since: int | None = None
+    """From this step on noise is too large to tell whether it goes on."""
+    changed: str | None = None
+    """Who changed at the first step, "these" or "others"; None: not known."""
     starved_share: float | None = None
     gc_ms: float | None = None
     """What its garbage collection takes over its peers', where that is why."""
@@ -53,26 +75,48 @@ class Late:
     may_be_forward: bool = for_words(default=False)
 
 
-def late(one: LateRank, evidence: Evidence, share: float = 1.0) -> dict[str, Any]:
+def late(one: LateRanks, share: float = 1.0) -> dict[str, Any]:
     """The fields of a Late. share: of its excess, that would be gained."""
+    told = one.slowdown
+    last = int(one.world.step[-1]) if one.until is None else one.until
     return {
-        "own_ms": float(one.part.own_ms[:, one.column].mean()),
-        "over_median_ms": one.stretch.over_ms,
-        "phase_excess_ms": float(one.phases_ms.max()),
+        "own_ms": float(np.median(one.part.own_ms[:, one.columns].mean(axis=0))),
+        "over_median_ms": told.excess_ms,
+        "phase_excess_ms": told.phases_ms[one.phase],
         "peers_wait_ms": float(one.part.wait_ms.mean(axis=0)[one.peers].mean()),
-        "critical_share": one.part.waited_for(one.column),
+        "critical_share": one.part.waited_for(one.columns),
         "gain": _share_of_gain(one.alone, share),
-        "steps": len(one.part),
+        "steps": last - one.since + 1,
         "step_ms": float(one.part.step_ms.mean()),
         "with_ranks": one.with_ranks or None,
         "gain_together": _share_of_gain(one.together, share) if one.partners else None,
+        **pattern(told),
         "starved_share": one.starved_share,
-        "gc_ms": one.gc_ms,
         "host": one.host[0] if one.host else None,
         "from_the_start": one.since <= BEGINNING,
         "world_size": len(one.world.ranks),
-        "may_be_forward": forward_may_be(one.phase, evidence),
+        "may_be_forward": forward_may_be(one.phase, one.moment.evidence),
     }
+
+
+def pattern(told: Slowdown) -> dict[str, Any]:
+    """The fields that say in which pattern ranks are slow, and how sure the first step is."""
+    return {
+        "pattern": told.pattern,
+        "since_interval": None if told.is_exact else list(told.since_within),
+        "share": round(told.share, 4),
+        "hidden_since": told.hidden_since,
+        "changed": None if told.changed == "unknown" else told.changed,
+    }
+
+
+def since_words(facts: Facts, since: int | None) -> str:
+    """When it began, as exactly as that is known."""
+    if facts.from_the_start:
+        return " from the start"
+    around = "" if facts.since_interval is None or np.ptp(facts.since_interval) <= NEARLY_EXACT else "about "
+    begun = " since the others became faster at" if facts.changed == "others" else " since"
+    return f"{begun} {around}step {since:,}"
 
 
 def names(why: Cause | None) -> dict[str, Any]:
@@ -81,32 +125,11 @@ def names(why: Cause | None) -> dict[str, Any]:
     return {fields[why.began]: why.name} if why and why.began in fields else {}
 
 
-def severity(one: LateRank, share: float = 1.0) -> Literal["info", "warn"]:
-    """A warning where mending it, or that share of its excess, is worth it."""
-    held = one.held is not None and one.held.severity == "warn"
-    worth = WORTH.reached(_share_of_gain(one.together, share), held=held)
-    return "warn" if worth and not one.stretch.over else "info"
-
-
-def is_worth_telling(one: LateRank) -> bool:
-    """Whether mending it, or all that are late with it, gains enough, and the world waits for them more than by chance.
-
-    A finding of last time stays what it was: its end is another matter.
-    """
-    if one.held:
-        return True
-    return WORTH.reached(one.together) and leads(one.part, [one.column, *one.partners])
-
-
-def leads(part: World, columns: Sequence[int]) -> bool:
-    """Whether the world waits for these more than it would by chance."""
-    chance = len(columns) / len(part.ranks)
-    return part.waited_for(columns) >= min(LEADS.enter * chance, (1 + chance) / 2)
-
-
-def cost_ms(one: LateRank, share: float = 1.0) -> float:
-    """Of a step, that the rank's excess costs, or a share of it."""
-    return float(one.part.step_ms.mean()) * (1 - 1 / one.together) * share
+def severity(one: LateRanks, held: Finding | None, share: float = 1.0) -> Literal["info", "warn"]:
+    """A warning where mending it, or that share of its excess, is worth it. held: its finding of last time."""
+    was = held is not None and held.severity == "warn"
+    worth = WORTH.reached(_share_of_gain(one.together, share), held=was)
+    return "warn" if worth and one.until is None else "info"
 
 
 def _share_of_gain(gain: float, share: float) -> float:

@@ -1,20 +1,20 @@
-"""Ranks that are late for a stretch of steps: in which phase, since when, what it costs, what sets them apart."""
+"""Slowdowns of ranks as kinds of findings need them: with their steps, and with what sets their ranks apart."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.processes.conditions import Cause, Conditions, Lateness, cause, lone_host
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host
+from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import even_batches
-from ddpmon.analysis.steps.stragglers import late
-from ddpmon.analysis.steps.stretches import LateStretch
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -33,11 +33,6 @@ ALIKE = Threshold(
     0.15,
     of="share by which the slowest rank takes longer for one sample than the fastest",
     why="A judgement: ranks that are equally fast differ by less; equal shares of work are even for them.",
-)
-CARRIES = Threshold(
-    0.1,
-    of="share of the excess that the phase with the most of it has in the median step",
-    why="A judgement: where no phase has that, a few long steps are the excess, and no phase is to be named.",
 )
 
 
@@ -76,155 +71,143 @@ class Even:
     slowest_now_ms: float
 
 
-def late_ranks(
-    world: World,
-    held: Sequence[Finding],
-    over: Sequence[Finding],
-    conditions: Mapping[int, Conditions],
-    had_more_work: Collection[int],
-    skip: Collection[int],
-    besides: Sequence[LateStretch] = (),
-) -> Iterator[LateRank]:
-    """Each rank that is late now, worst first, then those that were a while ago.
-
-    held, over: findings of last time about late ranks, those that last and those that are over. conditions: by rank.
-    had_more_work: ranks of which that was said last time. skip: columns whose lateness is another kind's. besides: what
-    of that is late now.
-    """
-    columns = {rank: column for column, rank in enumerate(world.ranks)}
-    lasting = {f.ranks[0]: f for f in held}
-    ended: dict[int, int] = {}
-    for f in over:
-        column, last = columns[f.ranks[0]], int(np.searchsorted(world.step, f.until_step or 0))
-        ended[column] = max(last, ended.get(column, 0))
-    since = {columns[rank]: index_of(world, f.since_step) for rank, f in lasting.items()}
-    stretches = late(world, since, [*skip, *(other.column for other in besides)], ended)
-    now = [*(stretch for stretch in stretches if not stretch.over), *besides]
-    for stretch in stretches:
-        partners = [] if stretch.over else [other for other in now if other is not stretch]
-        rank = world.ranks[stretch.column]
-        one = LateRank(world, stretch, partners, lasting.get(rank), conditions, had_more_work=rank in had_more_work)
-        if one.phases_ms.max() >= CARRIES.enter * stretch.over_ms:
-            yield one
+def late_ranks(moment: Moment) -> Iterator[LateRanks]:
+    """Return the slowdowns of ranks of which the window has steps. One of several hosts is one of each of them."""
+    world = moment.longer or moment.world
+    present = [one for one in moment.evidence.slowdowns if one.scope in {"rank", "ranks", "host"}]
+    for one in present:
+        if one.until is not None and one.until < world.step[0]:
+            continue
+        besides = {
+            rank for other in present if other is not one and other.until is None and one.until is None
+            for rank in other.ranks
+        }  # fmt: skip
+        for ranks in _by_host(moment, one):
+            partners = sorted({*besides, *one.ranks}.difference(ranks))
+            yield LateRanks(moment, world, one, ranks, partners)
 
 
-def over_for_each(kind: str, past: Iterable[tuple[Sequence[int], int | None]], world: World) -> list[Finding]:
-    """For each of ranks that were late together, that it is over. past: who they are, and until which step."""
-    return [
-        Finding(kind, "info", "", [rank], until_step=until)
-        for ranks, until in past
-        for rank in ranks
-        if rank in world.ranks
-    ]
+def _by_host(moment: Moment, one: Slowdown) -> list[tuple[int, ...]]:
+    if one.scope != "host":
+        return [one.ranks]
+    by_host: dict[str, list[int]] = {}
+    for rank in one.ranks:
+        by_host.setdefault(moment.conditions[rank].host if rank in moment.conditions else "", []).append(rank)
+    return [tuple(ranks) for ranks in by_host.values()]
 
 
-def index_of(world: World, step: int | None) -> int:
-    """Index of a step in the window; -1: it was before that, or nobody knows which one it is."""
-    return -1 if step is None or step < world.step[0] else int(np.searchsorted(world.step, step))
+class LateRanks:
+    """Ranks that are slow together, with all that is known of them."""
 
+    def __init__(
+        self, moment: Moment, world: World, slowdown: Slowdown, ranks: Sequence[int], with_ranks: list[int]
+    ) -> None:
+        """Collect what is known. with_ranks: who else is slow."""
+        self.moment, self.world, self.slowdown = moment, world, slowdown
+        self.ranks, self.with_ranks = list(ranks), with_ranks
+        self.conditions = moment.conditions
+        column = {rank: place for place, rank in enumerate(world.ranks)}
+        self.columns, self.partners = ([column[rank] for rank in some] for some in (ranks, with_ranks))
+        everyone = np.arange(len(world.ranks))
+        self.peers = np.delete(everyone, [*self.columns, *self.partners])
+        if not len(self.peers):
+            self.peers = np.delete(everyone, self.columns)
+        self.some = some_of(self.peers)
+        end = len(world) if self.until is None else int(np.searchsorted(world.step, self.until, side="right"))
+        begin = min(int(np.searchsorted(world.step, self.since)), end - 1)
+        self.part = world.between(begin, end)
+        """Its steps in the window."""
+        self.phases_ms = np.array([slowdown.phases_ms[phase] for phase in OWN_PHASES])
 
-def share_of_work(over_ms: Floats, peers_ms: Floats, unit: str, times: float) -> float:
-    """Return the share of an excess that more work accounts for: its peers' time for as much, in phases that grow.
+    @property
+    def rank(self) -> int:
+        """The first of them."""
+        return self.ranks[0]
 
-    over_ms, peers_ms: [5] the excess and the peers' time of each phase. times: the peers' work that the rank has.
-    Attention takes the square of a sequence's length.
-    """
-    power = 2 if unit == "tokens" else 1
-    explained = np.minimum(over_ms, peers_ms * (times**power - 1))[_GROWING]
-    return float(np.maximum(explained, 0.0).sum() / max(np.maximum(over_ms, 0.0).sum(), 1e-9))
-
-
-class LateForAWhile:
-    """What is late for a stretch of steps: a rank, a host, several ranks."""
-
-    world: World
-    stretch: LateStretch
-    held: Finding | None
-    """Its finding of last time, if that goes on."""
+    @property
+    def phase(self) -> str:
+        """The phase with the largest excess."""
+        return self.slowdown.phase
 
     @property
     def since(self) -> int:
         """The first step."""
-        return self.stretch.since(self.world, self.held.since_step if self.held else None)
+        return self.slowdown.since
 
     @property
     def until(self) -> int | None:
         """The last step; None while it lasts."""
-        return self.stretch.until(self.world)
+        return self.slowdown.until
 
     @property
-    def began_us_ago(self) -> int | None:
-        """How long before the last step it began; None: with the first step that is known, or before."""
-        first = 0 if self.since <= BEGINNING else index_of(self.world, self.since)
-        return int(self.world.end_us[-1] - self.world.end_us[first - 1]) if first > 0 else None
+    def recurs(self) -> bool:
+        """Whether slow steps come again and again, with a rhythm."""
+        return self.slowdown.pattern in {"steps", "seconds"}
 
     @property
-    def found_before(self) -> Mapping[str, Any] | None:
-        """The evidence of its finding of last time, where it began long ago, but not with the run."""
-        return self.held.evidence if self.held and self.since > BEGINNING else None
+    def slow_steps(self) -> float:
+        """Return how many steps of one period are slow."""
+        return self.slowdown.share * (self.slowdown.every or 0.0)
 
+    @cached_property
+    def alone(self) -> float:
+        """How many times as fast the run would be if these were as fast as the others."""
+        if len(self.ranks) == len(self.slowdown.ranks):
+            return max(1.0, self.slowdown.gain_alone)
+        return max(1.0, gain(self.part, self.columns, seen=self.world))
 
-class LateRank(LateForAWhile):
-    """One late rank with all that is known of it."""
+    @property
+    def together(self) -> float:
+        """The same if all that are slow were."""
+        return max(self.alone, self.slowdown.gain)
 
-    def __init__(
-        self,
-        world: World,
-        stretch: LateStretch,
-        partners: list[LateStretch],
-        held: Finding | None,
-        conditions: Mapping[int, Conditions],
-        *,
-        had_more_work: bool,
-    ) -> None:
-        self.had_more_work = had_more_work
-        self.world, self.stretch, self.held = world, stretch, held
-        self.conditions = conditions
-        self.column, self.rank = stretch.column, world.ranks[stretch.column]
-        self.part = world.between(stretch.first, stretch.last + 1)
-        self.partners = [other.column for other in partners]
-        self.peers = np.delete(np.arange(len(world.ranks)), [stretch.column, *self.partners])
-        if not len(self.peers):
-            self.peers = np.delete(np.arange(len(world.ranks)), stretch.column)
-        self.some = some_of(self.peers)
-        self.phases_ms = np.median(self._over_peers(self.part.phases_ms), axis=0)
-        self.phase = OWN_PHASES[int(self.phases_ms.argmax())]
-        # While all of them are late: before that, fixing one alone did gain something.
-        common = world.between(max(stretch.first, *(other.first for other in partners), 0), stretch.last + 1)
-        # Chance may make it less than nothing.
-        self.alone = max(1.0, gain(common, self.column, seen=world))
-        together = gain(common, [self.column, *self.partners], seen=world) if partners else self.alone
-        self.together = max(self.alone, together)
-        self.starved_share = conditions[self.rank].starved_share if self.rank in conditions else None
-        self.host = lone_host([self.rank, *self.with_ranks], conditions)
+    def cost_ms(self, share: float = 1.0) -> float:
+        """Return what it costs of a step since it began, or what a share of its excess does."""
+        last = int(self.world.step[-1]) if self.until is None else self.until
+        return self.slowdown.cost_ms * share / max(1, last - self.since + 1)
+
+    @property
+    def over_ms(self) -> float:
+        """Mean excess of its steps."""
+        return self.slowdown.excess_ms * self.slowdown.share
+
+    def held(self, *kinds: Kind[Any]) -> Finding | None:
+        """Return the finding of some kinds about these ranks of last time."""
+        told = (one for one in self.moment.held(*kinds) if one.until_step is None)
+        return next((one for one in told if one.ranks == self.ranks), None)
 
     def _over_peers(self, values: Floats) -> Floats:
-        over: Floats = values[:, self.column] - medians(values[:, self.some])
+        over: Floats = medians(values[:, self.columns]) - medians(values[:, self.some])
         return over
 
     @property
-    def with_ranks(self) -> list[int]:
-        """Who is late too."""
-        return [self.world.ranks[column] for column in self.partners]
+    def host(self) -> tuple[str, int] | None:
+        """The host that all slow ranks are on, and how many ranks it has, if no other rank is on it."""
+        return lone_host([*self.ranks, *self.with_ranks], self.conditions)
+
+    @property
+    def starved_share(self) -> float | None:
+        """The median of the ranks."""
+        known = [self.conditions[rank].starved_share for rank in self.ranks if rank in self.conditions]
+        shares = [share for share in known if share is not None]
+        return float(np.median(shares)) if shares else None
 
     @cached_property
     def gc_ms(self) -> float | None:
-        """What its garbage collection takes over its peers', where that is why it is late."""
+        """What its garbage collection takes over its peers', where that is why it is slow."""
         gc = float(np.mean(self._over_peers(self.part.gc_ms)))
-        return gc if gc >= EXPLAINS.enter * self.stretch.over_ms else None
+        return gc if gc >= EXPLAINS.enter * self.over_ms else None
 
-    @cached_property
-    def cause(self) -> Cause | None:
-        """What of its process or device sets it apart, where nothing else is why it is late."""
-        if self.more_work or self.stretch.over or self.gc_ms is not None:
+    def cause(self, held: Finding | None, host: str = "") -> Cause | None:
+        """Return what of their processes or devices sets the ranks apart. held: their finding of last time."""
+        if self.until is not None:
             return None
-        own, step = (float(values[:, self.column].mean()) for values in (self.part.own_ms, self.part.length_ms))
-        lateness = Lateness(
-            self.rank, self.phase, self.stretch.over_ms, own, step,
-            began_us_ago=self.began_us_ago, found_before=self.found_before,
-        )  # fmt: skip
-        peers = [self.world.ranks[column] for column in self.some.tolist()]
-        return cause(lateness, [self.rank], self.conditions, peers)
+        own, step = (float(values[:, self.columns].mean()) for values in (self.part.own_ms, self.part.length_ms))
+        place = 0 if self.since <= BEGINNING else int(np.searchsorted(self.world.step, self.since))
+        ago = int(self.world.end_us[-1] - self.world.end_us[place - 1]) if place > 0 else None
+        before = held.evidence if held and self.since > BEGINNING else None
+        lateness = Lateness(self.rank, self.phase, self.over_ms, own, step, host, ago, before)
+        return cause(lateness, self.ranks, self.conditions, [self.world.ranks[one] for one in self.some.tolist()])
 
     @cached_property
     def works(self) -> list[Work]:
@@ -233,18 +216,16 @@ class LateRank(LateForAWhile):
         works = []
         for unit in ("tokens", "samples"):
             counts = self.work(unit)
-            mine, theirs = float(counts[self.column]), float(np.median(counts[self.some]))
+            mine, theirs = float(np.median(counts[self.columns])), float(np.median(counts[self.some]))
             if mine > 0 and theirs > 0:
                 share = share_of_work(self.phases_ms, peers_ms, unit, mine / theirs)
                 works.append(Work(unit, mine, theirs, share))
         return works
 
-    @cached_property
-    def more_work(self) -> Work | None:
-        """What it has more of than its peers, if that is why it is late."""
-        least = EXPLAINS.asked(self.had_more_work)
+    def more_work(self, *, held: bool) -> Work | None:
+        """Return what it has more of than its peers, if that is why it is slow. held: it was last time."""
         more = (one for one in self.works if one.times >= 1 + MORE_WORK.enter)
-        return next((one for one in more if one.share >= least), None)
+        return next((one for one in more if EXPLAINS.reached(one.share, held=held)), None)
 
     def work(self, unit: str) -> Floats:
         """[R] Samples or tokens of a step."""
@@ -260,9 +241,20 @@ class LateRank(LateForAWhile):
         even = even_batches(round(float(counts.sum())), item_ms.tolist())
         rest = sorted(even[column] for column in self.peers.tolist())
         slowest = max(count * ms for count, ms in zip(even, item_ms.tolist(), strict=True))
-        return Even(even[self.column], (rest[0], rest[-1]), slowest, float((counts * item_ms).max()))
+        return Even(even[self.columns[0]], (rest[0], rest[-1]), slowest, float((counts * item_ms).max()))
 
     @property
     def other_work(self) -> Work | None:
         """The size of its batches: what differs most from its peers'; None: nothing was counted."""
         return max(self.works, key=lambda one: abs(one.times - 1), default=None)
+
+
+def share_of_work(over_ms: Floats, peers_ms: Floats, unit: str, times: float) -> float:
+    """Return the share of an excess that more work accounts for: its peers' time for as much, in phases that grow.
+
+    over_ms, peers_ms: [5] the excess and the peers' time of each phase. times: the peers' work that the rank has.
+    Attention takes the square of a sequence's length.
+    """
+    power = 2 if unit == "tokens" else 1
+    explained = np.minimum(over_ms, peers_ms * (times**power - 1))[_GROWING]
+    return float(np.maximum(explained, 0.0).sum() / max(np.maximum(over_ms, 0.0).sum(), 1e-9))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, for_words
-from ddpmon.analysis.kinds.late import Late, cost_ms, gain_words, has_company, late, over_words, severity
-from ddpmon.analysis.kinds.late_ranks import MORE_WORK, Even, LateRank, Work
+from ddpmon.analysis.kinds.late import Late, gain_words, has_company, late, over_words, severity
+from ddpmon.analysis.kinds.late_ranks import MORE_WORK, Even, LateRanks, Work
 from ddpmon.analysis.kinds.own_time import caveat
 from ddpmon.analysis.words import fitting
 
@@ -27,13 +26,13 @@ class LoadImbalance(Late):
     even: Even | None = for_words(None)
 
 
-def detected(one: LateRank, work: Work, evidence: Evidence) -> Detection[LoadImbalance]:
-    """A late rank that has more work. Even work gains what that accounts for, and no more."""
+def detected(one: LateRanks, work: Work) -> Detection[LoadImbalance]:
+    """Return the finding about a rank that has more work. Even work gains what that accounts for, and no more."""
     own: dict[str, Any] = {work.unit: work.mine, f"peers_{work.unit}": work.theirs}
     mean = float(one.work(work.unit).mean())
-    facts = LoadImbalance(**late(one, evidence, work.share), **own, work=work, mean_work=mean, even=one.even(work.unit))
-    cost, is_worth = cost_ms(one, work.share), severity(one, work.share)
-    return Detection(KIND, is_worth, facts, [one.rank], one.phase, one.since, one.until, cost)
+    facts = LoadImbalance(**late(one, work.share), **own, work=work, mean_work=mean, even=one.even(work.unit))
+    worth = severity(one, one.held(KIND), work.share)
+    return Detection(KIND, worth, facts, [one.rank], one.phase, one.since, one.until, one.cost_ms(work.share))
 
 
 def words(detection: Detection[LoadImbalance]) -> Words:

@@ -8,25 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
+from ddpmon.analysis.kinds.late import severity
+from ddpmon.analysis.kinds.late_ranks import LateRanks, late_ranks
+from ddpmon.analysis.kinds.own_time import SOME_STEPS, caveat, forward_may_be
 from ddpmon.analysis.statistics.arrays import medians
-from ddpmon.analysis.steps.rhythms import FALSE_ALARMS, REPORTED, Rhythm, rhythms
-from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
-from ddpmon.messages import OWN_PHASES, Finding
 
 WHAT = {
     "other": " (a checkpoint, logging, an evaluation)",
     "data": " (a new file or shard, workers that begin anew)",
     "optimizer": " (what is hooked to its optimizer)",
 }
-LARGE = Threshold(
-    1.1,
-    of="times as fast without the rhythm, from which on it need not be plainer where more ranks could have one",
-    why="What costs much is worth five long steps' evidence. Skewed bursts made a rhythm of 1.03 on one of eight ranks"
-    " in ten hours (benchmarks/calibration_hunt.py); none of noise's was as large.",
-)
+SHORT_STEPS = 2
+"""Steps of a period that are slow, at most: more are a burst."""
 
 
 @dataclass(frozen=True)
@@ -41,56 +35,41 @@ class PeriodicStraggler:
     """Each time."""
     times: int
     gain: float
-    may_be_forward: bool = for_words()
+    share: float
+    """Of its steps, that are slow."""
+    since_interval: list[int] | None = None
+    """95% interval of the first step, where that is not exact."""
+    may_be_forward: bool = for_words(default=False)
 
 
 def detect(moment: Moment) -> Iterator[Detection[PeriodicStraggler]]:
-    """One for each rank with a rhythm that is worth telling."""
-    world = moment.longer or moment.world
-    columns = {rank: column for column, rank in enumerate(world.ranks)}
-    held = {columns[f.ranks[0]]: f for f in moment.held(KIND) if f.ranks[0] in columns}
-    regular = rhythms(world, held)
-    moment.rhythmic = [rhythm.column for rhythm in regular]
-    for rhythm in regular:
-        yield from _worth_telling(moment, world, rhythm, held.get(rhythm.column))
+    """One for each rank that is slow in a step or two of every so many."""
+    for one in late_ranks(moment):
+        if one.slowdown.scope == "rank" and is_rhythm(one):
+            yield _detected(one)
 
 
-def _worth_telling(
-    moment: Moment, world: World, rhythm: Rhythm, held: Finding | None
-) -> Iterator[Detection[PeriodicStraggler]]:
-    column = rhythm.column
-    others = np.delete(np.arange(len(world.ranks)), column)
-    over = world.phases_ms[:, column] - medians(world.phases_ms[:, others])
-    phase = OWN_PHASES[int((np.median(over[rhythm.at], axis=0) - np.median(over, axis=0)).argmax())]
-    mended = world.own_ms[:, column].copy()
-    mended[rhythm.at] -= rhythm.over_ms
-    slowest = np.maximum(world.own_ms[:, others].max(axis=1), mended)
-    begun = int(rhythm.at[0])
-    real = world.step_ms[begun:]
-    simulated = float((real - world.slowest_ms[begun:] + slowest[begun:]).sum())
-    factor = float(real.sum()) / simulated if simulated > 0 else 1.0
-    if not REPORTED.reached(factor, held=held is not None):
-        return
-    plain = rhythm.by_chance * len(world.ranks) < FALSE_ALARMS.enter
-    if held is None and not plain and not LARGE.reached(factor):
-        return
-    worth = WORTH.reached(factor, held=held is not None and held.severity == "warn")
-    yield Detection(
-        KIND,
-        "warn" if worth else "info",
-        PeriodicStraggler(
-            every=rhythm.every,
-            at_step=int(world.step[rhythm.at[-1]]),
-            over_ms=rhythm.over_ms,
-            times=len(rhythm.at),
-            gain=factor,
-            may_be_forward=forward_may_be(phase, moment.evidence),
-        ),
-        [world.ranks[column]],
-        phase,
-        held.since_step if held and held.since_step is not None else int(world.step[begun]),
-        cost_ms=float(real.mean()) * (1 - 1 / factor),
+def is_rhythm(one: LateRanks) -> bool:
+    """Return whether single steps are slow, every so many."""
+    return one.slowdown.pattern == "steps" and one.slow_steps <= SHORT_STEPS
+
+
+def _detected(one: LateRanks) -> Detection[PeriodicStraggler]:
+    told, held = one.slowdown, one.held(KIND)
+    over = one.part.own_ms[:, one.columns[0]] - medians(one.part.own_ms[:, one.some])
+    at = np.flatnonzero(over >= told.excess_ms / 2)
+    facts = PeriodicStraggler(
+        every=round(told.every or 0),
+        at_step=int(one.part.step[at[-1]]) if len(at) else one.since,
+        over_ms=told.excess_ms,
+        times=len(at),
+        gain=one.alone,
+        share=round(told.share, 4),
+        since_interval=None if told.is_exact else list(told.since_within),
+        may_be_forward=forward_may_be(one.phase, one.moment.evidence),
     )
+    worth = severity(one, held)
+    return Detection(KIND, worth, facts, one.ranks, one.phase, one.since, one.until, one.cost_ms())
 
 
 def words(detection: Detection[PeriodicStraggler]) -> Words:
@@ -101,6 +80,9 @@ def words(detection: Detection[PeriodicStraggler]) -> Words:
         f"{WHAT.get(phase, '')}: {facts.over_ms:.0f} ms each time that all others wait. Do it less often, or in a"
         " thread beside training. What it is was not measured."
     )
+    if detection.until_step is not None:
+        lead = f"rank {rank} was slow every {facts.every} steps until step {detection.until_step:,}:"
+        return Words(fitting(f"{lead} {facts.over_ms:+.0f} ms {phase}"), caveat(facts, advice), lead=lead)
     return Words(
         fitting(
             f"rank {rank} takes {facts.over_ms:+.0f} ms {phase} every {facts.every} steps",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.late import leads
-from ddpmon.analysis.kinds.late_ranks import BEGINNING, LateRank, over_for_each
-from ddpmon.analysis.kinds.late_together import LateTogether, late_together, of_last_time
-from ddpmon.analysis.kinds.own_time import SOME_STEPS, WORTH, caveat, forward_may_be
-from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.kinds.kind import Detection, Kind, Words, for_words
+from ddpmon.analysis.kinds.late import pattern, severity, since_words
+from ddpmon.analysis.kinds.late_ranks import BEGINNING, LateRanks
+from ddpmon.analysis.kinds.own_time import caveat, forward_may_be
+from ddpmon.analysis.steps.what_if import gain
 from ddpmon.analysis.words import WIDTH, fitting, named_ranks
-from ddpmon.messages import Finding
+from ddpmon.messages import OWN_PHASES
 
 ADVICE = {
     "data": "what their DataLoaders do that others do not: their files, their disk, their workers",
@@ -24,6 +22,8 @@ ADVICE = {
     "other": "what their loops do besides training: logging, checkpoints, evaluation",
 }
 """Advice by phase."""
+MOST_ALONE = 8
+"""Ranks of which it is worked out what mending one alone gains, at most: it is about the same for all."""
 
 
 @dataclass(frozen=True)
@@ -49,79 +49,46 @@ class SeveralStragglers:
     """In which phase each is, where that differs."""
     host: str | None = None
     """They are all on it, in a run of several."""
+    pattern: str | None = None
+    since_interval: list[int] | None = None
+    share: float = 1.0
+    hidden_since: int | None = None
+    changed: str | None = None
+    """These five: see `Late`."""
     from_the_start: bool = for_words(default=False)
     world_size: int = for_words(0)
     may_be_forward: bool = for_words(default=False)
 
 
-class Several:
-    """The late ranks of last time that were one finding, and those that are one now."""
-
-    def __init__(self, moment: Moment, world: World) -> None:
-        self.moment, self.world = moment, world
-        held = moment.held(KIND)
-        self._past = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
-        lasting = next((f for f in held if f.lasts), None)
-        before = of_last_time(world, lasting) if lasting else None
-        self._ended = before if before and before.stretch.over else None
-        self._before = None if self._ended else before
-        self._now: LateTogether | None = None
-
-    @property
-    def over(self) -> list[Finding]:
-        """For each rank of those that were late together for a while: that it is over."""
-        past = [(f.ranks, f.until_step) for f in self._past]
-        past += [(self._ended.ranks, self._ended.until)] if self._ended else []
-        return over_for_each(KIND.name, past, self.world)
-
-    def take(self, ranks: Sequence[LateRank], skip: Sequence[int]) -> list[LateRank]:
-        """Those of the late ranks that are not late together with others. skip: columns of other kinds."""
-        group = late_together(self.world, self._before, ranks, self.moment.conditions, skip)
-        if group and (self._before or (WORTH.reached(group.together) and leads(group.part, group.columns))):
-            self._now = group
-        columns = self._now.columns if self._now else []
-        return [one for one in ranks if one.column not in columns]
-
-    def detected(self) -> Iterator[Detection[SeveralStragglers] | Finding]:
-        """The finding about those that are late now, or no longer are, and those of last time that are over."""
-        for group in (self._now, self._ended):
-            if group:
-                yield self._detection(group)
-        yield from self._past
-
-    def _detection(self, group: LateTogether) -> Detection[SeveralStragglers]:
-        part, phase = group.part, group.phase
-        conditions = self.moment.conditions
-        hosts = {conditions[rank].host for rank in group.ranks if rank in conditions}
-        several_hosts = len({one.host for one in conditions.values()}) > 1
-        facts = SeveralStragglers(
-            own_ms=float(np.median(part.own_ms[:, group.columns].mean(axis=0))),
-            over_median_ms=group.over_ms,
-            phase_excess_ms=group.phase_ms,
-            peers_wait_ms=float(part.wait_ms.mean(axis=0)[group.peers].mean()),
-            critical_share=part.waited_for(group.columns),
-            gain=group.together,
-            alone_gain=group.alone,
-            steps=len(part),
-            step_ms=float(part.step_ms.mean()),
-            each_ms=[round(each, 3) for each in group.each_ms.tolist()],
-            phases=None if phase else group.phases,
-            host=hosts.pop() if several_hosts and len(hosts) == 1 else None,
-            from_the_start=group.since <= BEGINNING,
-            world_size=len(part.ranks),
-            may_be_forward=forward_may_be(phase or "", self.moment.evidence),
-        )
-        held = group.held is not None and group.held.severity == "warn"
-        return Detection(
-            KIND,
-            "warn" if not group.stretch.over and WORTH.reached(group.together, held=held) else "info",
-            facts,
-            group.ranks,
-            phase,
-            group.since,
-            group.until,
-            facts.step_ms * (1 - 1 / group.together),
-        )
+def detected(one: LateRanks) -> Detection[SeveralStragglers]:
+    """Return the finding about ranks that became slow together."""
+    part, held = one.part, next((f for f in one.moment.held(KIND) if f.lasts), None)
+    over = part.phases_ms[:, one.columns] - np.median(part.phases_ms[:, one.some], axis=1, keepdims=True)
+    each_ms = over.sum(axis=2).mean(axis=0)
+    phases = [OWN_PHASES[place] for place in over.mean(axis=0).argmax(axis=1).tolist()]
+    phase = one.phase if len(set(phases)) == 1 else None
+    hosts = {one.conditions[rank].host for rank in one.ranks if rank in one.conditions}
+    several_hosts = len({other.host for other in one.conditions.values()}) > 1
+    last = int(one.world.step[-1]) if one.until is None else one.until
+    facts = SeveralStragglers(
+        own_ms=float(np.median(part.own_ms[:, one.columns].mean(axis=0))),
+        over_median_ms=one.slowdown.excess_ms,
+        phase_excess_ms=one.slowdown.phases_ms[one.phase],
+        peers_wait_ms=float(part.wait_ms.mean(axis=0)[one.peers].mean()),
+        critical_share=part.waited_for(one.columns),
+        gain=one.together,
+        alone_gain=max(1.0, *(gain(part, column, seen=one.world) for column in one.columns[:MOST_ALONE])),
+        steps=last - one.since + 1,
+        step_ms=float(part.step_ms.mean()),
+        each_ms=[round(each, 3) for each in each_ms.tolist()],
+        phases=None if phase else phases,
+        host=hosts.pop() if several_hosts and len(hosts) == 1 else None,
+        from_the_start=one.since <= BEGINNING,
+        world_size=len(part.ranks),
+        may_be_forward=forward_may_be(phase or "", one.moment.evidence),
+        **pattern(one.slowdown),
+    )
+    return Detection(KIND, severity(one, held), facts, one.ranks, phase, one.since, one.until, one.cost_ms())
 
 
 def words(detection: Detection[SeveralStragglers]) -> Words:
@@ -134,9 +101,15 @@ def words(detection: Detection[SeveralStragglers]) -> Words:
         brief = f"{ranks} were slow until step {detection.until_step:,}"
         advice = f"It is over: look at what {ranks} had in common then, and in their logs."
         return Words(fitting(f"{lead} {over}"), caveat(facts, advice), brief, lead)
-    lead = f"{ranks} are slow:"
-    begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
+    leads = {
+        "irregular": f"{ranks} are slow in {facts.share:.0%} of steps, now and then:",
+        "ramp": f"{ranks} become slower and slower:",
+    }
+    lead = leads.get(facts.pattern or "", f"{ranks} are slow:")
+    begun = since_words(facts, detection.since_step)
     tail = f"; {facts.gain:.2f}x if {'both' if len(detection.ranks) == 2 else 'all'} are fixed"
+    if facts.hidden_since is not None:
+        begun, tail = f" until step {facts.hidden_since - 1:,}", "; since then noise hides it"
     whole = f"{lead} {over}{begun}{tail}"
     text = whole if len(whole) <= WIDTH else fitting(f"{lead} {over}", tail)
     return Words(text, caveat(facts, _advice(detection)), lead=lead)
@@ -161,7 +134,6 @@ KIND = Kind(
     family="late",
     gone="{who} keep{s} up again",
     words=words,
-    fewest_steps=SOME_STEPS,
     by_cost=True,
     changes_level=True,
     is_one_of_several=lambda _: True,

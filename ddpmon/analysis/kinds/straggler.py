@@ -1,4 +1,4 @@
-"""A rank is late for a stretch of steps, with as much work as the others."""
+"""A rank is slow, with as much work as the others."""
 
 from __future__ import annotations
 
@@ -6,26 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import load_imbalance, several_stragglers, slow_host
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.late import (
-    Late,
-    cost_ms,
-    gain_words,
-    has_company,
-    is_worth_telling,
-    late,
-    names,
-    over_words,
-    severity,
-)
-from ddpmon.analysis.kinds.late_ranks import LateRank, Work, late_ranks
+from ddpmon.analysis.kinds.late import Late, gain_words, has_company, late, names, over_words, severity, since_words
+from ddpmon.analysis.kinds.late_ranks import LateRanks, Work, late_ranks
 from ddpmon.analysis.kinds.own_time import SOME_STEPS, caveat
 from ddpmon.analysis.processes.conditions import Cause
 from ddpmon.analysis.steps.named import Named, explains
-from ddpmon.analysis.words import fitting
-from ddpmon.messages import Finding
+from ddpmon.analysis.words import WIDTH, fitting
 
 ADVICE = {
     "data": "Look at what rank {rank}'s DataLoader does differently: its files, its disk, its workers.",
@@ -56,59 +44,48 @@ class Straggler(Late):
     """The sizes of batches; None: they were not measured."""
 
 
-def detect(moment: Moment) -> Iterator[Detection[Any] | Finding]:
-    """Ranks that are late together, hosts that are, then each rank by itself, worst first, then those that were.
-
-    Those with more work, hosts, and ranks of which none alone is worth mending are of their own kinds.
-    """
-    world = moment.longer or moment.world
-    if len(world.ranks) < 2:
-        return
-    held = [f for f in moment.held(KIND, load_imbalance.KIND) if f.ranks[0] in world.ranks]
-    over = [f for f in held if f.until_step is not None and f.until_step >= world.step[0]]
-    lasting = [f for f in held if f.lasts]
-    had_more_work = {f.ranks[0] for f in lasting if f.kind == load_imbalance.KIND.name}
-    hosts = slow_host.late_now(moment, world)
-    besides = [stretch for host in hosts if not host.stretch.over for stretch in host.as_ranks]
-    several = several_stragglers.Several(moment, world)
-    past = [*over, *slow_host.over_of_ranks(moment, world, hosts), *several.over]
-    ranks = list(late_ranks(world, lasting, past, moment.conditions, had_more_work, moment.rhythmic, besides))
-    ranks = several.take(ranks, [*moment.rhythmic, *(stretch.column for stretch in besides)])
-    yield from several.detected()
-    yield from slow_host.detected(moment, hosts, [one.column for one in ranks if not one.stretch.over])
-    for one in ranks:
-        if not is_worth_telling(one):
+def detect(moment: Moment) -> Iterator[Detection[Any]]:
+    """Slow ranks, hosts, and ranks that are slow together. Those with more work or a rhythm are of other kinds."""
+    for one in late_ranks(moment):
+        if one.recurs:
             continue
-        if one.more_work:
-            yield load_imbalance.detected(one, one.more_work, moment.evidence)
+        if one.slowdown.scope == "host":
+            yield slow_host.detected(one)
+        elif one.slowdown.scope == "ranks":
+            yield several_stragglers.detected(one)
+        elif work := one.more_work(held=one.held(load_imbalance.KIND) is not None):
+            yield load_imbalance.detected(one, work)
         else:
-            yield _detected(one, moment.evidence)
-    yield from over
+            yield _detected(one)
 
 
-def _detected(one: LateRank, evidence: Evidence) -> Detection[Straggler]:
-    why, named = one.cause, _named(one, evidence)
+def _detected(one: LateRanks) -> Detection[Straggler]:
+    held = one.held(KIND)
+    why = None if one.gc_ms is not None else one.cause(held)
+    named = _named(one)
     facts = Straggler(
-        **late(one, evidence),
+        **late(one),
         **names(why),
+        gc_ms=one.gc_ms,
         named=named.name if named else None,
         named_ms=named.mine_ms if named else None,
         peers_named_ms=named.peers_ms if named else None,
         why=why,
         host_ranks=one.host[1] if one.host else 0,
-        work=one.other_work,
+        work=max(one.works, key=lambda work: abs(work.times - 1), default=None),
     )
     return Detection(
-        KIND, severity(one), facts, [one.rank], one.phase, one.since, one.until, cost_ms(one),
+        KIND, severity(one, held), facts, [one.rank], one.phase, one.since, one.until, one.cost_ms(),
         beside=why.evidence if why else {},
     )  # fmt: skip
 
 
-def _named(one: LateRank, evidence: Evidence) -> Named | None:
+def _named(one: LateRanks) -> Named | None:
+    evidence = one.moment.evidence
     if evidence.named is None:
         return None
     last = int(one.world.step[-1]) if one.until is None else one.until
-    return explains(evidence.named, one.world, one.rank, one.with_ranks, (one.since, last), one.stretch.over_ms)
+    return explains(evidence.named, one.world, one.rank, one.with_ranks, (one.since, last), one.over_ms)
 
 
 def words(detection: Detection[Straggler]) -> Words:
@@ -125,19 +102,26 @@ def words(detection: Detection[Straggler]) -> Words:
 
 
 def _said(detection: Detection[Straggler]) -> Words:
-    lead = f"rank {detection.ranks[0]} is slow:"
+    rank, share = detection.ranks[0], detection.facts.share
+    leads = {
+        "irregular": f"rank {rank} is slow in {share:.0%} of its steps, now and then:",
+        "ramp": f"rank {rank} becomes slower and slower:",
+    }
+    lead = leads.get(detection.facts.pattern or "", f"rank {rank} is slow:")
     return Words(_text(detection, lead), _advice(detection), lead=lead)
 
 
 def _text(detection: Detection[Straggler], lead: str) -> str:
-    facts, why = detection.facts, detection.facts.why
-    head = f"{lead} {facts.phase_excess_ms:+.1f} ms {detection.phase}"
+    facts, why, over = detection.facts, detection.facts.why, f"{detection.facts.phase_excess_ms:+.1f} ms"
+    head = f"{lead} {over} {detection.phase}"
+    if facts.hidden_since is not None:
+        return fitting(f"{head} until step {facts.hidden_since - 1:,}", "; since then noise hides it")
     tail, short = gain_words(facts, "fixed")
     if why and why.began == "with" and len(head + why.short) <= len(fitting(head, why.short)):
         return fitting(head + why.short, tail, short)
-    begun = " from the start" if facts.from_the_start else f" since step {detection.since_step:,}"
-    for middle, end in ((begun, tail), ("", tail), ("", short)):
-        if len(head + middle + end) <= len(fitting(head, middle, end)):
+    begun = since_words(facts, detection.since_step)
+    for middle, end in ((begun, tail), ("", tail), (begun, short), ("", short)):
+        if len(head + middle + end) <= WIDTH:
             return head + middle + end
     return fitting(head)
 

@@ -90,6 +90,7 @@ def describe_all(
         gain=gain,
         gain_alone=gain,
         changed="these",
+        increase=float(phases.max() / max(median(every[:begin, int(phases.argmax())]), 1e-9)),
     )
 
 

@@ -68,7 +68,7 @@ def describe(
     if rotating is None and turning is not None:
         rotating = replace(turning, until=int(world.step[-1]))
     found += [rotating] if rotating else []
-    found = [one for one in _jointly(world, found) if _is_worth(one, before, len(world.ranks))]
+    found = _worth_telling(world, found, before)
     found += [one for one in ended if not any(_continues(one, other) for other in found)]
     return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
 
@@ -92,21 +92,33 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
     return set(old.ranks) <= set(new.ranks) and old.since >= new.since and new.scope == old.scope
 
 
-def _is_worth(one: Slowdown, before: Sequence[Slowdown], ranks: int) -> bool:
-    """Return whether to tell of a slowdown: once told, it may only end on evidence."""
-    held = any(_continues(other, one) or _continues(one, other) for other in before)
-    threshold = WORTH_IN_LARGE if ranks >= LARGE else WORTH
-    return held or threshold.reached(max(one.gain, one.gain_alone))
+def _worth_telling(world: World, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
+    """Return the slowdowns that cost enough, those of ranks with what all present ones of ranks cost together.
 
-
-def _jointly(world: World, found: Sequence[Slowdown]) -> list[Slowdown]:
-    """Add to slowdowns of ranks that are present together what all of them cost together."""
-    together = [one for one in found if one.until is None and one.scope not in {"all", "rotating"}]
+    Once told, a slowdown may only end on evidence.
+    """
+    threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE else WORTH
+    held = [one for one in found if any(_continues(other, one) or _continues(one, other) for other in before)]
+    present = [one for one in found if one.until is None and one.scope not in {"all", "rotating"}]
+    # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
+    costs = {id(one): max(one.gain, one.gain_alone) for one in found}
+    if len(present) > 1:
+        whole = _gain(world, present)
+        for one in present:
+            rest = [other for other in present if other is not one]
+            costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest))
+    told = [one for one in found if one in held or threshold.reached(costs[id(one)])]
+    together = [one for one in told if one in present]
     if len(together) < 2:
-        return list(found)
+        return told
+    joint = _gain(world, together)
+    return [replace(one, gain=max(joint, one.gain_alone)) if one in together else one for one in told]
+
+
+def _gain(world: World, together: Sequence[Slowdown]) -> float:
+    """Return the time since all of these slowdowns are present over the time without them."""
     columns = sorted({world.ranks.index(rank) for one in together for rank in one.ranks})
     begin = int((world.step < max(one.since for one in together)).sum())
     if len(columns) == len(world.ranks) or len(world) - begin < who.FEWEST_ROWS:
-        return list(found)
-    joint = what_if.gain(world.between(begin, len(world)), columns, seen=world)
-    return [replace(one, gain=max(joint, one.gain_alone)) if one in together else one for one in found]
+        return 1.0
+    return max(1.0, what_if.gain(world.between(begin, len(world)), columns, seen=world))

@@ -59,6 +59,8 @@ class Slowdown:
     """Who changed at `since`: these ranks became slower, or the others faster."""
     stretches: tuple[tuple[int, int], ...] = ()
     """First and last step of the latest stretches of one that comes again, the present one excepted."""
+    increase: float = 0.0
+    """Excess in the phase over the time that it took before (scope "all")."""
     hidden_since: int | None = None
     """From this step on noise is too large to tell whether the slowdown goes on."""
 
