@@ -7,10 +7,10 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds.late_in_bursts import are_enough
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.verdict import running
+from tests.findings import judged
 from tests.worlds import OWN, own_times, world_with
 
 STEP_MS = sum(OWN) + 6
@@ -29,7 +29,7 @@ def unfolding(late, begins, *, steps, each=EACH, for_good=None):
     moments, events = [], []
     for end in range(15, steps + 1, 15):
         part = world.between(max(0, end - 600), end)
-        before, found = found, findings(part, Evidence(world_size=8, conditions=HOSTS), found)
+        before, found = found, judged(part, Evidence(world_size=8, conditions=HOSTS), found)
         events += news.of(before, found, float(part.end_us[-1]) / 1e6)
         moments.append(found)
     return world, moments, events
@@ -68,7 +68,7 @@ def test_a_first_burst_too_short_to_be_found_counts_for_since_when():
         own[begin:end, [4, 5, 6, 7], 2] += 0.3 * STEP_MS
     world, found = world_with(own), []
     for end in range(15, 460, 15):
-        found = findings(world.between(0, end), Evidence(world_size=8, conditions=HOSTS), found)
+        found = judged(world.between(0, end), Evidence(world_size=8, conditions=HOSTS), found)
     (one,) = above_info(found)
     assert (one.kind, one.since_step) == ("late_in_bursts", 92)
 

@@ -7,7 +7,6 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Cpu, Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds.cpu_starved import HARMFUL
 from ddpmon.analysis.statistics.arrays import running_total
 from ddpmon.analysis.statistics.change_points import ENOUGH, step_up
@@ -17,6 +16,7 @@ from ddpmon.analysis.steps.turns import turns
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import Finding
 from tests.analysis.noise import bursts, heavy_tails, wandering
+from tests.findings import judged
 from tests.worlds import OWN, own_times, world_with
 
 STEP_MS = sum(OWN) + 6
@@ -29,7 +29,7 @@ def unfolds(own, every=20, first=2):
     news = News()
     for at in range(0, len(world), every):
         window.append(world.between(at, at + every))
-        found = findings(window.world(30.0), Evidence(world_size=own.shape[1]), before, window.world())
+        found = judged(window.world(30.0), Evidence(world_size=own.shape[1]), before, window.world())
         events += [(event.severity, event.text) for event in news.of(before, found, inf)]
         moments.append(found)
         before = found
@@ -70,7 +70,7 @@ def test_of_two_late_ranks_the_one_that_is_less_late_is_told_while_the_window_is
     own = own_times(60, 8, noise=0.03)
     own[:, 1] *= 1.3
     own[44:, 5] *= 1.15
-    assert sorted(f.ranks for f in late(findings(world_with(own), Evidence()))) == [[1], [5]]
+    assert sorted(f.ranks for f in late(judged(world_with(own), Evidence()))) == [[1], [5]]
 
 
 @pytest.mark.parametrize("seed", [110, 152])
@@ -85,8 +85,8 @@ def test_a_burst_that_carries_the_mean_of_many_steps_is_no_delay_and_a_delay_of_
     burst, delay = own.copy(), own
     burst[190:, 5, 2] += 3.0 * sum(OWN) * np.random.default_rng(3).exponential(0.5, 10)
     delay[190:, 5, 2] += 0.5 * sum(OWN)
-    assert late(findings(world_with(burst), Evidence())) == []
-    assert [f.ranks for f in late(findings(world_with(delay), Evidence()))] == [[5]]
+    assert late(judged(world_with(burst), Evidence())) == []
+    assert [f.ranks for f in late(judged(world_with(delay), Evidence()))] == [[5]]
 
 
 def test_a_tenth_of_a_step_is_told_within_a_dozen_steps_while_the_window_is_short():
@@ -95,7 +95,7 @@ def test_a_tenth_of_a_step_is_told_within_a_dozen_steps_while_the_window_is_shor
     for seed in range(10):
         own = own_times(162, 8, noise=0.05, seed=seed)
         own[150:, 5, seed % 5] += 0.1 * STEP_MS
-        right += [(f.ranks, f.since_step) for f in late(findings(world_with(own, first=2), Evidence()))] == [([5], 152)]
+        right += [(f.ranks, f.since_step) for f in late(judged(world_with(own, first=2), Evidence()))] == [([5], 152)]
     assert right >= 9
 
 
@@ -104,7 +104,7 @@ def test_of_a_thousand_ranks_that_wander_one_is_far_out_and_not_slow():
     factors = wandering(100, 1024, share=0.1, lasts=33, seed=1)
     factors[70:, 5, 0] = 1 + 0.1 * np.minimum(3.8, np.arange(30))
     world = world_with(own_times(100, 1024, noise=0.01) * factors)
-    assert late(findings(world, Evidence())) == []
+    assert late(judged(world, Evidence())) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -153,32 +153,32 @@ def test_a_quarter_of_a_step_shows_in_ranks_that_wander_and_its_first_step_stays
 def test_six_steps_of_twice_its_peers_time_are_enough_from_the_start(step_ms):
     own = own_times(6, 4, noise=0.05) * (step_ms / STEP_MS)
     own[:, 2, 1] += sum(OWN) * step_ms / STEP_MS * 1.3
-    (finding,) = findings(world_with(own), Evidence())
+    (finding,) = judged(world_with(own), Evidence())
     assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("straggler", "warn", [2], "forward")
     assert "from the start" in finding.text
-    assert findings(world_with(own[:5]), Evidence()) == []
+    assert judged(world_with(own[:5]), Evidence()) == []
 
 
 def test_few_steps_in_which_another_rank_is_the_last_once_name_nobody():
     own = own_times(8, 4, noise=0.05)
     own[:, 2, 1] += 1.1 * sum(OWN)
     own[5, 0, 1] += 3 * sum(OWN)
-    assert findings(world_with(own), Evidence()) == []
+    assert judged(world_with(own), Evidence()) == []
 
 
 def test_what_gains_less_than_two_percent_is_not_told():
     own = own_times(300, 4, noise=0.02)
     own[:, 1, 2] += 3.5
-    assert [f.ranks for f in late(findings(world_with(own), Evidence()))] == [[1]]
-    assert late(findings(world_with(own, transfer=400.0), Evidence())) == []
+    assert [f.ranks for f in late(judged(world_with(own), Evidence()))] == [[1]]
+    assert late(judged(world_with(own, transfer=400.0), Evidence())) == []
 
 
 def test_half_a_millisecond_is_told_where_it_is_a_tenth_of_a_step():
     """But not what the probe's own cost may differ by between ranks, however short a step."""
     own = own_times(300, 4, noise=0.03) * 5 / STEP_MS
     own[100:, 1, 2] += 0.5
-    assert [(f.ranks, f.phase) for f in late(findings(world_with(own, transfer=1), Evidence()))] == [([1], "backward")]
-    assert late(findings(world_with(own / 5, transfer=0.2), Evidence())) == []
+    assert [(f.ranks, f.phase) for f in late(judged(world_with(own, transfer=1), Evidence()))] == [([1], "backward")]
+    assert late(judged(world_with(own / 5, transfer=0.2), Evidence())) == []
 
 
 @pytest.mark.parametrize("seed", [10, 11])
@@ -209,7 +209,7 @@ def test_ranks_that_take_turns_of_many_steps_are_told_once_with_cost_and_rhythm_
 def test_turns_do_not_begin_where_another_rank_was_late_each_step():
     world = world_with(taking_turns(400, 8, 40), first=1000)
     each_step = Finding("moving_straggler", "warn", "another rank is late each step", since_step=17)
-    (finding,) = [f for f in findings(world, Evidence(world_size=8), [each_step]) if f.kind == "moving_straggler"]
+    (finding,) = [f for f in judged(world, Evidence(world_size=8), [each_step]) if f.kind == "moving_straggler"]
     assert "turn_steps" in finding.evidence
     assert finding.since_step == 1000
 
@@ -268,14 +268,14 @@ def test_the_first_finding_stays_first_while_another_costs_about_as_much():
     own = own_times(200, 8, noise=0.02)
     own[:, 1, 0] += 15
     own[:, 2, 2] += 14.5
-    before = findings(world_with(own), Evidence())
+    before = judged(world_with(own), Evidence())
     own[:, 2, 2] += 1.5
-    assert next(f.ranks[0] for f in findings(world_with(own), Evidence(), before)) == before[0].ranks[0]
+    assert next(f.ranks[0] for f in judged(world_with(own), Evidence(), before)) == before[0].ranks[0]
 
 
 def test_a_host_that_is_short_of_cores_stays_so_while_its_share_strays_around_the_threshold():
     def told(share, before=()):
-        return findings(None, Evidence(cpu=[Cpu(0, "here", [share] * 10)]), before)
+        return judged(None, Evidence(cpu=[Cpu(0, "here", [share] * 10)]), before)
 
     first = told(1.1 * HARMFUL.enter)
     assert [f.severity for f in first] == ["warn"]
@@ -290,7 +290,7 @@ def test_a_long_step_of_another_rank_in_half_of_two_dozen_steps_is_chance_where_
     own = own_times(100, 64, noise=0.03)
     for step in 76 + np.linspace(0, 23, often).round().astype(int):
         own[step, rng.integers(64), 2] += 40
-    found = findings(world_with(own), Evidence())
+    found = judged(world_with(own), Evidence())
     assert any(f.kind == "moving_straggler" and f.severity == "warn" for f in found) is told
 
 
@@ -302,5 +302,5 @@ def test_a_rank_stays_late_where_only_its_noise_has_fallen_and_its_phase_shows_i
     own = own_times(600, 8, noise=0.01, seed=seed) * factors
     own[:, 4, 2] += 0.1 * STEP_MS
     before = [Finding("straggler", "warn", "", [4], "backward", 2, cost_ms=2.0)]
-    found = findings(world_with(own, first=50_000), Evidence(world_size=8), before)
+    found = judged(world_with(own, first=50_000), Evidence(world_size=8), before)
     assert [(f.since_step, f.until_step) for f in found if f.ranks == [4]] == [(2, None)]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
-from tests.findings import of_kinds
+from tests.findings import judged, of_kinds
 from tests.worlds import own_times, world_with
 
 
@@ -16,7 +15,7 @@ def straggler(conditions, phase=2, ranks=4, late=(1,), ms=8.0):
     """The finding about rank 1, which is `ms` late in a phase."""
     own = own_times(120, ranks, noise=0.02)
     own[:, list(late), phase] += ms
-    found = findings(world_with(own), Evidence(world_size=ranks, conditions=conditions))
+    found = judged(world_with(own), Evidence(world_size=ranks, conditions=conditions))
     (finding,) = [f for f in found if f.kind == "straggler" and f.ranks == [1]]
     assert len(finding.text) <= 76
     return finding
@@ -91,7 +90,7 @@ def test_all_ranks_of_a_host_that_are_late_in_phases_of_their_own_stay_with_it_e
     own[:, 1, 1] += 8
     own[:, 2, 4] += 8
     conditions = everyone(6, host=["a", "b", "b", "c", "c", "c"])
-    found = findings(world_with(own), Evidence(world_size=6, conditions=conditions))
+    found = judged(world_with(own), Evidence(world_size=6, conditions=conditions))
     assert {(finding.kind, finding.phase, *finding.ranks) for finding in found} == {
         ("straggler", "forward", 1), ("straggler", "other", 2),
     }  # fmt: skip
@@ -107,7 +106,7 @@ def test_a_host_is_not_blamed_for_one_of_its_ranks_nor_where_there_is_but_one(ho
 def test_rank_0_late_between_its_steps_is_told_what_only_rank_0_does():
     own = own_times(120, 4, noise=0.02)
     own[:, 0, 4] += 6
-    (finding,) = findings(world_with(own), Evidence())
+    (finding,) = judged(world_with(own), Evidence())
     assert "rank 0 only" in finding.advice
     assert "0.6." in finding.advice  # done every tenth step
 
@@ -117,7 +116,7 @@ def test_batches_of_ranks_of_different_speed_are_balanced_by_what_one_sample_tak
     own[:, 1] *= 1.5
     own[:, 3] *= 0.7
     (finding,) = [
-        f for f in findings(world_with(own, samples=[64, 96, 64, 64]), Evidence()) if f.kind == "load_imbalance"
+        f for f in judged(world_with(own, samples=[64, 96, 64, 64]), Evidence()) if f.kind == "load_imbalance"
     ]
     assert "65 for rank 1 and 65 to 93 for the others would be even: 27.7 ms" in finding.advice
 
@@ -139,17 +138,17 @@ def test_what_stands_beside_a_kind_of_finding_is_evidence_of_its_ranks_and_of_th
     clocks = {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1750.0], "gpu_throttled": [(), ("thermal",), (), ()]}
     means = [{"gpu_power": watts} if watts else {} for watts in (390.0, 240.0, None, 410.0)]
     world = world_with(own_times(40, 4))
-    (warn,) = findings(world, Evidence(world_size=4, conditions=everyone(**clocks, means=means)))
+    (warn,) = judged(world, Evidence(world_size=4, conditions=everyone(**clocks, means=means)))
     assert (warn.evidence["gpu_power_w"], warn.evidence["peers_gpu_power_w"]) == (240.0, 400.0)
     assert warn.evidence["clock_mhz"] == 1200.0
-    (warn,) = findings(world, Evidence(world_size=4, conditions=everyone(**clocks)))
+    (warn,) = judged(world, Evidence(world_size=4, conditions=everyone(**clocks)))
     assert "gpu_power_w" not in warn.evidence
 
 
 def test_many_ranks_with_conditions_stay_silent_when_all_is_well():
     rng = np.random.default_rng(0)
     conditions = [Conditions(r, "a", rng.random() * 0.05, rng.random(), 1e6 * rng.random(), 1700.0) for r in range(16)]
-    assert findings(world_with(own_times(120, 16, noise=0.05)), Evidence(world_size=16, conditions=conditions)) == []
+    assert judged(world_with(own_times(120, 16, noise=0.05)), Evidence(world_size=16, conditions=conditions)) == []
 
 
 def since_step_120(clocks_before, clocks, before=()):
@@ -164,7 +163,7 @@ def since_step_120(clocks_before, clocks, before=()):
         return lambda _: (clocks_before and at(rank, clocks_before[rank]), at(rank, clocks[rank]))
 
     conditions = [replace(at(rank, mhz), around=around(rank)) for rank, mhz in enumerate(clocks)]
-    return findings(world_with(own), Evidence(world_size=4, conditions=conditions), before)
+    return judged(world_with(own), Evidence(world_size=4, conditions=conditions), before)
 
 
 SLOW, ALIKE = [1980.0, 1500.0, 1980.0, 1980.0], [1980.0] * 4
@@ -197,13 +196,13 @@ def test_more_samples_explain_their_own_time_and_no_more():
     own = own_times(200, 4, noise=0.02) * 1.5
     own[:, 1, :3] *= 9 / 8
     own[:, 1, 0] += 8
-    (finding,) = findings(world_with(own, samples=[8, 9, 8, 8]), Evidence())
+    (finding,) = judged(world_with(own, samples=[8, 9, 8, 8]), Evidence())
     assert (finding.kind, finding.phase) == ("straggler", "data")
     assert "It has 9 samples a step, the others 8, which accounts for" in finding.advice
     own = own_times(200, 4, noise=0.01)
     own[:, 1, :3] *= 1.25
     own[:, 1, 0] += 3
-    (finding,) = findings(world_with(own, samples=[64, 80, 64, 64]), Evidence())
+    (finding,) = judged(world_with(own, samples=[64, 80, 64, 64]), Evidence())
     assert finding.kind == "load_imbalance"
     assert finding.evidence["gain"] == pytest.approx(42 / (42 - 6.25), abs=0.01)  # 25% of data, forward, backward
     assert "; the rest is its own" in finding.advice
@@ -221,7 +220,7 @@ def test_more_samples_explain_their_own_time_and_no_more():
 def test_sizes_of_batches_are_compared(samples, words):
     own = own_times(200, 4, noise=0.02)
     own[:, 1, 1] += 16
-    (finding,) = findings(world_with(own, samples=[64, samples, 64, 64] if samples else 0), Evidence())
+    (finding,) = judged(world_with(own, samples=[64, samples, 64, 64] if samples else 0), Evidence())
     assert finding.kind == "straggler"
     assert words in finding.advice
 
@@ -232,5 +231,5 @@ def test_a_rank_for_which_others_wait_at_every_eighth_step_is_late():
     world = world_with(own)
     waits = world.step % 8 == 0
     world = replace(world, critical=np.where(waits, world.critical, -1), wait_ms=world.wait_ms * waits[:, None])
-    (finding,) = findings(world, Evidence())
+    (finding,) = judged(world, Evidence())
     assert (finding.kind, finding.ranks, finding.evidence["critical_share"]) == ("straggler", [1], 1.0)

@@ -4,8 +4,8 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Cpu, Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -14,7 +14,7 @@ def found_in(shares, before=(), *, cores=2, threads=1, hosts=None, seconds=10):
         Cpu(rank, (hosts or ["n0"] * len(shares))[rank], [share] * seconds, cores, threads)
         for rank, share in enumerate(shares)
     ]
-    return findings(None, Evidence(world_size=len(shares), cpu=told), before)
+    return judged(None, Evidence(world_size=len(shares), cpu=told), before)
 
 
 def test_more_busy_ranks_than_cores_are_said_with_both_numbers():
@@ -42,7 +42,7 @@ def test_cores_that_others_take_are_not_blamed_on_the_ranks():
 def test_one_busy_second_is_no_want_of_cores():
     for busy, kinds in ([1], []), ([1, 1], ["cpu_starved"]):
         starved = [0.0] * (10 - len(busy)) + busy
-        found = findings(None, Evidence(world_size=2, cpu=[Cpu(rank, "n0", starved, 2, 1) for rank in (0, 1)]))
+        found = judged(None, Evidence(world_size=2, cpu=[Cpu(rank, "n0", starved, 2, 1) for rank in (0, 1)]))
         assert [finding.kind for finding in found] == kinds
 
 
@@ -67,9 +67,9 @@ def test_each_host_has_its_own():
 
 def test_while_one_of_them_has_just_begun_it_is_not_said_how_many_share_the_cores():
     begun = [Cpu(rank, "n0", [0.4] * (10 if rank < 3 else 2), 2, 1) for rank in range(4)]
-    assert findings(None, Evidence(world_size=4, cpu=begun)) == []
+    assert judged(None, Evidence(world_size=4, cpu=begun)) == []
     (before,) = found_in([0.4] * 4)
-    (still,) = findings(None, Evidence(world_size=4, cpu=begun), [before])
+    (still,) = judged(None, Evidence(world_size=4, cpu=begun), [before])
     assert still.text.startswith("4 ranks on 2 cores")
 
 
@@ -85,7 +85,7 @@ def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_i
     own = own_times(200, 4, noise=0.03)
     own[100:, 3, 1] += late_ms
     cpu = [Cpu(rank, "n0", [0.4] * 10, cores, 1) for rank in range(4)]
-    found = findings(world_with(own), Evidence(world_size=4, cpu=cpu))
+    found = judged(world_with(own), Evidence(world_size=4, cpu=cpu))
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
@@ -94,7 +94,7 @@ def test_so_it_is_with_several_that_are_late_by_as_little_together(cores, kinds)
     own = own_times(600, 8, noise=0.03)
     own[:, [1, 3, 5], 1] += 4.0
     cpu = [Cpu(rank, "n0", [0.3] * 10, cores, 1) for rank in range(8)]
-    found = findings(world_with(own), Evidence(world_size=8, cpu=cpu))
+    found = judged(world_with(own), Evidence(world_size=8, cpu=cpu))
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
@@ -103,7 +103,7 @@ def test_who_waits_for_a_core_does_so_in_its_own_time_for_a_share_of_the_whole_s
     own[100:, 3, 1] += 12.0
     cpu = [Cpu(rank, "n0", [0.2] * 10, 2, 1) for rank in range(4)]
     for transfer_ms, kinds in ((1.0, {"straggler", "cpu_starved"}), (40.0, {"cpu_starved"})):
-        found = findings(world_with(own, transfer=transfer_ms), Evidence(world_size=4, cpu=cpu))
+        found = judged(world_with(own, transfer=transfer_ms), Evidence(world_size=4, cpu=cpu))
         assert kinds == {one.kind for one in found if one.severity == "warn"} - {"communication_bound"}
 
 
@@ -120,7 +120,7 @@ def test_who_is_late_once_the_others_have_left_is_named_if_it_waits_for_no_core_
     own[100:, 1, 1] += 4.0
     cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(2)]
     conditions = [Conditions(rank, "n0", share) for rank in range(2)]
-    found = findings(world_with(own), Evidence(world_size=4, cpu=cpu, conditions=conditions), found_in([0.4] * 4))
+    found = judged(world_with(own), Evidence(world_size=4, cpu=cpu, conditions=conditions), found_in([0.4] * 4))
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
@@ -130,6 +130,6 @@ def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_aga
     world, found, news, events = world_with(own), [], News(), []
     for seconds, end, share in ((0.0, 200, 0.0), (40.0, 210, 0.4), (80.0, 220, 0.4), (120.0, 230, 0.4)):
         cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
-        before, found = found, findings(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
+        before, found = found, judged(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
         events += [event.text for event in news.of(before, found, seconds)]
     assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]

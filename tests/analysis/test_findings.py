@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import BadLoss, Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.messages import OWN_PHASES
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 NOTHING = Evidence()
 
 
 def found_in(own, before=(), **kwargs):
-    return findings(world_with(own, **kwargs), NOTHING, before)
+    return judged(world_with(own, **kwargs), NOTHING, before)
 
 
 @pytest.mark.parametrize(("rank", "phase"), list(itertools.product((0, 3), OWN_PHASES)))
@@ -112,7 +112,7 @@ def test_more_samples_do_not_excuse_what_they_cannot_explain():
 
 
 def test_a_loss_that_is_no_number_is_critical_and_names_where_it_began():
-    (finding,) = findings(None, Evidence(bad_losses=[BadLoss(2, 120, float("nan"))], world_size=4))
+    (finding,) = judged(None, Evidence(bad_losses=[BadLoss(2, 120, float("nan"))], world_size=4))
     assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == (
         "loss_not_finite",
         "critical",
@@ -123,21 +123,21 @@ def test_a_loss_that_is_no_number_is_critical_and_names_where_it_began():
 
 def test_a_loss_that_is_no_number_anywhere_names_all_ranks():
     told = [BadLoss(rank, 1, float("nan")) for rank in (3, 0, 2, 1)]
-    (finding,) = findings(None, Evidence(bad_losses=told, world_size=4))
+    (finding,) = judged(None, Evidence(bad_losses=told, world_size=4))
     assert finding.text == "loss is nan on all 4 ranks since step 1"
     assert (finding.ranks, finding.evidence["first_steps"]) == ([0, 1, 2, 3], {str(rank): 1 for rank in range(4)})
 
 
 def test_ranks_that_the_all_reduce_brought_it_to_are_not_named():
     told = [BadLoss(0, 121, float("nan")), BadLoss(2, 120, float("inf")), BadLoss(3, 120, float("nan"))]
-    (finding,) = findings(None, Evidence(bad_losses=told, world_size=4))
+    (finding,) = judged(None, Evidence(bad_losses=told, world_size=4))
     assert finding.text == "loss is inf or nan on ranks 2-3 since step 120"
     assert (finding.ranks, finding.evidence["first_steps"]) == ([2, 3], {"0": 121, "2": 120, "3": 120})
 
 
 @pytest.mark.parametrize(("lost", "severity"), [(1, "info"), (50, "warn")])
 def test_lost_telemetry_is_said_and_weighs_by_its_share(lost, severity):
-    (finding,) = findings(None, Evidence(records=1000 - lost, lost=lost))
+    (finding,) = judged(None, Evidence(records=1000 - lost, lost=lost))
     assert (finding.kind, finding.severity) == ("telemetry_lost", severity)
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds.late import gain_words
 from ddpmon.analysis.kinds.slow_host import SlowHost
 from ddpmon.analysis.processes.conditions import Conditions
@@ -16,6 +15,7 @@ from ddpmon.analysis.steps.one_phase import in_each_phase
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
 from tests.analysis.noise import bursts, wandering
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 DATA, BACKWARD = OWN_PHASES.index("data"), OWN_PHASES.index("backward")
@@ -35,7 +35,7 @@ def world(ranks, late, *, ms=8.0, phase=DATA, noise=0.05, seed=0, steps=200, **m
 
 def found(ranks, each, late, before=(), conditions=None, **made):
     evidence = Evidence(world_size=ranks, conditions=conditions or placed(ranks, each))
-    told = findings(world(ranks, late, **made), evidence, before)
+    told = judged(world(ranks, late, **made), evidence, before)
     assert all(len(finding.text) <= 76 for finding in told)
     return [finding for finding in told if finding.severity != "info"]
 
@@ -93,7 +93,7 @@ def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
     for step in range(1, 400):
         together[step] = 0.9 * together[step - 1] + 0.44 * rng.standard_normal(2)
     own *= 1 + 0.05 * np.repeat(together, 4, axis=1)[..., None]
-    told = findings(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
+    told = judged(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding for finding in told if finding.severity != "info"] == []
 
 
@@ -101,7 +101,7 @@ def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
 def test_hosts_of_ranks_that_wander_are_not_slow(seed, steps):
     """Of two hosts a short window shows little of how far they stray; their ranks show it."""
     own = own_times(steps, 8, noise=0.01, seed=seed) * wandering(steps, 8, share=0.1, lasts=33, seed=seed)
-    told = findings(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
+    told = judged(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding.text for finding in told if finding.severity != "info"] == []
 
 
@@ -129,7 +129,7 @@ def test_ranks_that_have_more_to_do_are_not_a_slow_host():
     own = own_times(200, 6, noise=0.02)
     own[:, :2] *= 1.3
     samples = [84, 84, 64, 64, 64, 64]
-    told = findings(world_with(own, samples=samples), Evidence(world_size=6, conditions=placed(6, 2)))
+    told = judged(world_with(own, samples=samples), Evidence(world_size=6, conditions=placed(6, 2)))
     assert {finding.kind for finding in told} == {"load_imbalance"}
 
 
@@ -137,7 +137,7 @@ def test_a_rank_elsewhere_that_is_late_too_is_told_beside_it():
     own = own_times(300, 16, noise=0.03)
     own[:, :4, DATA] += 10
     own[:, 9, BACKWARD] += 11
-    told = findings(world_with(own), Evidence(world_size=16, conditions=placed(16, 4)))
+    told = judged(world_with(own), Evidence(world_size=16, conditions=placed(16, 4)))
     by_kind = {finding.kind: finding for finding in told if finding.severity != "info"}
     assert by_kind.keys() == {"slow_host", "straggler"}
     assert (by_kind["slow_host"].ranks, by_kind["straggler"].ranks) == ([0, 1, 2, 3], [9])
@@ -191,7 +191,7 @@ def unfolding(own, each):
     for first in range(0, len(whole), 20):
         window.append(whole.between(first, first + 20))
         now = window.world()
-        told = findings(now, evidence, before, now)
+        told = judged(now, evidence, before, now)
         seconds = math.inf if first + 20 >= len(whole) else float(now.end_us[-1]) / 1e6
         yield int(now.step[-1]), told, news.of(before, told, seconds)
         before = told

@@ -13,10 +13,10 @@ import ddpmon
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis import kinds
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
 from ddpmon.analysis.kinds.kind import Detection, Kind, Words, evidence, for_words
 from ddpmon.messages import QUANTITIES, SAMPLED, Finding, Sample, Step
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -97,7 +97,7 @@ def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_ove
     def told(*them):
         monkeypatch.setattr(finding, "KINDS", them)
         monkeypatch.setattr(finding, "kind_of", lambda f: next(kind for kind in them if kind.name == f.kind))
-        return [f.kind for f in findings(None, Evidence())]
+        return [f.kind for f in judged(None, Evidence())]
 
     assert told(made("part"), made("whole", outdoes=("part",))) == ["whole"]
     assert told(made("part", until=9), made("whole", outdoes=("part",))) == ["part", "whole"]
@@ -110,7 +110,7 @@ def test_advice_about_a_stretch_that_is_over_does_not_grow():
     world, before = world_with(own), []
     advice = set()
     for _ in range(3):
-        before = findings(world, Evidence(unmeasured=["forward"]), before)
+        before = judged(world, Evidence(unmeasured=["forward"]), before)
         advice |= {f.advice for f in before if f.until_step is not None}
     assert len(advice) == 1
     assert advice.pop().count("Forward is not measured here") == 1

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.messages import SYNC_GRADIENTS, Step, Sync
+from tests.findings import judged
 from tests.worlds import own_times, world_of, world_with
 
 
@@ -32,7 +32,7 @@ def test_its_transfer_is_named_and_not_its_work(over):
     conditions = [
         Conditions(rank, "far" if ms else "near", means=network[bool(ms)]) for rank, ms in enumerate(over)
     ]  # fmt: skip
-    (finding,) = findings(world_of(slow_links(own, over)), Evidence(conditions=conditions))
+    (finding,) = judged(world_of(slow_links(own, over)), Evidence(conditions=conditions))
     late = [rank for rank, ms in enumerate(over) if ms]
     assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("slow_link", "warn", late, "transfer")
     assert finding.cost_ms == pytest.approx(max(over), abs=0.5)
@@ -49,7 +49,7 @@ def test_a_rank_that_waits_for_a_core_when_it_may_go_on_has_no_slow_link(starved
     """As four ranks on two cores do."""
     conditions = [Conditions(rank, "here", starved_share=starved) for rank in range(4)]
     own = own_times(120, 4, noise=0.02)
-    told = findings(world_of(slow_links(own, [0, 0, 0, 5])), Evidence(world_size=4, conditions=conditions))
+    told = judged(world_of(slow_links(own, [0, 0, 0, 5])), Evidence(world_size=4, conditions=conditions))
     assert [finding.kind for finding in told] == ["slow_link"] * named
 
 
@@ -59,7 +59,7 @@ def test_a_rank_that_waits_for_a_core_when_it_may_go_on_has_no_slow_link(starved
 def test_on_one_machine_nobody_looks_at_cables(gpu, where):
     conditions = [Conditions(rank, "here", device_name=gpu) for rank in range(4)]
     own = own_times(120, 4, noise=0.02)
-    (finding,) = findings(world_of(slow_links(own, [0, 0, 0, 5])), Evidence(conditions=conditions))
+    (finding,) = judged(world_of(slow_links(own, [0, 0, 0, 5])), Evidence(conditions=conditions))
     assert f"all ranks are on one machine, with no network between them: {where}" in finding.advice
     assert "ethtool" not in finding.advice
 
@@ -67,7 +67,7 @@ def test_on_one_machine_nobody_looks_at_cables(gpu, where):
 def test_a_rank_that_leaves_later_than_others_is_not_named_while_all_wait_for_another():
     own = own_times(120, 4, noise=0.02)
     own[:, 2, 1] += 30
-    told = findings(world_of(slow_links(own, [0, 0, 0, 5])), Evidence())
+    told = judged(world_of(slow_links(own, [0, 0, 0, 5])), Evidence())
     assert [(finding.kind, finding.ranks) for finding in told] == [("straggler", [2])]
 
 
@@ -75,20 +75,19 @@ def test_without_a_slow_link_nobody_is_named():
     for seed in range(20):
         for ranks in (2, 3, 4, 8):
             assert (
-                findings(world_of(slow_links(own_times(120, ranks, noise=0.2, seed=seed), [0] * ranks)), Evidence())
-                == []
+                judged(world_of(slow_links(own_times(120, ranks, noise=0.2, seed=seed), [0] * ranks)), Evidence()) == []
             )
 
 
 def test_a_rank_with_late_work_has_no_slow_link():
     own = own_times(120, 4, noise=0.02)
     own[:, 2, 1] += 15
-    assert {f.kind for f in findings(world_with(own), Evidence())} == {"straggler"}
+    assert {f.kind for f in judged(world_with(own), Evidence())} == {"straggler"}
 
 
 def test_of_two_ranks_it_is_not_told_whose_link_it_is():
     own = own_times(120, 2, noise=0.02)
-    assert findings(world_of(slow_links(own, [0, 3])), Evidence()) == []
+    assert judged(world_of(slow_links(own, [0, 3])), Evidence()) == []
 
 
 def test_some_long_transfers_are_no_slow_link():
@@ -99,7 +98,7 @@ def test_some_long_transfers_are_no_slow_link():
         for step in rng.integers(0, 120, 12):
             record = told[1][step]
             record.end_us += 40_000
-        assert [f for f in findings(world_of(told), Evidence()) if f.kind == "slow_link"] == []
+        assert [f for f in judged(world_of(told), Evidence()) if f.kind == "slow_link"] == []
 
 
 def even_transfer(transfer, hosts, means=None, **evidence):
@@ -109,7 +108,7 @@ def even_transfer(transfer, hosts, means=None, **evidence):
         for rank, host in enumerate(hosts)
     ]
     world = world_with(own_times(120, len(hosts), noise=0.02), transfer=transfer)
-    return findings(world, Evidence(world_size=len(hosts), conditions=conditions, **evidence))
+    return judged(world, Evidence(world_size=len(hosts), conditions=conditions, **evidence))
 
 
 def test_a_transfer_that_holds_several_hosts_back_says_that_none_of_their_links_can_be_told_from_here():
@@ -141,5 +140,5 @@ def test_a_transfer_shorter_than_the_clocks_of_hosts_are_known_is_not_told():
     assert even_transfer(30.0, ["a", "a", "b", "b"], clocks_within_ms=29.0)
     assert even_transfer(30.0, ["a", "a", "b", "b"], clocks_within_ms=31.0) == []
     world = world_of(slow_links(own_times(120, 4, noise=0.02), [0, 0, 5, 0]))
-    assert [finding.kind for finding in findings(world, Evidence(clocks_within_ms=4.0))] == ["slow_link"]
-    assert findings(world, Evidence(clocks_within_ms=6.0)) == []
+    assert [finding.kind for finding in judged(world, Evidence(clocks_within_ms=4.0))] == ["slow_link"]
+    assert judged(world, Evidence(clocks_within_ms=6.0)) == []

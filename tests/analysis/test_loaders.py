@@ -3,9 +3,9 @@
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.loaders import advice
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -56,7 +56,7 @@ def test_memory_that_is_not_pinned_is_told_of_where_there_is_a_gpu(pinned, told)
 def test_a_world_that_waits_for_data_is_told_how_many_workers_it_takes():
     own = own_times(100, 4, noise=0.02)
     own[..., 0] += 40
-    (finding,) = findings(world_with(own), Evidence(world_size=4, conditions=ranks(loader_workers=1, cores=32)))
+    (finding,) = judged(world_with(own), Evidence(world_size=4, conditions=ranks(loader_workers=1, cores=32)))
     assert finding.kind == "data_bound"
     assert "1 DataLoader worker a rank cannot keep up" in finding.advice
     assert "num_workers=3" in finding.advice

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.named import MOST_NAMES, NamedTimes
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import Step
+from tests.findings import judged
 from tests.worlds import own_times, records, world_of, world_with
 
 
@@ -31,7 +31,7 @@ def found(own, **names):
     rows = rows_of(told)
     named.append(Rows(rows.ranks, rows.steps[:7]))
     named.append(Rows(rows.ranks, rows.steps[7:]))
-    return findings(world_of(told), Evidence(named=named))
+    return judged(world_of(told), Evidence(named=named))
 
 
 def late(rank=2, ms=20):
@@ -64,7 +64,7 @@ def test_a_name_only_the_late_rank_has_is_told():
         step.named_us = {"checkpoint": 20_000}
     named = NamedTimes(100)
     named.append(rows_of(told))
-    (finding,) = findings(world_of(told), Evidence(named=named))
+    (finding,) = judged(world_of(told), Evidence(named=named))
     assert (finding.evidence["named"], finding.evidence["peers_named_ms"]) == ("checkpoint", 0.0)
 
 
@@ -79,15 +79,15 @@ def test_what_is_over_and_was_told_is_not_told_of_anew():
     told = steps(records(late()), augment=[1500, 1500, 21500, 1500])
     named = NamedTimes(100)
     named.append(rows_of(told))
-    (finding,) = findings(world_of(told), Evidence(named=named))
+    (finding,) = judged(world_of(told), Evidence(named=named))
     over = msgspec.structs.replace(finding, until_step=int(finding.since_step) + 50)
-    after = findings(world_of(told), Evidence(named=named), [over])
+    after = judged(world_of(told), Evidence(named=named), [over])
     assert [f.advice for f in after if f.until_step] == [finding.advice]
 
 
 def test_without_names_findings_are_what_they_were():
     own = late()
-    assert found(own) == findings(world_with(own), Evidence())
+    assert found(own) == judged(world_with(own), Evidence())
 
 
 NAMES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9000))
@@ -152,7 +152,7 @@ def test_a_gap_before_backward_is_one_with_a_forward_that_nobody_measures():
     named = NamedTimes(100)
     named.append(rows_of(told))
     evidence = Evidence(named=named, unmeasured=["forward"])
-    (gap,) = [one for one in findings(world_of(told), evidence) if one.kind == "gap"]
+    (gap,) = [one for one in judged(world_of(told), evidence) if one.kind == "gap"]
     assert gap.text == "30.0 ms of each step pass before backward, the forward included: 47%"
     assert "DataLoader" not in gap.advice
     assert "ddpmon.phase" in gap.advice

@@ -6,8 +6,8 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from tests.analysis.test_stragglers import STEP_MS, clean
+from tests.findings import judged
 from tests.worlds import world_with
 
 WINDOW, EVERY = 600, 10
@@ -18,7 +18,7 @@ def told(own):
     world, before, log, news = world_with(own), [], [], News()
     for end in range(20, len(world) + 1, EVERY):
         part = world.between(max(0, end - WINDOW), end)
-        found = findings(part, Evidence(), before)
+        found = judged(part, Evidence(), before)
         last = int(part.step[-1])
         log += [(last, event.severity, event.text) for event in news.of(before, found, inf)]
         before = found
@@ -79,8 +79,8 @@ def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_th
     own = clean("even", 400, 4, 7)
     own[20::50, 2, 4] += STEP_MS
     world = world_with(own)
-    assert findings(world.last(60), Evidence()) == []
-    (finding,) = findings(world.last(60), Evidence(), longer=world)
+    assert judged(world.last(60), Evidence()) == []
+    (finding,) = judged(world.last(60), Evidence(), longer=world)
     assert (finding.kind, finding.ranks, finding.evidence["every"]) == ("periodic_straggler", [2], 50)
 
 
@@ -88,5 +88,5 @@ def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_th
 def test_a_rhythm_of_a_quarter_of_a_step_is_a_warning(kind):
     own = clean(kind, 240, 4, 8)
     own[10::7, 0, 4] += 0.25 * STEP_MS
-    found = [(f.kind, f.ranks, f.severity) for f in findings(world_with(own), Evidence())]
+    found = [(f.kind, f.ranks, f.severity) for f in judged(world_with(own), Evidence())]
     assert ("periodic_straggler", [0], "warn") in found

@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.parallelism import measured, short, with_ddp
 from ddpmon.messages import OWN_PHASES
-from tests.findings import causes, of_kinds
+from tests.findings import causes, judged, of_kinds
 from tests.worlds import own_times, world_with
 
 KINDS = ("FSDP", "FSDP2", "FSDP2 (hybrid)", "FSDP2 + tensor parallel", "DeepSpeed", "tensor parallel", "none")
@@ -77,7 +76,7 @@ def test_a_rank_late_in_other_may_be_late_in_forward_where_that_is_not_measured(
     made = world_with(own)
     for unmeasured, told in (((), False), (("forward",), True)):
         evidence = Evidence(world_size=4, parallelism="none", unmeasured=unmeasured)
-        late = next(f for f in findings(made, evidence) if f.kind == "straggler")
+        late = next(f for f in judged(made, evidence) if f.kind == "straggler")
         assert (late.ranks, late.phase) == ([2], "other")
         assert late.advice.startswith("Forward is not measured here") is told
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import Phase
+from tests.findings import judged
 from tests.worlds import own_times, records
 
 
@@ -21,14 +21,14 @@ def part(*ranks, whole=False):
 
 def test_waiting_for_ranks_that_are_not_heard_is_no_transfer():
     """Each of both waits 15 ms for a rank of another machine: what looked like a slow network."""
-    assert "communication_bound" in {found.kind for found in findings(part(0, 1, whole=True), Evidence(world_size=4))}
+    assert "communication_bound" in {found.kind for found in judged(part(0, 1, whole=True), Evidence(world_size=4))}
     world = part(0, 1)
     assert np.allclose(world.transfer_ms, 0)
     assert world.wait_ms.mean() == pytest.approx(17, abs=0.5)
-    assert not [found.kind for found in findings(world, Evidence(world_size=4)) if found.severity != "info"]
+    assert not [found.kind for found in judged(world, Evidence(world_size=4)) if found.severity != "info"]
 
 
 def test_a_late_rank_is_named_by_the_hub_that_hears_it_and_one_of_its_peers():
-    (found,) = [found for found in findings(part(2, 3), Evidence(world_size=4)) if found.severity != "info"]
+    (found,) = [found for found in judged(part(2, 3), Evidence(world_size=4)) if found.severity != "info"]
     assert (found.kind, found.ranks, found.phase) == ("straggler", [3], "data")
     assert found.cost_ms == pytest.approx(15, abs=1)

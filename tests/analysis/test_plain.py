@@ -7,10 +7,10 @@ import numpy as np
 
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis.evidence import Evidence, Memory
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import gpu_memory
 from ddpmon.analysis.kinds.kind import Detection, plain
 from ddpmon.messages import encode
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -25,7 +25,7 @@ def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monk
     facts = gpu_memory.GpuMemory(np.float32(0.5), np.int64(4096), rank=0, world_size=1)
     left = Detection(gpu_memory.KIND, "warn", facts, [0], cost_ms=np.float64(2.0), beside={"more": np.float32(0.25)})
     monkeypatch.setattr(finding, "KINDS", [replace(gpu_memory.KIND, detect=lambda _: [left])])
-    (told,) = findings(None, Evidence())
+    (told,) = judged(None, Evidence())
     encode(told)
     assert json.loads(json.dumps(told.evidence)) == {"share": 0.5, "left_bytes": 4096, "more": 0.25}
 
@@ -34,7 +34,7 @@ def test_growing_memory_and_a_late_rank_can_be_sent():
     own = own_times(200, 4, noise=0.02)
     own[:, 1, 0] += 20
     growing = [Memory(r, list(range(30)), [(1 << 30) + i * (64 << 20) for i in range(30)], 100.0) for r in range(4)]
-    found = findings(world_with(own), Evidence(memory=growing, world_size=4))
+    found = judged(world_with(own), Evidence(memory=growing, world_size=4))
     assert {"straggler", "memory_growth"} <= {f.kind for f in found}
     for one in found:
         encode(one)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import periodic_straggler
 from ddpmon.analysis.kinds.kind import Moment
 from ddpmon.analysis.steps import rhythms
 from tests.analysis.noise import wandering
 from tests.analysis.test_stragglers import STEP_MS, clean
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -46,7 +46,7 @@ def test_ranks_that_only_stray_are_not_looked_at_one_by_one(monkeypatch):
 def test_a_rhythm_beside_ranks_that_wander_in_turn_is_told():
     own = own_times(500, 8, noise=0.01, seed=3) * wandering(500, 8, share=0.1, lasts=33, seed=3)
     own[100::10, 5, 2] += 2.5 * STEP_MS
-    found = findings(world_with(own), Evidence())
+    found = judged(world_with(own), Evidence())
     assert {"moving_straggler", "periodic_straggler"} <= {f.kind for f in found}
 
 
@@ -64,6 +64,6 @@ def test_of_many_ranks_a_rhythm_that_costs_little_must_be_plainer_than_one_that_
     own[20, 1, 2] += long_ms
     own[73:100:4, 1, 2] += long_ms
     assert [rhythm.every for rhythm in rhythms.rhythms(world_with(own))] == [4]
-    assert [one.ranks for one in findings(world_with(own), Evidence()) if one.kind == "periodic_straggler"] == (
+    assert [one.ranks for one in judged(world_with(own), Evidence()) if one.kind == "periodic_straggler"] == (
         [[1]] if is_told else []
     )

@@ -6,13 +6,13 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.verdict import running
 from ddpmon.messages import OWN_PHASES, Finding
 from tests.analysis.noise import wandering
+from tests.findings import judged
 from tests.worlds import OWN, own_times, world_with
 
 STEP_MS = sum(OWN) + 6
@@ -36,7 +36,7 @@ def above_info(found):
 @pytest.mark.parametrize(("ranks", "late"), [(8, (1, 3, 6)), (8, (0, 1, 2, 5)), (6, (0, 2, 4)), (32, range(2, 20, 3))])
 def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks, late, ms):
     ill = world(dict.fromkeys(late, ("data", ms)), ranks=ranks)
-    (finding,) = above_info(findings(ill, Evidence(world_size=ranks)))
+    (finding,) = above_info(judged(ill, Evidence(world_size=ranks)))
     assert (finding.kind, finding.ranks, finding.phase) == ("several_stragglers", list(late), "data")
     assert abs(finding.since_step - 102) <= 1
     well = world({}, ranks=ranks)
@@ -64,11 +64,11 @@ def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks,
     ],
 )
 def test_nearly_several_late_ranks_are_none(late):
-    assert above_info(findings(world(late), Evidence(world_size=8))) == []
+    assert above_info(judged(world(late), Evidence(world_size=8))) == []
 
 
 def test_two_that_are_late_by_too_little_to_be_named_one_by_one_are_one_finding():
-    (finding,) = above_info(findings(world(dict.fromkeys((1, 6), ("data", LITTLE))), Evidence(world_size=8)))
+    (finding,) = above_info(judged(world(dict.fromkeys((1, 6), ("data", LITTLE))), Evidence(world_size=8)))
     assert (finding.kind, finding.ranks, finding.since_step) == ("several_stragglers", [1, 6], 102)
     assert "1.05x if both are fixed" in finding.text
     assert "mend both" in finding.advice
@@ -77,10 +77,10 @@ def test_two_that_are_late_by_too_little_to_be_named_one_by_one_are_one_finding(
 def test_half_of_a_world_that_is_late_from_the_start_is_named_and_stays_so():
     """Each half is then as far from the other as it is from what is usual."""
     half, ill = (1, 3, 4, 6), world(dict.fromkeys((1, 3, 4, 6), ("data", 0.25 * STEP_MS)), begin=0)
-    assert above_info(findings(ill.between(0, 40), Evidence(world_size=8))) == []
-    found = findings(ill.between(0, 60), Evidence(world_size=8))
+    assert above_info(judged(ill.between(0, 40), Evidence(world_size=8))) == []
+    found = judged(ill.between(0, 60), Evidence(world_size=8))
     for steps in (60, 200, 400):
-        found = findings(ill.between(0, steps), Evidence(world_size=8), found)
+        found = judged(ill.between(0, steps), Evidence(world_size=8), found)
         (finding,) = above_info(found)
         assert (finding.kind, finding.ranks, finding.phase) == ("several_stragglers", list(half), "data")
         assert finding.since_step <= 3
@@ -92,9 +92,9 @@ def test_half_of_a_world_that_is_late_by_a_tenth_is_named_where_noise_brings_the
     own = own_times(600, 8, noise=0.01, seed=seed) * wandering(600, 8, share=0.05, lasts=33, seed=seed)
     well = own.copy()
     own[:, [1, 3, 4, 6], 2] += 0.1 * STEP_MS
-    (finding,) = above_info(findings(world_with(own), Evidence(world_size=8)))
+    (finding,) = above_info(judged(world_with(own), Evidence(world_size=8)))
     assert (finding.kind, finding.ranks) == ("several_stragglers", [1, 3, 4, 6])
-    assert above_info(findings(world_with(well), Evidence(world_size=8))) == []
+    assert above_info(judged(world_with(well), Evidence(world_size=8))) == []
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,27 @@ def test_half_of_a_world_that_is_late_by_a_tenth_is_named_where_noise_brings_the
     ],
 )
 def test_a_world_without_two_halves_that_lie_far_apart_has_no_late_half(late):
-    assert above_info(findings(world(late, begin=0), Evidence(world_size=8))) == []
+    assert above_info(judged(world(late, begin=0), Evidence(world_size=8))) == []
 
 
 def test_where_the_halves_are_hosts_it_is_for_the_host_to_be_late():
     late = dict.fromkeys(range(4), ("data", 0.25 * STEP_MS))
     where = [Conditions(rank, f"node{rank // 4}") for rank in range(8)]
-    found = findings(world(late, begin=0), Evidence(world_size=8, conditions=where))
+    found = judged(world(late, begin=0), Evidence(world_size=8, conditions=where))
     assert [finding.kind for finding in above_info(found)] == ["slow_host"]
 
 
 def test_two_late_ranks_and_one_that_is_late_by_far_are_each_a_finding_of_its_own():
-    pair = above_info(findings(world(dict.fromkeys((1, 6), ("data", 9.0))), Evidence(world_size=8)))
+    pair = above_info(judged(world(dict.fromkeys((1, 6), ("data", 9.0))), Evidence(world_size=8)))
     assert sorted((finding.kind, *finding.ranks) for finding in pair) == [("straggler", 1), ("straggler", 6)]
     far = {1: ("backward", 12.0), 3: ("data", LITTLE), 6: ("data", LITTLE), 7: ("data", LITTLE)}
-    (one,) = above_info(findings(world(far), Evidence(world_size=8)))
+    (one,) = above_info(judged(world(far), Evidence(world_size=8)))
     assert (one.kind, one.ranks) == ("straggler", [1])
 
 
 def test_where_they_are_late_in_different_phases_none_is_named_and_each_ones_is_evidence():
     late = {1: ("data", 4.0), 3: ("backward", 4.0), 6: ("forward", 4.0)}
-    (finding,) = above_info(findings(world(late), Evidence(world_size=8)))
+    (finding,) = above_info(judged(world(late), Evidence(world_size=8)))
     assert (finding.ranks, finding.phase) == ([1, 3, 6], None)
     assert "in several phases" in finding.text
     assert finding.evidence["phases"] == ["data", "backward", "forward"]
@@ -135,7 +135,7 @@ def test_that_all_of_them_are_on_one_host_is_said():
     hosts = [Conditions(rank, f"host{rank // 8}") for rank in range(24)]
     evidence = Evidence(world_size=24, conditions=hosts)
     late = dict.fromkeys((1, 3, 6), ("data", 6.0))
-    (finding,) = above_info(findings(world(late, ranks=24), evidence))
+    (finding,) = above_info(judged(world(late, ranks=24), evidence))
     assert finding.evidence["host"] == "host0"
     assert "They are all on host0." in finding.advice
 
@@ -146,7 +146,7 @@ def unfolding(whole, every=20):
     for first in range(0, len(whole), every):
         window.append(whole.between(first, first + every))
         now = window.world()
-        found = findings(now, Evidence(world_size=8), before, now)
+        found = judged(now, Evidence(world_size=8), before, now)
         yield found, [event.text for event in news.of(before, found, math.inf)]
         before = found
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import moving_straggler, straggler
 from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.kinds.late import Late
 from ddpmon.analysis.steps.one_phase import in_each_phase
 from ddpmon.analysis.steps.stragglers import late
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
+from tests.findings import judged
 from tests.worlds import OWN, own_times, records, world_of, world_with
 
 SEEDS = 30
@@ -18,11 +18,11 @@ STEP_MS = sum(OWN) + 6
 
 
 def found_in(own, before=(), **kwargs):
-    return findings(world_with(own, **kwargs), Evidence(), before)
+    return judged(world_with(own, **kwargs), Evidence(), before)
 
 
 def above_info(world, before=()):
-    return [finding.text for finding in findings(world, Evidence(), before) if finding.severity != "info"]
+    return [finding.text for finding in judged(world, Evidence(), before) if finding.severity != "info"]
 
 
 def clean(kind, steps, ranks, seed):
@@ -146,11 +146,11 @@ def test_it_is_named_within_a_few_steps_of_showing_and_withdrawn_within_a_few_of
     world = world_with(own)
 
     def warned(steps):
-        return [found.ranks for found in findings(world.between(0, steps), Evidence()) if found.severity == "warn"]
+        return [found.ranks for found in judged(world.between(0, steps), Evidence()) if found.severity == "warn"]
 
     named = next(steps for steps in range(150, 230) if warned(steps) == [[3]])
     assert named <= 150 + 8 + 5
-    before = findings(world.between(0, 230), Evidence())
+    before = judged(world.between(0, 230), Evidence())
     gone = next(steps for steps in range(230, 300) if not above_info(world.between(0, steps), before))
     assert gone <= 230 + 15
 
@@ -194,7 +194,7 @@ def test_tokens_count_as_work_too():
     for rank, steps in told.items():
         for step in steps:
             step.tokens = 1400 if rank == 1 else 1000
-    (finding,) = findings(world_of(told), Evidence())
+    (finding,) = judged(world_of(told), Evidence())
     assert (finding.kind, finding.ranks) == ("load_imbalance", [1])
     assert "40% more tokens" in finding.text
     assert "1100 each" in finding.advice
@@ -259,7 +259,7 @@ def test_uneven_work_of_each_step_is_named_as_what_moves():
     for rank, steps in told.items():
         for i, step in enumerate(steps):
             step.tokens = int(tokens[i, rank])
-    (finding,) = findings(world_of(told), Evidence())
+    (finding,) = judged(world_of(told), Evidence())
     assert finding.kind == "moving_straggler"
     assert finding.text.startswith("uneven tokens")
 
@@ -300,7 +300,7 @@ def test_it_is_withdrawn_soon_after_its_end_although_the_noise_wanders():
     own[250:600, 1, 2] += STEP_MS
     world, before, named = world_with(own), [], []
     for end in range(560, 760, 10):
-        before = findings(world.between(end - 500, end), Evidence(), before)
+        before = judged(world.between(end - 500, end), Evidence(), before)
         named += [end for f in before if f.severity == "warn" and f.ranks == [1]]
     assert named[:4] == [560, 570, 580, 590]
     assert max(named) <= 630
@@ -314,7 +314,7 @@ def test_a_stretch_ends_after_it_began_although_the_rank_was_later_by_more_long_
     world, before, told = world_with(own), [], []
     for end in range(420, 560, 10):
         over = [f for f in before if f.until_step is not None]
-        before = findings(world.between(0, end), Evidence(), before)
+        before = judged(world.between(0, end), Evidence(), before)
         told += [f for f in before if f.until_step is not None and f not in over]
     assert any(f.since_step > 390 and f.text.startswith("rank 3 was slow from step 4") for f in told)
     assert all(f.since_step < f.until_step for f in told)
@@ -329,7 +329,7 @@ def test_another_rank_late_each_step_is_told_and_nobody_accused_where_all_wander
     own[200 + np.arange(200), np.random.default_rng(seed).integers(0, 8, 200), 2] += 0.25 * sum(OWN)
     before, moments = [], []
     for end in range(220, 401, 20):
-        before = findings(world_with(own[:end]), Evidence(), before)
+        before = judged(world_with(own[:end]), Evidence(), before)
         moments.append([(f.kind, f.phase) for f in before if f.severity != "info"])
     assert moments[4:] == [[("moving_straggler", "backward")]] * 6  # from the hundredth step on
     assert all(told in ([], moments[-1]) for told in moments)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.what_if import Transfer, gain
 from ddpmon.analysis.verdict import running
+from tests.findings import judged
 from tests.worlds import OWN, own_times, world_with
 
 BASE_MS = sum(OWN)
@@ -69,7 +69,7 @@ def test_a_phase_without_excess_gains_nothing_and_the_late_phase_all():
 def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
     own = own_times(200, 4, noise=0.02)
     own[:, 1:3, 2] += 15
-    found = findings(world_with(own), Evidence())
+    found = judged(world_with(own), Evidence())
     verdict = running(found, None)
     assert verdict.severity == "warn"
     assert "only if rank" in verdict.text

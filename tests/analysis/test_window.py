@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import FOLLOWING, MEANED
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -68,7 +68,7 @@ def test_the_findings_and_means_of_a_window_are_those_from_scratch(fault):
     for first in range(0, 700, 9):
         window.append(everything.between(first, first + 9))
         world = window.world()
-        kept, fresh = findings(world, Evidence(), before), findings(from_scratch(world), Evidence(), before)
+        kept, fresh = judged(world, Evidence(), before), judged(from_scratch(world), Evidence(), before)
         assert [rounded(f) for f in kept] == [rounded(f) for f in fresh]
         before = kept
         summary, again = summarise(world), summarise(from_scratch(world))

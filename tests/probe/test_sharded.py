@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_COLLECTIVE
+from tests.findings import judged
 from tests.probe.conftest import SCRIPTS, Both, Ear, bare_and_watched, forked, listening
 
 pytestmark = pytest.mark.e2e
@@ -67,5 +67,5 @@ def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear, way: str, kind: st
     own, wait = world.mean("own_ms"), world.mean("wait_ms")
     assert own[1] - own[0] > 20, "what it slept is its own time"
     assert wait[0] - wait[1] > 20, "and the other's wait"
-    late = findings(world, Evidence(world_size=2))[0]
+    late = judged(world, Evidence(world_size=2))[0]
     assert (late.kind, late.ranks, late.phase) == ("straggler", [1], "data")

@@ -61,8 +61,8 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
     taken = {place for group in found for place in group.columns}
     new_of_rank: dict[int, Signal] = {}
     for signal in sorted(signals, key=lambda one: (one.up, one.z)):
-        # Only own time shows that a rank got faster.
-        if signal.rank in column and column[signal.rank] not in taken and (signal.up or signal.series == "own"):
+        # Only own time shows that a rank got faster. Its phases, less their share of it, then seem to get slower.
+        if signal.rank in column and column[signal.rank] not in taken and not _is_shadow(signal, signals):
             new_of_rank[column[signal.rank]] = signal
     changes = _changes(rows, sorted(new_of_rank.items(), key=lambda one: -one[1].z))
     for together in _clusters([change for change in changes if not _has_ended(change, rows, before)]):
@@ -81,6 +81,17 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
             found.append(replace(group, columns=tuple(sorted(new)), phase=phase))
         taken |= new
     return found
+
+
+def _is_shadow(signal: Signal, signals: Sequence[Signal]) -> bool:
+    """Return whether a signal of a phase only shows that the own time of the same rank went down."""
+    if signal.series == "own":
+        return False
+    return not signal.up or any(
+        other.rank == signal.rank and other.series == "own" and not other.up
+        for other in signals
+        if abs(other.step - signal.step) <= REFINED_STEPS
+    )
 
 
 @dataclass(frozen=True)
