@@ -103,22 +103,23 @@ def _worth_telling(world: World, found: Sequence[Slowdown], before: Sequence[Slo
     # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
     costs = {id(one): max(one.gain, one.gain_alone) for one in found}
     if len(present) > 1:
-        whole = _gain(world, present)
+        latest = max(one.since for one in present)
+        whole = _gain(world, present, latest)
         for one in present:
             rest = [other for other in present if other is not one]
-            costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest))
+            costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest, latest))
     told = [one for one in found if one in held or threshold.reached(costs[id(one)])]
     together = [one for one in told if one in present]
     if len(together) < 2:
         return told
-    joint = _gain(world, together)
+    joint = _gain(world, together, max(one.since for one in together))
     return [replace(one, gain=max(joint, one.gain_alone)) if one in together else one for one in told]
 
 
-def _gain(world: World, together: Sequence[Slowdown]) -> float:
-    """Return the time since all of these slowdowns are present over the time without them."""
+def _gain(world: World, together: Sequence[Slowdown], since: int) -> float:
+    """Return the time since a step over the time without these slowdowns."""
     columns = sorted({world.ranks.index(rank) for one in together for rank in one.ranks})
-    begin = int((world.step < max(one.since for one in together)).sum())
+    begin = int((world.step < since).sum())
     if len(columns) == len(world.ranks) or len(world) - begin < who.FEWEST_ROWS:
         return 1.0
     return max(1.0, what_if.gain(world.between(begin, len(world)), columns, seen=world))
