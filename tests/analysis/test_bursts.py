@@ -2,12 +2,10 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.late_in_bursts import are_enough
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.verdict import running
 from tests.findings import judged
@@ -79,20 +77,6 @@ def test_bursts_too_short_to_be_seen_each_are_counted_once_they_have_a_name(each
     _, moments, _ = unfolding([4, 5, 6, 7], range(100, 700, 40), steps=700, each=each)
     (one,) = above_info(moments[-1])
     assert (one.evidence["every_steps"], one.evidence["each_steps"]) == (40, pytest.approx(each, abs=1))
-
-
-@pytest.mark.parametrize(
-    ("begins", "found", "enough"),
-    [
-        ([100, 140, 180], 2, True),
-        ([100, 140], 2, False),
-        ([100, 140, 180, 220, 260], 1, False),
-        ([100, 140, 180, 222, 260, 300], 1, True),
-        ([100, 140, 150, 220, 260, 300, 340], 1, False),  # no rhythm
-    ],
-)
-def test_bursts_of_which_one_was_seen_as_it_came_must_be_many_and_in_time(begins, found, enough):
-    assert are_enough(np.array(begins), found) is enough
 
 
 def test_bursts_are_over_when_two_of_them_are_missed():

@@ -126,10 +126,13 @@ def names(why: Cause | None) -> dict[str, Any]:
 
 
 def severity(one: LateRanks, held: Finding | None, share: float = 1.0) -> Literal["info", "warn"]:
-    """A warning where mending it, or that share of its excess, is worth it. held: its finding of last time."""
+    """A warning where mending it, or that share of its excess, is worth it. held: its finding of last time.
+
+    None where it is as fast as before and the others became faster.
+    """
     was = held is not None and held.severity == "warn"
     worth = WORTH.reached(_share_of_gain(one.together, share), held=was)
-    return "warn" if worth and one.until is None else "info"
+    return "warn" if worth and one.until is None and one.slowdown.changed != "others" else "info"
 
 
 def _share_of_gain(gain: float, share: float) -> float:

@@ -120,7 +120,8 @@ def _text(detection: Detection[Straggler], lead: str) -> str:
     if why and why.began == "with" and len(head + why.short) <= len(fitting(head, why.short)):
         return fitting(head + why.short, tail, short)
     begun = since_words(facts, detection.since_step)
-    for middle, end in ((begun, tail), ("", tail), (begun, short), ("", short)):
+    first = [(begun, "")] if facts.changed == "others" else []
+    for middle, end in ((begun, tail), *first, ("", tail), (begun, short), ("", short)):
         if len(head + middle + end) <= WIDTH:
             return head + middle + end
     return fitting(head)
