@@ -10,11 +10,9 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.late import gain_words
 from ddpmon.analysis.kinds.slow_host import SlowHost
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.steps.by_host import by_host
-from ddpmon.analysis.steps.one_phase import in_each_phase
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
-from tests.analysis.noise import bursts, wandering
+from tests.analysis.noise import wandering
 from tests.findings import judged
 from tests.worlds import own_times, world_with
 
@@ -103,20 +101,6 @@ def test_hosts_of_ranks_that_wander_are_not_slow(seed, steps):
     own = own_times(steps, 8, noise=0.01, seed=seed) * wandering(steps, 8, share=0.1, lasts=33, seed=seed)
     told = judged(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding.text for finding in told if finding.severity != "info"] == []
-
-
-def test_what_makes_all_phases_of_ranks_longer_is_taken_out_of_each_phase_of_two_hosts_too():
-    """A burst of three ranks of one host is far out in each phase by itself, where it is not in their own times."""
-    own = own_times(400, 8, noise=0.02) * bursts(400, 8, share=0.3, lasts=6, seed=1)
-    delayed = own.copy()
-    delayed[250:, 4:, BACKWARD] += 2.0
-    ranks = world_with(delayed)
-    hosts = by_host(ranks, [range(4), range(4, 8)])
-    hosts.strays_as_means_of(ranks, np.full(2, 0.7))
-    shown = max(in_each_phase(hosts, [1], 0.01), key=lambda phase: phase.excess_ms[250:, 0].mean()).excess_ms[:, 0]
-    means = own[..., BACKWARD].reshape(400, 2, 4).mean(axis=2)
-    assert shown[:250].std() < 0.4 * (means[:250, 1] - means[:250, 0]).std()
-    assert shown[250:].mean() - shown[:250].mean() == pytest.approx(2.0, abs=0.3)
 
 
 @pytest.mark.parametrize("far", [8.0, 30.0])
@@ -221,14 +205,3 @@ def test_that_it_is_the_host_ends_nothing_that_was_told_of_its_ranks():
     own[900:, 6, DATA] -= 8
     texts = [one.text for _, _, announced in unfolding(own, 4) for one in announced]
     assert [text.partition(":")[0] for text in texts] == ["rank 6 is slow", "host1 is slow"]
-
-
-def test_hosts_side_by_side_are_the_means_of_their_ranks():
-    own = own_times(30, 6, noise=0.2)
-    whole = world_with(own)
-    hosts = by_host(whole, [[0, 3], [1, 2, 4], [5]])
-    assert hosts.own_ms[:, 0] == pytest.approx(whole.own_ms[:, [0, 3]].mean(axis=1))
-    assert hosts.phases_ms[:, 1] == pytest.approx(whole.phases_ms[:, [1, 2, 4]].mean(axis=1))
-    assert hosts.own_ms.shape == (30, 3)
-    assert hosts.length_ms == pytest.approx(whole.length_ms[:, :3])
-    assert set(hosts.critical.tolist()) == {-1}

@@ -7,8 +7,6 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import moving_straggler, straggler
 from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.kinds.late import Late
-from ddpmon.analysis.steps.one_phase import in_each_phase
-from ddpmon.analysis.steps.stragglers import late
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
 from tests.findings import judged
 from tests.worlds import OWN, own_times, records, world_of, world_with
@@ -95,40 +93,6 @@ def test_late_data_shows_in_its_phase_where_noise_hides_it_in_the_own_time(ranks
         over += [f.severity for f in found_in(own[:240], found) if f.ranks == [1]] == ["info"]
     assert right >= 0.9 * SEEDS // 3
     assert over >= 0.9 * SEEDS // 3
-
-
-def test_some_of_many_peers_tell_what_is_usual_in_a_phase():
-    own = clean("crowded", 100, 300, 0)
-    own[:, [7, 9], 0] += 2 * STEP_MS
-    world = world_with(own)
-    (data,) = in_each_phase(world, [9, 7], STEP_MS / 3)
-    assert data.columns == [9, 7]
-    assert 2 < data.excess_ms.shape[1] < 100
-    assert np.median(data.excess_ms[:, :2], axis=0) == pytest.approx([2 * STEP_MS] * 2, rel=0.05)
-    assert abs(np.median(data.excess_ms[:, 2:])) < 0.05 * STEP_MS
-
-
-@pytest.mark.parametrize("seed", [0, 1, 3])
-def test_some_long_steps_of_the_last_few_are_no_stretch_and_all_of_them_are(seed):
-    """Their running median is as high: five of seven carry it."""
-    named = {}
-    for long in ([-11, -10, -7, -6, -5], range(-11, 0)):
-        own = clean("hiccups", 300, 8, seed)
-        own[list(long), 3, 2] += 0.4 * STEP_MS
-        named[len(long)] = [stretch.column for stretch in late(world_with(own)) if not stretch.over]
-    assert named == {5: [], 11: [3]}
-
-
-def test_chance_is_worked_out_only_where_somebody_may_be_late():
-    """It takes a third of a judgement, and most worlds are even."""
-    even = world_with(own_times(200, 8, noise=0.03))
-    assert late(even) == []
-    assert "noise" not in vars(even)
-    own = own_times(200, 8, noise=0.03)
-    own[100:, 3, 1] += 12
-    uneven = world_with(own)
-    assert [stretch.column for stretch in late(uneven)] == [3]
-    assert "noise" in vars(uneven)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -12,7 +12,6 @@ import numpy as np
 from ddpmon.analysis.kinds.whole_world import STAYS
 from ddpmon.analysis.statistics.arrays import Floats, median, medians, quantile
 from ddpmon.analysis.statistics.excess import SMOOTHED
-from ddpmon.analysis.steps.stragglers import OVER_PEERS
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -40,9 +39,9 @@ TOGETHER = Threshold(
     keeps=STAYS,
 )
 LATE = Threshold(
-    OVER_PEERS.enter,
+    0.08,
     of="share of a typical own time by which the last one is late, in the median step",
-    why="As much as a rank must be late over its peers to be a straggler.",
+    why="A judgement: noise that all ranks have makes the last one later than the next by as much now and then.",
     keeps=STAYS,
 )
 CHANGES = Threshold(

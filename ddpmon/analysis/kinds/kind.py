@@ -70,8 +70,6 @@ class Moment:
     """Of this judgement, from the kinds that come earlier in KINDS."""
     detections: list[Detection[Any]] = field(default_factory=list)
     """The same before they had words; without findings of last time that are only kept."""
-    rhythmic: list[int] = field(default_factory=list)
-    """Columns of ranks that are late in a rhythm, reported or not: no other kind counts that as lateness."""
 
     @property
     def world(self) -> World:
