@@ -52,7 +52,12 @@ def records(own, **more):
 
 def world_with(own, **more):
     """The World of the same. more: as in `rows`."""
-    return split(Rows.of_table(tuple(range(own.shape[1])), rows(own, **more), {}))
+    return split_of(rows(own, **more))
+
+
+def split_of(table):
+    """The World of a table of rows, [S, R]."""
+    return split(Rows.of_table(tuple(range(table.shape[1])), table, {}))
 
 
 def world_of(told):

@@ -30,8 +30,9 @@ def hidden_since(rows: Rows, series: tuple[Floats, Floats, float], begin: int, b
     values, noise, memory = series
     if len(rows) - begin < 4 * FEWEST_ROWS:
         return None
-    if before and before.hidden_since is not None:
-        change, level = rows.index(before.hidden_since), before.excess_ms
+    change = rows.index(before.hidden_since) if before and before.hidden_since is not None else 0
+    if before and change > begin:
+        level = before.excess_ms
     else:
         variance = np.square(noise[begin:])
         change = _variance_change(variance) + begin

@@ -77,12 +77,12 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
     logs[1, :, -SMOOTHED:] = -np.inf  # a ramp of a few values is a step
     totals = np.logaddexp.reduce(logs.reshape(2, -1), axis=1)
     never = float(np.logaddexp.reduce(constant))
+    if not np.isfinite(totals.max()):  # it rises nowhere
+        return Onset(0, (0, 0), -np.inf, is_ramp=False)
     is_ramp = bool(totals[1] - totals[0] >= RAMP.enter)
     of_index = np.logaddexp.reduce(logs[int(is_ramp)], axis=0)
     if may_be_constant:
         of_index[0] = never
-    if not np.isfinite(of_index.max()):
-        return Onset(0, (0, 0), -np.inf, is_ramp=False)
     chances = np.exp(of_index - of_index.max())
     below = np.cumsum(chances) / chances.sum()
     edges = np.searchsorted(below, [(1 - COVERS) / 2, (1 + COVERS) / 2])
