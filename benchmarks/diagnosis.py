@@ -52,9 +52,17 @@ EXPECTED = {
     "periodic": "periodic_straggler",
     "transient": "straggler",
     "uneven": "load_imbalance",
+    "irregular": "straggler",
+    "ramp": "straggler",
+    "bursts": "late_in_bursts",
+    "faster": "straggler",
+    "changes": "straggler",
+    "all": "run_slowed",
     "hang": "hang",
     "dead": "rank_failed",
 }
+OF_ALL = {"moving", "all"}
+"""Kinds that are no rank's."""
 ENDS = {"hang", "dead"}
 """Kinds that end the steps."""
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
@@ -172,12 +180,24 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
         words = f"rank {case.ranks[0]} does not reach"
         right = any(words in event.text and SCRIPT.name in event.text for _, event in events)
         return Outcome(right, named(case, world, events, words), [f["text"] for f in findings], busy)
-    if case.kind == "transient":
+    if case.kind in {"transient", "changes"}:  # of one that changed its phase the first part is over
         findings = [f for f in report["findings"] if f["kind"] == kind]
-    mine = [f for f in findings if f["kind"] == kind and (case.kind == "moving" or f["ranks"][0] in case.ranks)]
+    if case.kind == "faster":  # Another rank did not change, and nothing is wrong with it.
+        told = [f for f in report["findings"] if f["kind"] == kind and f["ranks"] != list(case.ranks)]
+        right = bool(told) and all(f["evidence"].get("changed") == "others" for f in told)
+        return Outcome(right, None, [f["text"] for f in findings], busy)
+    mine = [f for f in findings if f["kind"] == kind and (case.kind in OF_ALL or f["ranks"][0] in case.ranks)]
     ranks = {rank for f in mine for rank in f["ranks"]}
-    right = ranks >= set(case.ranks) if case.kind != "moving" else bool(mine)
-    right = right and (case.kind in {"uneven", "dead"} or all(f["phase"] == case.phase for f in mine))
+    right = ranks >= set(case.ranks) if case.kind not in OF_ALL else bool(mine)
+    if case.kind == "changes":
+        right = right and [(f["phase"], f["until_step"] is None) for f in mine][:1] == [(case.phase, True)]
+    elif case.kind not in {"uneven", "dead"}:
+        right = right and all(f["phase"] == case.phase for f in mine)
+    if case.kind in {"irregular", "ramp"}:
+        right = right and all(f["evidence"]["pattern"] == case.kind for f in mine)
+    if case.kind == "bursts":
+        right = right and all(f["evidence"]["unit"] == "seconds" for f in mine)
+        right = right and all(abs(f["evidence"]["every"] - case.every) < 0.5 for f in mine)
     if case.kind == "periodic":
         right = right and all(f["evidence"]["every"] == case.every for f in mine)
     if case.kind == "transient":
@@ -188,7 +208,7 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
 
 def named(case: Case, world: World, events: list, words: str = "") -> tuple[float, int] | None:
     """Seconds and steps from the end of the first step with the fault (of the last, if it ends them) to its event."""
-    words = words or ("another rank" if case.kind == "moving" else f"rank {case.ranks[0]} ")
+    words = words or {"moving": "another rank", "all": "all ranks"}.get(case.kind, f"rank {case.ranks[0]} ")
     first = int(np.searchsorted(world.step, case.begin)) - (case.kind in ENDS)
     for clock, event in events:
         ends = np.array([clock.unix_at(int(us)) for us in world.end_us])
@@ -198,8 +218,8 @@ def named(case: Case, world: World, events: list, words: str = "") -> tuple[floa
 
 
 def gains(case: Case, mine: list, world: World) -> tuple[float | None, float | None]:
-    """Predicted by the finding, and real. A burst is over, and a rhythm is in few steps: not compared."""
-    if not mine or case.kind in {"transient", "periodic", "dead"}:
+    """Predicted by the finding, and real, where each step since it began is slow by as much."""
+    if not mine or case.kind not in {"persistent", "moving", "uneven", "all"}:
         return None, None
     faulty = world.step >= case.begin
     length = world.length_ms.max(axis=1)
@@ -221,6 +241,12 @@ def quick() -> list[Case]:
         replace(base, kind="transient", ranks=(3,), phase="optimizer", size=0.5, begin=60, end=100),
         replace(base, kind="uneven", ranks=(1,), size=0.5),
         replace(base, kind="persistent", ranks=(0,), phase="backward", size=0.25, norm=True),
+        replace(base, kind="all", steps=300),
+        replace(base, kind="changes", ranks=(3,), size=0.5, begin=150, steps=300),
+        replace(base, kind="irregular", ranks=(2,), size=1.5, begin=10, every=10, steps=700),
+        replace(base, kind="ramp", ranks=(0,), size=1.0, begin=150, steps=500),
+        replace(base, kind="bursts", ranks=(1,), phase="data", size=0.5, begin=1, every=8, steps=1100),
+        replace(base, kind="faster", ranks=(1,), size=0.5, begin=150, steps=300, nproc=2),
         replace(base, kind="hang", ranks=(2,), steps=80),
         replace(base, kind="dead", ranks=(3,)),
     ]
@@ -283,7 +309,7 @@ SHARED_PHASES = ("data", "forward", "backward", "optimizer", "other")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--nproc", type=int, default=4, help="but for runs drawn at random, which have 2 to 6")
+    parser.add_argument("--nproc", type=int, help="but for runs drawn at random, which have 2 to 6")
     parser.add_argument("--drawn", type=int, metavar="N", help="so many runs drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--kinds", nargs="+", choices=["none", *EXPECTED], help="only these")
@@ -297,7 +323,7 @@ def main() -> None:
     if args.drawn:
         cases = drawn(args.drawn, args.seed)
     else:
-        cases = [replace(case, nproc=args.nproc) for case in (quick() if args.quick else everything())]
+        cases = [replace(case, nproc=args.nproc or case.nproc) for case in (quick() if args.quick else everything())]
     cases = [case for case in cases if not args.kinds or case.kind in args.kinds]
     cases = [case for case in cases if not args.step_ms or case.step_ms in args.step_ms]
     load = os.getloadavg()[0]

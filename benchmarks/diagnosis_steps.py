@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -17,9 +18,18 @@ from torch.utils.data import DataLoader, Dataset
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.5, "optimizer": 0.1, "other": 0.05}
-KINDS = ("none", "persistent", "moving", "periodic", "transient", "uneven", "nan", "hang", "dead")
+KINDS = (
+    "none", "persistent", "moving", "periodic", "transient", "uneven", "nan", "hang", "dead",
+    "irregular", "ramp", "bursts", "faster", "changes", "all",
+)  # fmt: skip
 BATCH = 8
 HANG_S = 30.0
+BURSTS_BEGIN_S, BURST = 4.0, 0.3
+"""Seconds before the first burst, and its share of the time from one burst to the next."""
+RAMP_ENDS = 1.3
+"""Times the length of the ramp that the rest of the run has."""
+WAS_SLOW = "data"
+"""Phase that was slow before another one is."""
 
 
 class Schedule:
@@ -28,6 +38,8 @@ class Schedule:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.step = args, 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.began = time.monotonic()
+        self.chance = random.Random(args.begin)
 
     def at_fault(self) -> bool:
         args = self.args
@@ -36,11 +48,18 @@ class Schedule:
             return False
         if args.kind == "moving":
             return since * 7 // 3 % self.world == self.rank
+        if args.kind == "all":
+            return True
+        if args.kind == "bursts":
+            seconds = time.monotonic() - self.began - BURSTS_BEGIN_S
+            return self.rank in args.ranks and seconds >= 0 and seconds % args.every < args.every * BURST
         return self.rank in args.ranks and (args.kind != "periodic" or since % args.every == 0)
 
     def sleep(self, phase: str) -> None:
         args = self.args
         length = args.step_ms * SHARES[phase]
+        if args.kind == "changes" and self.rank in args.ranks and self.step < args.begin:
+            length += args.step_ms * args.size * (phase == WAS_SLOW)
         if self.at_fault():
             if args.kind == "hang":
                 length = HANG_S * 1e3 if self.step == args.begin and phase == args.phase else length
@@ -50,9 +69,19 @@ class Schedule:
                 pass
             elif args.kind == "uneven":
                 length *= 1 + args.size
+            elif args.kind == "faster":
+                length *= 1 - args.size
             elif phase == args.phase:
-                length += args.step_ms * args.size
+                length += args.step_ms * args.size * self.strength()
         time.sleep(length / 1e3 / (1 if phase == "optimizer" else args.accumulate))
+
+    def strength(self) -> float:
+        """Share of the delay that the current step has."""
+        if self.args.kind == "irregular":
+            return float(self.chance.random() < 1 / self.args.every)
+        if self.args.kind == "ramp":
+            return min(1.0, (self.step - self.args.begin) / (self.args.steps - self.args.begin) * RAMP_ENDS)
+        return 1.0
 
     def batch(self) -> int:
         return round(BATCH * (1 + self.args.size)) if self.args.kind == "uneven" and self.at_fault() else BATCH
@@ -86,7 +115,9 @@ def main() -> None:
     parser.add_argument("--size", type=float, default=0.25, help="of the step's length")
     parser.add_argument("--begin", type=int, default=60, help="first step with the fault")
     parser.add_argument("--end", type=int, default=0, help="first step without it again")
-    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument(
+        "--every", type=int, default=10, help="steps of a period; bursts: seconds; irregular: on average"
+    )
     parser.add_argument("--norm", action="store_true", help="a BatchNorm layer: its buffers are broadcast")
     parser.add_argument("--accumulate", type=int, default=1, help="batches of a step")
     parser.add_argument("--mark", help="file that gets the moment at which the fault begins")

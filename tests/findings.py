@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace as with_changes
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from ddpmon.analysis.events import Announcement, News
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.slowdown import Slowdown
+from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
@@ -26,10 +29,40 @@ JUDGED_STEPS = 50
 """Steps from one judgement of a run to the next."""
 
 
+class Moment(NamedTuple):
+    """One judgement of a run."""
+
+    steps: int
+    """Steps so far."""
+    slowdowns: Sequence[Slowdown]
+    findings: list[Finding]
+    events: list[Announcement]
+    """New ones. Ends are announced at once."""
+
+
+def unfold(world: World, evidence: Evidence = NOTHING, *, every: int = 20) -> list[Moment]:
+    """Judge a run after every few steps, by its last 600 steps and its last 30 seconds, as a hub does."""
+    engine, window, news, moments = Engine(), Window(600), News(), []
+    hosts, before = _hosts(world, evidence), []
+    for end in range(every, len(world) + every, every):
+        part = world.between(end - every, end)
+        window.append(part)
+        engine.append(part)
+        told = engine.judge(window.world(), hosts)
+        known = with_changes(evidence, slowdowns=told, world_size=len(world.ranks))
+        found = findings(window.world(30.0), known, before, window.world())
+        moments.append(Moment(min(end, len(world)), told, found, news.of(before, found, inf)))
+        before = found
+    return moments
+
+
+def _hosts(world: World, evidence: Evidence) -> dict[int, str]:
+    return dict.fromkeys(world.ranks, "here") | {one.rank: one.host for one in evidence.conditions}
+
+
 def slowdowns(world: World, evidence: Evidence = NOTHING) -> Sequence[Slowdown]:
     """Return who is slow, after judging a run again and again as it went on. evidence: with the hosts."""
-    engine, told = Engine(), ()
-    hosts = dict.fromkeys(world.ranks, "here") | {one.rank: one.host for one in evidence.conditions}
+    engine, told, hosts = Engine(), (), _hosts(world, evidence)
     for end in range(JUDGED_STEPS, len(world) + JUDGED_STEPS, JUDGED_STEPS):
         engine.append(world.between(end - JUDGED_STEPS, min(end, len(world))))
         told = engine.judge(world.between(0, min(end, len(world))), hosts)

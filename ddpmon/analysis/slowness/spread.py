@@ -125,8 +125,10 @@ class PeerSpread:
 
     def variance(self, contrasts: Float32s, floor: float) -> Floats:
         """[P, K, R] -> [P, K, R], or [P, K, 1] where it is learned from a sample. floor: smallest variance."""
-        now = np.square(contrasts[..., self._sample])
-        # A median: several ranks may become slow at once, and what they changed by is no noise.
+        now = contrasts[..., self._sample]
+        # Around the median, which moves where the peers of all others include a slow rank; and a median, as several
+        # ranks may become slow at once: what they changed by is no noise.
+        now = np.square(now - np.median(now, axis=2, keepdims=True))
         least_now = NOW_SHARE.enter * np.median(now, axis=2) / MEDIAN_SQUARE
         variance = np.maximum(self._of_others(self._squares), least_now[..., None])
         mean = np.maximum(self._squares.mean(axis=2, dtype=float), 1e-30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -59,38 +60,34 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
         if one.until is None and one.scope not in {"all", "rotating"} and all(rank in column for rank in one.ranks)
     ]
     taken = {place for group in found for place in group.columns}
-    new_of_rank: dict[int, Signal] = {}
-    for signal in sorted(signals, key=lambda one: (one.up, one.z)):
-        # Only own time shows that a rank got faster. Its phases, less their share of it, then seem to get slower.
-        if signal.rank in column and column[signal.rank] not in taken and not _is_shadow(signal, signals):
-            new_of_rank[column[signal.rank]] = signal
-    changes = _changes(rows, sorted(new_of_rank.items(), key=lambda one: -one[1].z))
-    for together in _clusters([change for change in changes if not _has_ended(change, rows, before)]):
+    new: dict[int, list[Signal]] = {}
+    for signal in sorted(signals, key=lambda one: (not one.up, -one.z)):
+        # Only own time shows that a rank got faster.
+        shows = (signal.up or signal.series == "own") and not _is_explained(signal, before)
+        if shows and signal.rank in column and column[signal.rank] not in taken:
+            new.setdefault(column[signal.rank], []).append(signal)
+    for together in _clusters(_changes(rows, sorted(new.items(), key=lambda one: -one[1][0].z), before)):
         first = round(float(np.median([change.step for change in together])))
         up, down = (sorted(change.column for change in together if change.up is way) for way in (True, False))
         phase = next((change.phase for change in together if change.phase), None)
         group = _changed(rows, first, up, down)
-        new = set(group.columns) - taken if group else set()
-        if not group or not new:
-            continue
+        joined = set(group.columns) - taken if group else set()
+        if not group or not joined or len(taken | joined) == len(column):
+            continue  # none, or nobody would be left to compare with
         near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
         joins = next((one for one in near if phase is None or one.phase in {phase, None}), None)
         if joins is not None:
-            found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *new})))
+            found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *joined})))
         else:
-            found.append(replace(group, columns=tuple(sorted(new)), phase=phase))
-        taken |= new
+            found.append(replace(group, columns=tuple(sorted(joined)), phase=phase))
+        taken |= joined
     return found
 
 
-def _is_shadow(signal: Signal, signals: Sequence[Signal]) -> bool:
-    """Return whether a signal of a phase only shows that the own time of the same rank went down."""
-    if signal.series == "own":
-        return False
-    return not signal.up or any(
-        other.rank == signal.rank and other.series == "own" and not other.up
-        for other in signals
-        if abs(other.step - signal.step) <= REFINED_STEPS
+def _is_explained(signal: Signal, before: Sequence[Slowdown]) -> bool:
+    """Return whether a mean since the start is high because the rank was slow for a while."""
+    return signal.evidence == "start" and any(
+        signal.rank in one.ranks and one.until is not None and one.since <= signal.found for one in before
     )
 
 
@@ -105,33 +102,47 @@ class _Change:
     """The phase that has nearly all of it, if one has."""
 
 
-def _changes(rows: Rows, signals: Sequence[tuple[int, Signal]]) -> list[_Change]:
+def _changes(rows: Rows, signals: Sequence[tuple[int, list[Signal]]], before: Sequence[Slowdown]) -> list[_Change]:
     """Return what signals of columns are of, the strongest first; further ones are as the strong ones near them."""
-    changes = [_change(rows, column, signal) for column, signal in signals[:STRONGEST]]
-    known = list(zip(signals, changes, strict=False))
-    for column, signal in signals[STRONGEST:]:
-        (_, near), change = min(
-            known, key=lambda one: (one[0][1].up is not signal.up, abs(one[0][1].step - signal.step))
-        )
+    known: list[tuple[Signal, _Change]] = []
+    for column, candidates in signals[:STRONGEST]:
+        found = ((signal, _change(rows, column, signal)) for signal in candidates)
+        lasting = ((signal, change) for signal, change in found if change and not _has_ended(change, rows, before))
+        known += list(islice(lasting, 1))
+    changes = [change for _, change in known]
+    for column, (signal, *_) in signals[STRONGEST:] if known else ():
+        near, change = min(known, key=lambda one: (one[0].up is not signal.up, abs(one[0].step - signal.step)))
         is_near = near.up is signal.up and abs(near.step - signal.step) <= REFINED_STEPS
         changes.append(replace(change, column=column) if is_near else _Change(column, signal.step, signal.up, None))
     return changes
 
 
-def _change(rows: Rows, column: int, signal: Signal) -> _Change:
-    """Return what a signal is of, with its most likely first step."""
+def _change(rows: Rows, column: int, signal: Signal) -> _Change | None:
+    """Return what a signal is of, with its most likely first step; None: own time does not show it.
+
+    Phases are tested less their share of own time, so that one seems slower where the others became faster.
+    """
     begin, end = rows.index(signal.step - REFINED_STEPS), rows.index(signal.step + REFINED_STEPS) + 1
     others = np.delete(np.arange(len(rows.world.ranks)), column)
     mine = rows.phases_ms([column], begin, end)[:, 0]
     excess = mine - medians(rows.phases_ms(others[:: -(-len(others) // PEERS)].tolist(), begin, end))
     excess = excess if signal.up else -excess
     at = rows.index(signal.step) - begin
+    phases = _rise(excess, at)
+    if min(phases.sum(), excess[at:].mean(axis=0).sum()) < phases.max() / 2:
+        return None
     if signal.evidence == "change" and len(excess) >= FEWEST_ROWS:
         at = onset(excess.sum(axis=1), may_be_constant=True).index or at
-    phases = excess[at:].mean(axis=0) - (excess[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
+        phases = _rise(excess, at)
     plain = OF_ONE_PHASE.reached(float(phases.max() / max(phases.sum(), 1e-9)))
     step = int(rows.first[begin + at]) if at != rows.index(signal.step) - begin else signal.step
     return _Change(column, step, signal.up, OWN_PHASES[int(phases.argmax())] if plain else None)
+
+
+def _rise(excess: Floats, at: int) -> Floats:
+    """[5] Return by how much the mean excess in each phase rose at an index, or its level where little is before."""
+    rise: Floats = excess[at:].mean(axis=0) - (excess[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
+    return rise
 
 
 def _has_ended(change: _Change, rows: Rows, before: Sequence[Slowdown]) -> bool:
