@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.kinds.own_time import WORTH
+from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.words import counted, duration
 from ddpmon.messages import Episode, Finding
 

@@ -126,10 +126,10 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:
-    """That it is gone, and what it cost: "rank 3 keeps up again; it cost 12.3 s". "": its kind announces no end."""
+    """That it is gone, and what it cost: "rank 3 has recovered; it cost 12.3 s". "": its kind announces no end."""
     ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
     who = was.subject or named_ranks(was.ranks, 0)
-    sentence = kind_of(was).gone.format(ranks=ranks, who=who, s="" if many else "s")
+    sentence = kind_of(was).gone.format(ranks=ranks, who=who, has="have" if many else "has")
     seconds = ended.episodes[-1].cost_s if ended.episodes else ended.cost_s
     if not sentence or seconds is None:
         return sentence

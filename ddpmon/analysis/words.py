@@ -24,6 +24,16 @@ def fitting(head: str, *more: str) -> str:
     return head
 
 
+def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
+    """Return the head with those parts that fit, in their order; where not all do, the smallest numbers go first."""
+    left, kept = WIDTH - len(head), set()
+    for place, (_, part) in sorted(enumerate(parts), key=lambda one: one[1][0]):
+        if len(part) <= left:
+            kept.add(place)
+            left -= len(part)
+    return head + "".join(part for place, (_, part) in enumerate(parts) if place in kept)
+
+
 def binary_size(size_bytes: float) -> str:
     """As in: 612 bytes, 3.4 KiB, 25.0 MiB."""
     if size_bytes < 1024:

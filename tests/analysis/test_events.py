@@ -52,7 +52,7 @@ def test_what_stays_away_for_a_minute_is_gone_and_then_told_anew():
     told = unfolding((0, there), (10, []), (10 + AWAY_S.enter, []), (100, there))
     assert told == [
         (0, "it costs 20.0"),
-        (10 + AWAY_S.enter, "rank 1 keeps up again; it cost 10.0 s"),
+        (10 + AWAY_S.enter, "rank 1 has recovered; it cost 10.0 s"),
         (100, "it costs 20.0"),
     ]
 
@@ -86,9 +86,9 @@ def test_a_finding_is_told_once_however_its_numbers_change():
 
 
 def test_a_rank_that_keeps_up_again_is_told_with_what_it_had_cost():
-    assert changes([straggler()], []) == [("info", "rank 1 keeps up again; it cost 10.0 s")]
+    assert changes([straggler()], []) == [("info", "rank 1 has recovered; it cost 10.0 s")]
     over = straggler(until=150, severity="info")
-    assert changes([straggler()], [over]) == [("info", "rank 1 keeps up again; it cost 1.0 s")]
+    assert changes([straggler()], [over]) == [("info", "rank 1 has recovered; it cost 1.0 s")]
     assert changes([over], [over]) == []
     assert changes([over], []) == []
 
@@ -109,7 +109,7 @@ def test_a_burst_of_what_was_there_within_the_minute_is_no_news():
     over = straggler(until=150, severity="info")
     assert news.of([], [over], 20.0) == []
     (end,) = news.of([over], [over], 80.0)
-    assert end.text.startswith("rank 1 keeps up again")
+    assert end.text.startswith("rank 1 has recovered")
 
 
 def test_another_rank_is_another_finding():
@@ -161,7 +161,7 @@ def test_the_end_of_what_a_host_had_names_the_host():
     late = Finding("slow_host", "warn", "host1 is slow", [2, 3], "data", 10, cost_ms=1.0, subject="host1")
     ((severity, text),) = changes([late], [])
     assert severity == "info"
-    assert text.startswith("host1 keeps up again")
+    assert text.startswith("host1 has recovered")
 
 
 def test_a_rise_of_the_loss_that_is_over_is_told_once():

@@ -41,7 +41,7 @@ def test_fifty_milliseconds_after_the_optimizer_of_steps_of_380_are_told_and_nev
     moments, told = unfolds(own, every=2)
     assert [(f.ranks, f.phase) for f in slow(moments[29][1])] == [([1], "other")]
     assert [(f.ranks, f.phase) for f in slow(moments[-1][1])] == [([1], "other")]
-    assert not any("keeps up again" in text for text in told)
+    assert not any("has recovered" in text for text in told)
 
 
 def test_twenty_steps_of_754_milliseconds_against_279_are_told_within_six():
@@ -58,4 +58,4 @@ def test_of_a_thousand_noisy_ranks_the_one_that_is_late_from_the_first_step_is_s
     moments, told = unfolds(own, every=40)
     assert all([f.ranks for f in slow(found)] == [[13]] for _, found in moments)
     assert all("from the start" in f.text for _, found in moments for f in slow(found))
-    assert not any("keeps up again" in text for text in told)
+    assert not any("has recovered" in text for text in told)

@@ -7,8 +7,9 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.late import gain_words
-from ddpmon.analysis.kinds.slow_host import SlowHost
+from ddpmon.analysis.kinds import slow_host
+from ddpmon.analysis.kinds.kind import Detection
+from ddpmon.analysis.kinds.slow import Slow
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
@@ -132,8 +133,13 @@ def test_a_rank_elsewhere_that_is_late_too_is_told_beside_it():
 
 
 def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
-    facts = SlowHost(50.0, 10.0, 9.0, 10.0, 1.0, 1.1, 300, 80.0, with_ranks=[9, 12], gain_together=1.3)
-    assert gain_words(facts, "fixed", 4)[1] == "; 1.30x if all 6 late ranks are fixed"
+    facts = Slow(
+        10.0, 9.0, 1.1, "lasting", 300, 80.0, with_ranks=[9, 12], gain_together=1.3, host="host1", host_ranks=4
+    )
+    said = slow_host.KIND.words(
+        Detection(slow_host.KIND, "warn", facts, [4, 5, 6, 7], "backward", 1_234, subject="host1")
+    )
+    assert said.text == "host1 is slow: all 4 ranks +9.0 ms backward; 1.30x if all 6 slow ranks are fixed"
 
 
 CAUSES = [
@@ -194,11 +200,11 @@ def test_a_host_is_told_once_from_its_first_step_and_once_when_it_is_over():
     assert named == {"slow_host"}
     (began, ended) = texts
     assert began[1].startswith("host1 is slow: all 4 ranks +")
-    assert ended[1].startswith("host1 keeps up again")
+    assert ended[1].startswith("host1 has recovered")
 
 
 def test_that_it_is_the_host_ends_nothing_that_was_told_of_its_ranks():
-    """First one rank is late; then the whole host is as late: nobody is said to keep up again meanwhile."""
+    """First one rank is late; then the whole host is as late: nobody is said to have recovered meanwhile."""
     own = own_times(3500, 8, noise=0.03)
     own[200:, 6, DATA] += 8
     own[900:, 4:, DATA] += 8

@@ -34,7 +34,7 @@ def test_a_straggler_is_told_once_and_taken_back_once_and_nothing_comes_after_it
         own[150:end, seed, seed] += size * STEP_MS
         alarm, *rest = [text for step, severity, text in told(own) if step > 150]
         assert alarm.startswith(f"rank {seed} is slow")
-        assert [text.partition(";")[0] for text in rest] == [f"rank {seed} keeps up again"]
+        assert [text.partition(";")[0] for text in rest] == [f"rank {seed} has recovered"]
 
 
 def test_a_rank_that_is_slow_again_is_told_again_with_when_that_began():
@@ -64,7 +64,7 @@ def test_a_rhythm_is_taken_back_when_three_of_its_places_were_missed():
     own[300:600:10, 0, 4] += STEP_MS
     *_, (gone, severity, over) = told(own)
     assert severity == "info"
-    assert over.startswith("rank 0 keeps its rhythm no longer")
+    assert over.startswith("rank 0 has recovered")
     assert 620 <= gone <= 640
 
 

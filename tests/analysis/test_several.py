@@ -156,7 +156,7 @@ def test_they_are_announced_once_from_their_first_step_and_once_when_they_keep_u
     moments = list(unfolding(whole))
     begun, ended = (text for _, texts in moments for text in texts)
     assert begun.startswith("ranks 1, 3, 6 are slow: +")
-    assert ended.startswith("ranks 1, 3, 6 keep up again")
+    assert ended.startswith("ranks 1, 3, 6 have recovered")
     lasting = [f for found, _ in moments for f in above_info(found)]
     assert {f.since_step for f in lasting} <= {301, 302, 303}
     assert {tuple(f.ranks) for f in lasting} == {(1, 3, 6)}
@@ -200,6 +200,6 @@ def test_a_rank_that_was_one_of_several_for_a_while_is_not_announced_again_and_i
     news.of([ALONE], [SEVERAL], 1.0)
     assert news.of([SEVERAL], [ALONE], 2.0) == []
     (end,) = news.of([ALONE], [], math.inf)
-    assert end.text.startswith("rank 3 keeps up again")
+    assert end.text.startswith("rank 3 has recovered")
     (again,) = news.of([], [ALONE], math.inf)
     assert again.text == ALONE.text

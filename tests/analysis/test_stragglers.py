@@ -6,7 +6,7 @@ import pytest
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import moving_straggler, straggler
 from ddpmon.analysis.kinds.kind import Detection, Moment
-from ddpmon.analysis.kinds.late import Late
+from ddpmon.analysis.kinds.slow import Slow
 from tests.analysis.noise import crowded, heavy_tails, spikes, wandering
 from tests.findings import judged
 from tests.worlds import OWN, own_times, records, world_of, world_with
@@ -161,7 +161,7 @@ def test_tokens_count_as_work_too():
     (finding,) = judged(world_of(told), Evidence())
     assert (finding.kind, finding.ranks) == ("load_imbalance", [1])
     assert "40% more tokens" in finding.text
-    assert "1100 each" in finding.advice
+    assert "With 1,100 for it and 1,100 for the others" in finding.advice
 
 
 def test_what_was_not_measured_is_said():
@@ -209,7 +209,7 @@ def test_a_rank_that_is_waited_for_in_most_steps_or_costs_most_is_why_nobody_tak
 ):
     own = own_times(200, 4, noise=0.03)
     own[np.arange(200), np.random.default_rng(0).integers(0, 4, 200), 1] += 15
-    facts = Late(30.0, 1.0, 1.0, 1.0, critical_share=critical, gain=1.0, steps=200, step_ms=50.0)
+    facts = Slow(1.0, 1.0, 1.0, "lasting", 200, 50.0, critical_share=critical)
     single = Detection(straggler.KIND, "info", facts, [0], until_step=until, cost_ms=cost_ms)
     moment = Moment(Evidence(), world_with(own), detections=[single])
     assert len(list(moving_straggler.detect(moment))) == told

@@ -100,12 +100,8 @@ def covers(whole: Finding, part: Finding) -> bool:
     outnumbered = 0 < (facts.get("cores") or 0) < facts["ranks"] * facts["compute_threads"]
     if whole.severity == "info" or not outnumbered:
         return False
-    waited = [facts["by_rank"].get(str(rank), 0.0) for rank in part.ranks]
-    late_ms = own.get("each_ms") or [own.get("over_median_ms", 0.0)]
-    return all(
-        ms < min(share, own.get("starved_share", share)) * own.get("step_ms", 0.0)
-        for ms, share in zip(late_ms, waited, strict=True)
-    )
+    step_ms = own.get("step_ms", 0.0)
+    return all(own.get("excess_ms", 0.0) < facts["by_rank"].get(str(rank), 0.0) * step_ms for rank in part.ranks)
 
 
 def words(detection: Detection[CpuStarved]) -> Words:

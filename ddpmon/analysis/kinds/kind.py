@@ -54,6 +54,8 @@ class Detection(Generic[Facts]):
     subject: str = ""
     beside: Mapping[str, Any] = field(default_factory=dict)
     """Evidence that not every finding of the kind has."""
+    cost_s: float | None = None
+    """All that it has cost since its first step, where that is known without adding up `cost_ms`."""
 
 
 @dataclass
@@ -106,7 +108,7 @@ class Kind(Generic[Facts]):
     """In messages and reports."""
     subject: Subject
     gone: str
-    """The event at its end, with its {ranks} or with {who} it is about, a host or ranks, and the verb's {s}; "": none,
+    """The event at its end, with its {ranks} or with {who} it is about, a host or ranks, and the verb {has}; "": none,
     because something else reports that or it means nothing.
     """
     words: Callable[[Detection[Facts]], Words]
@@ -115,7 +117,8 @@ class Kind(Generic[Facts]):
     fewest_steps: int = 0
     """Steps that the window must have for `detect` to be asked."""
     family: str = ""
-    """Kinds of one family are one trouble under several names: that one becomes another is no beginning and no end."""
+    """Kinds of one family are one trouble of the same ranks under several names: that one becomes another is no
+    beginning and no end."""
     by_cost: bool = False
     """Neighbours in KINDS that share this are listed together, the costliest first."""
     outdoes: tuple[str, ...] = ()
@@ -144,7 +147,8 @@ class Kind(Generic[Facts]):
     def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
         """What a finding of this kind is about. Equal identities: the same finding at two moments."""
         about: dict[str, tuple[int | str, ...]] = {"rank": tuple(finding.ranks), "world": ()}
-        return self.family or self.name, about.get(self.subject, (finding.subject,))
+        subject = "rank" if self.family else self.subject
+        return self.family or self.name, about.get(subject, (finding.subject,))
 
     def topic(self, finding: Finding) -> list[str]:
         """What the words of a finding are about. Equal topics: nothing but figures differs."""
@@ -177,6 +181,7 @@ class Kind(Generic[Facts]):
             self.explains,
             self.device,
             len(words.lead),
+            plain(detection.cost_s),
         )
 
 

@@ -26,12 +26,12 @@ from ddpmon.analysis.kinds.another_each_step import (
     work_followed,
 )
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, covers_what_goes_on, for_words
-from ddpmon.analysis.kinds.late import Late
-from ddpmon.analysis.kinds.late_ranks import MORE_WORK
 from ddpmon.analysis.kinds.own_time import caveat, forward_may_be
+from ddpmon.analysis.kinds.slow import Slow
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.change_points import onset
+from ddpmon.analysis.steps.even_work import MORE_WORK
 from ddpmon.analysis.steps.summary import efficiency
 from ddpmon.analysis.steps.turns import SHORTEST_TURN, turns
 from ddpmon.analysis.steps.what_if import gain_all_even
@@ -124,7 +124,7 @@ def detect(moment: Moment) -> Iterator[Detection[MovingStraggler]]:
 
 def _is_one_ranks_matter(single: Detection[Any], cost_ms: float) -> bool:
     """Whether one rank is late rather than another each step: for most steps, or for most of what it costs."""
-    mostly = isinstance(single.facts, Late) and single.facts.critical_share > MOST.enter
+    mostly = isinstance(single.facts, Slow) and single.facts.critical_share > MOST.enter
     return mostly or COSTS.enter * (single.cost_ms or 0.0) >= cost_ms
 
 

@@ -5,17 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.threshold import Threshold
-
-SOME_STEPS = 1
-"""Steps of the window without which nothing is looked for; how long a stretch or a rhythm must be is asked there."""
-WORTH = Threshold(
-    1.02,
-    of="times as fast if the rank were as fast as its peers",
-    why="A judgement: less is shown, but no reason to act. Gains are predicted to within 1.1% in nine of ten runs with"
-    " steps of 100 ms (benchmarks/diagnosis.py).",
-    stay=1.01,
-)
 
 
 class MayBeForward(Protocol):

@@ -138,7 +138,7 @@ def _where_to_look(facts: SlowLink, where: str, *, many: bool) -> str:
 KIND = Kind(
     "slow_link",
     subject="world",
-    gone="{who} leave{s} synchronisations with the others again",
+    gone="the link of {who} is as fast as the others' again",
     words=words,
     detect=detect,
     fewest_steps=FEWEST_STEPS.enter,

@@ -9,17 +9,12 @@ from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all, describe_rotating
 from ddpmon.analysis.slowness.past import Past, Rows
 from ddpmon.analysis.slowness.signal import Signal
-from ddpmon.analysis.slowness.slowdown import Slowdown
+from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
-WORTH = Threshold(
-    1.02,
-    of="time since a slowdown began over the time without it",
-    why="2% of the run's time. Gains are predicted to within 1.1% in nine of ten runs (benchmarks/diagnosis.py).",
-)
 WORTH_IN_LARGE = Threshold(
     1.005,
     of="the same in worlds of LARGE ranks and more",

@@ -1,9 +1,91 @@
-"""How to deal out a batch to ranks of different speed."""
+"""How much work ranks have in a step, how much of a slow rank's excess that explains, and how to deal it out evenly."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES
+
+MORE_WORK = Threshold(
+    0.05,
+    of="share by which the samples or tokens of one rank exceed those of others",
+    why="A judgement: own time follows at most twice that share, and batches of texts differ by as much by chance.",
+)
+_GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
+"""Phases that take longer with more samples; the optimizer's step has as many parameters as ever."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Samples or tokens of a step that a slow rank has, and those that its peers have."""
+
+    unit: str
+    """"samples" or "tokens"."""
+    mine: float
+    theirs: float
+    share: float
+    """Of the rank's excess, that what it has more accounts for."""
+
+    @property
+    def times(self) -> float:
+        """Times its peers' work that it has."""
+        return self.mine / self.theirs
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the difference is too small to matter."""
+        return max(self.times, 1 / self.times) < 1 + MORE_WORK.enter
+
+
+def work_of(world: World, column: int, peers: Sequence[int], over_ms: Floats) -> Iterator[Work]:
+    """Compare tokens and samples of a rank with its peers', as far as they were counted.
+
+    Args:
+        world: The steps in which the rank is slow.
+        column: The rank's.
+        peers: Columns of the ranks to compare it with.
+        over_ms: [5] Excess of the rank in each phase.
+
+    """
+    for unit, counts in (("tokens", world.tokens), ("samples", world.samples)):
+        mine, theirs = float(counts[:, column].mean()), float(np.median(counts[:, peers].mean(axis=0)))
+        if mine > 0 and theirs > 0:
+            # Attention takes the square of a sequence's length.
+            times = (mine / theirs) ** (2 if unit == "tokens" else 1)
+            peers_ms = np.median(np.median(world.phases_ms[:, peers], axis=1), axis=0)
+            explained = np.maximum(np.minimum(over_ms, peers_ms * (times - 1))[_GROWING], 0.0)
+            yield Work(unit, mine, theirs, float(explained.sum() / max(np.maximum(over_ms, 0.0).sum(), 1e-9)))
+
+
+@dataclass(frozen=True)
+class Even:
+    """Work of a step that would let all ranks arrive together, as each takes its own time for a sample or token."""
+
+    mine: int
+    theirs: tuple[int, int]
+    """The fewest and the most of the other ranks."""
+    slowest_ms: float
+    """Own time of the slowest rank then."""
+    slowest_now_ms: float
+
+
+def even(world: World, unit: str, column: int) -> Even | None:
+    """Return the even work beside that of a rank; None where some rank has none now."""
+    counts = (world.tokens if unit == "tokens" else world.samples).mean(axis=0)
+    if not (counts > 0).all():
+        return None
+    item_ms = world.own_ms.mean(axis=0) / counts
+    shares = even_batches(round(float(counts.sum())), item_ms.tolist())
+    slowest = max(count * ms for count, ms in zip(shares, item_ms.tolist(), strict=True))
+    rest = sorted(shares[:column] + shares[column + 1 :])
+    return Even(shares[column], (rest[0], rest[-1]), slowest, float((counts * item_ms).max()))
 
 
 def even_batches(total: int, item_ms: Sequence[float]) -> list[int]:
