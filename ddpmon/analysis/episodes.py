@@ -43,10 +43,6 @@ class EpisodeRecord(msgspec.Struct):
     """When another finding took its place, which covers its steps and ranks; from then on it is not shown."""
     cost_s: float | None = None
     """Of all its steps; None: it costs nothing that is measured."""
-    counted_step: int = 0
-    """Up to this step the cost is final."""
-    counted_s: float = 0.0
-    """The cost up to that step."""
     phases: list[str] = []
     """In the order in which they were reported."""
     times: int = 1
@@ -114,13 +110,11 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
     elif cost is not None and last.ended is not None:
         text += f"; it cost {duration(cost)}"
     episodes = [
-        Episode(
-            told.finding.since_step if told.ended is None else told.ended.since_step,
-            None if told.ended is None else told.ended.until_step,
-            told.cost_s, told.phases, told.times,
-        )
-        for told in record
-    ]  # fmt: skip
+        episode
+        for told, words in ((told, told.ended or told.finding) for told in record)
+        for episode in words.episodes
+        or [Episode(words.since_step, words.until_step, told.cost_s, told.phases, told.times)]
+    ]
     return replace(
         finding, text=text, severity=severity, cost_s=cost, episodes=episodes, reported_at=record[0].reported_at,
         ended_at=last.ended_at,

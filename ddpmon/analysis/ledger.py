@@ -22,7 +22,7 @@ MAX_ENDED_RECORDS = 64
 MAX_EARLIER_EPISODES = 2_000
 """Episodes of earlier attempts, for replays; beyond that the oldest go."""
 MAX_EPISODES = 32
-"""Of one record; beyond that neighbours are merged."""
+"""Of one record; beyond that the oldest two are merged."""
 RETURN_S = 60.0
 """A finding without a first step that comes back so soon goes on: noise hid it."""
 EDGE_STEPS = 10
@@ -113,22 +113,13 @@ class Ledger:
         """Every episode of every attempt."""
         return [*self._earlier, *(told for episodes in self._records.values() for told in episodes)]
 
-    def previous(self, first_step: int, last_step: int) -> list[Finding]:
-        """The findings that the first judgement of a window compares with, after a hub was restarted.
+    def previous(self, last_step: int) -> list[Finding]:
+        """Return the findings that last, worst first, for the first judgement of a hub that was restarted.
 
-        Those that last, worst first, and stretches of lateness that ended in the window: it must not take them for
-        something else. Findings that begin or end after the window are left out: a recording may lack its last
-        steps.
-
-        Args:
-            first_step: first step of the window.
-            last_step: last step of the window.
-
+        last_step: of the window. What begins after it is left out: a recording may lack its last steps.
         """
-        ended = (episodes[-1].ended for episodes in self._ended() if episodes[-1].end_step >= first_step)
         lasting = [episodes[-1].finding for _, episodes in self._lasting()]
-        before = [*lasting, *(finding for finding in ended if finding is not None and kind_of(finding).family)]
-        return [one for one in before if (one.since_step or 0) <= last_step and (one.until_step or 0) < last_step]
+        return [finding for finding in lasting if (finding.since_step or 0) <= last_step]
 
     def findings(self, seconds: float) -> list[Finding]:
         """The records as people read them: those that last, worst first, then the ended ones, the costliest first.
@@ -164,20 +155,22 @@ class Ledger:
         elif not last.lasts:
             last.ended = last.ended_at = last.replaced_at = None
             self._changed[last.record] = episodes
-        since = finding.since_step
-        if _is_cut_off(since, last.finding.since_step, moment):
-            since = last.finding.since_step
-            if (finding.kind, finding.phase) == (last.finding.kind, last.finding.phase):
-                told = last.finding  # the words name the first step
+        while len(episodes) > 1 and episodes[-2].end_step >= (finding.since_step or moment.last_step):
+            _merge(episodes, -2)  # What seemed to have ended was part of this.
+            last.times = 1
+        _count(last, finding, moment)
+        if _is_cut_off(finding, last, moment):
+            told = last.finding
+            if (finding.kind, finding.phase) == (told.kind, told.phase):  # The words name the first step.
                 finding = replace(finding, text=told.text, brief=told.brief, lead=told.lead)
-        if _matters(finding, last.finding) or since != last.finding.since_step:
+            finding = replace(finding, since_step=told.since_step)
+        if _matters(finding, last.finding):
             self._changed[last.record] = episodes
         if GRAVEST_FIRST.index(finding.severity) < GRAVEST_FIRST.index(last.severity):
             last.severity, last.grave_at = finding.severity, moment.unix
         if finding.phase is not None and finding.phase not in last.phases:
             last.phases.append(finding.phase)
-        _count(last, finding.cost_ms, since, moment.first_step, moment.last_step)
-        last.finding, last.last_step = replace(finding, since_step=since), moment.last_step
+        last.finding, last.last_step = finding, moment.last_step
 
     def _set_aside(self, key: Hashable) -> None:
         """Have the next episode of an identity begin another record: it is about other ranks."""
@@ -193,10 +186,8 @@ class Ledger:
             if episodes and since <= episodes[-1].end_step:
                 return  # older than what is known: merged or dropped since
             same = self._begin(episodes, finding, moment)
-        elif same.ended is not None and _is_cut_off(finding.since_step, same.begin_step, moment):
-            return  # its words are of a part of it
-        elif same.ended == finding:
-            return
+        elif same.ended is not None and (same.ended == finding or _is_cut_off(finding, same, moment)):
+            return  # nothing new, or its words are of a part of it
         self._end(same, finding, moment)
 
     def _begin(self, episodes: list[EpisodeRecord], finding: Finding, moment: Judgement) -> EpisodeRecord:
@@ -206,29 +197,26 @@ class Ledger:
         begin = moment.first_step if finding.since_step is None else finding.since_step
         new = EpisodeRecord(
             record, episodes[-1].number + 1 if episodes else 1, self.attempt, finding, begin, moment.last_step,
-            moment.unix, finding.severity, moment.unix, counted_step=begin - 1,
-            phases=[] if finding.phase is None else [finding.phase],
+            moment.unix, finding.severity, moment.unix, phases=[] if finding.phase is None else [finding.phase],
         )  # fmt: skip
         episodes.append(new)
         if len(episodes) > MAX_EPISODES:
-            _merge_oldest(episodes)
+            _merge(episodes, 0)
         self._changed[record] = episodes
         return new
 
     def _end(self, told: EpisodeRecord, finding: Finding | None, moment: Judgement) -> None:
         """finding: with the words and steps of its end; None: it was not reported any more."""
-        if finding is None or _is_cut_off(finding.since_step, told.begin_step, moment):
+        if finding is not None:
+            _count(told, finding, moment)
+        if finding is None or _is_cut_off(finding, told, moment):
             until = told.last_step if finding is None else finding.until_step or 0
-            if until < told.last_step and finding is not None:
-                _count(told, finding.cost_ms, told.finding.since_step, moment.first_step, until)
             lead = f"until step {until:,}: " if until else "before the first step: "
             first = told.finding
             finding = replace(
                 first, text=lead + first.text, until_step=until, lead=len(lead) + first.lead if first.lead else 0,
                 brief=lead + first.brief if first.brief else "",
             )  # fmt: skip
-        else:
-            _count(told, finding.cost_ms, finding.since_step, moment.first_step, finding.until_step or 0)
         told.ended = finding
         told.ended_at = moment.unix if told.ended_at is None else told.ended_at
         self._changed[told.record] = self._records[_identity(told.finding)]
@@ -263,8 +251,9 @@ def _identity(finding: Finding) -> Hashable:
     return kind_of(finding).identity(finding)
 
 
-def _is_cut_off(since: int | None, known: int | None, moment: Judgement) -> bool:
-    """Whether a finding seems to begin with the window, which does not reach back to its known first step."""
+def _is_cut_off(finding: Finding, told: EpisodeRecord, moment: Judgement) -> bool:
+    """Whether a finding seems to begin with the window, as after a restart of the hub, though it began before."""
+    since, known = finding.since_step, told.finding.since_step
     return since is not None and known is not None and known < since <= moment.first_step + EDGE_STEPS
 
 
@@ -284,7 +273,7 @@ def _names_others(before: Finding, now: Finding) -> bool:
 
 def _matters(now: Finding, before: Finding) -> bool:
     """Whether more than figures differ."""
-    named = attrgetter("kind", "severity", "ranks", "phase", "subject")
+    named = attrgetter("kind", "severity", "ranks", "phase", "subject", "since_step")
     return bool(named(now) != named(before))
 
 
@@ -295,34 +284,26 @@ def _is_part(part: Finding, whole: Finding) -> bool:
     return same or kind.leaves_out(whole, replace(part, until_step=None))
 
 
-def _count(told: EpisodeRecord, cost_ms: float | None, since: int | None, first: int, last: int) -> None:
-    """Count the cost of an episode up to its step `last`.
+def _count(told: EpisodeRecord, finding: Finding, moment: Judgement) -> None:
+    """Bring the first step whose cost is counted, and the cost, up to date.
 
-    Args:
-        told: the episode, as it was at the judgement before.
-        cost_ms: cost of a step in ms, the mean over the window.
-        since: first step of the episode; None: not known.
-        first: first step of the window.
-        last: last step whose cost is counted.
-
+    A finding knows what it cost since its first step, or what a step costs in the mean of the window.
     """
-    if cost_ms is None:
-        return
-    begin = told.begin_step if since is None else since
-    if begin >= first or told.cost_s is None:  # the window holds all of it, or nothing was counted before
-        told.begin_step, told.counted_step, told.counted_s = begin, begin - 1, 0.0
-    elif first > told.counted_step + 1:  # the window begins after what is final: make more of it final
-        told.counted_step, told.counted_s = told.last_step, told.cost_s
-    if last >= told.counted_step:
-        told.cost_s = told.counted_s + cost_ms * (last - told.counted_step) / 1e3
-    else:
-        share = max(0, last - told.begin_step + 1) / (told.counted_step - told.begin_step + 1)
-        told.cost_s = told.counted_s * share
+    last = moment.last_step if finding.until_step is None else finding.until_step
+    if finding.cost_s is not None:
+        since = told.begin_step if finding.since_step is None else finding.since_step
+        if _is_cut_off(finding, told, moment):
+            share = (since - told.begin_step) / max(1, told.last_step - told.begin_step + 1)
+            told.cost_s = (told.cost_s or 0.0) * min(1.0, share) + finding.cost_s
+        else:
+            told.begin_step, told.cost_s = since, finding.cost_s
+    elif finding.cost_ms is not None:
+        counted = told.begin_step - 1 if told.cost_s is None else told.last_step
+        told.cost_s = (told.cost_s or 0.0) + finding.cost_ms * max(0, last - counted) / 1e3
 
 
-def _merge_oldest(episodes: list[EpisodeRecord]) -> None:
-    """Merge the two neighbouring episodes with the fewest merged before; the later one's words stay."""
-    place = min(range(len(episodes) - 2), key=lambda each: (episodes[each].times + episodes[each + 1].times, each))
+def _merge(episodes: list[EpisodeRecord], place: int) -> None:
+    """Merge an episode with the next one, whose words stay."""
     first, second = episodes[place], episodes[place + 1]
     costs = [told.cost_s for told in (first, second) if told.cost_s is not None]
     since = first.finding.since_step

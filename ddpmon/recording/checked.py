@@ -179,16 +179,15 @@ def finding(row: Sequence[Any]) -> EpisodeRecord:
     made = _FINDINGS.decode(blob)
     if (made.record, made.number) != (record, number) or not (0 < record < MAX_STEP and 0 < number < MAX_STEP):
         raise ValueError("an episode of another finding")
-    steps = made.begin_step, made.last_step, made.end_step, made.counted_step + 1
+    steps = made.begin_step, made.last_step, made.end_step
     if not all(0 <= step <= MAX_STEP for step in steps) or not 0 <= made.attempt < MAX_WORLD:
         raise ValueError("a finding of no step or attempt")
-    if not made.begin_step <= made.counted_step + 1 or not 0 < made.times < MAX_STEP:
-        raise ValueError("a cost of no step")
+    if not 0 < made.times < MAX_STEP:
+        raise ValueError("a finding that never came")
     moments = (made.reported_at, made.grave_at, made.ended_at, made.replaced_at)
     if not all(0 <= at < MAX_US / 1e6 for at in moments if at is not None):
         raise ValueError("a finding of no time")
-    seconds = made.counted_s, made.cost_s or 0.0
-    if not all(abs(cost) < MAX_US / 1e6 for cost in seconds):
+    if not abs(made.cost_s or 0.0) < MAX_US / 1e6:
         raise ValueError("a cost that is no time")
     if (made.ended is None) != (made.ended_at is None) or made.finding.until_step is not None:
         raise ValueError("a finding that has ended and lasts")

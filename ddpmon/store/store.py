@@ -67,7 +67,7 @@ class Store(Intake):
         wait = None if over else next_timeout(self.registry, now, unix)
         window = self._window.world()
         first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
-        before = self.ledger.previous(first, last) if self._judged is None else self._judged
+        before = self.ledger.previous(last) if self._judged is None else self._judged
         evidence = self._evidence(still, wait, window)
         self._judged = findings(self.world, evidence, before, window)
         self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)

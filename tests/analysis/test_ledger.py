@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.analysis.episodes import EpisodeRecord, as_of
 from ddpmon.analysis.ledger import MAX_ENDED_RECORDS, MAX_EPISODES, Judgement, Ledger
-from ddpmon.messages import Finding
+from ddpmon.messages import Episode, Finding
 
 WINDOW = 600
 STEP_S = 0.05
@@ -125,8 +125,8 @@ def test_it_goes_on_from_its_rows_and_begins_anew_with_an_attempt():
     rows = [msgspec.msgpack.encode(told) for _, episodes in ledger.take_changed() for told in episodes]
     again = Ledger(0, [msgspec.msgpack.decode(row, type=EpisodeRecord) for row in rows], ledger.judged)
     assert again.findings(20.0) == ledger.findings(20.0)
-    assert again.previous(1, 400) == [slow(since=101)]
-    assert again.previous(1, 100) == [], "its steps are missing"
+    assert again.previous(400) == [slow(since=101)]
+    assert again.previous(100) == [], "its steps are missing"
     again.begin_attempt(1)
     assert again.findings(20.0) == []
     (shown,) = judge(again, 30, slow(since=3))
@@ -150,3 +150,26 @@ def test_it_is_bounded_however_long_a_run_is_and_however_many_ranks_come_and_go(
     assert sum(episode.times for episode in shown.episodes) == 500
     assert shown.cost_s == pytest.approx(500 * 0.1)
     assert "500 times" in shown.text
+
+
+def test_a_finding_that_knows_its_cost_is_not_added_up_and_takes_in_what_seemed_to_have_ended():
+    ledger = Ledger()
+    for begin in (200, 400):
+        judge(ledger, begin + 60, slow(since=begin, cost_s=0.6))
+        judge(ledger, begin + 150, slow(since=begin, until=begin + 99, cost_s=1.0))
+    (shown,) = judge(ledger, 600)
+    assert (shown.cost_s, [e.since_step for e in shown.episodes]) == (2.0, [200, 400])
+    came = [Episode(200, 299, 1.0), Episode(400, 499, 1.0), Episode(590, 599, 0.1)]
+    (shown,) = judge(ledger, 620, slow(since=200, kind="late_in_bursts", cost_s=2.3, episodes=came))
+    assert (shown.since_step, shown.cost_s, shown.episodes, shown.lasts) == (200, 2.3, came, True)
+    assert shown.reported_at == 260 * STEP_S
+
+
+def test_what_it_cost_before_a_hub_was_restarted_stays_known():
+    ledger = Ledger()
+    judge(ledger, 5000, slow(since=101, cost_s=49.0))
+    again = Ledger(0, ledger.episodes(), ledger.judged)
+    for last in (5100, 5200):
+        first = last - WINDOW + 1
+        (shown,) = judge(again, last, slow(since=first, cost_s=6.0))
+        assert (shown.since_step, shown.cost_s) == (101, pytest.approx((last - 100) / 100))

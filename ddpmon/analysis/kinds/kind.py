@@ -12,7 +12,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import DeviceMark, Finding
+from ddpmon.messages import DeviceMark, Episode, Finding
 
 Facts = TypeVar("Facts")
 """A frozen dataclass. Its fields are a finding's evidence, but for those of `for_words` and those at their default."""
@@ -56,6 +56,8 @@ class Detection(Generic[Facts]):
     """Evidence that not every finding of the kind has."""
     cost_s: float | None = None
     """All that it has cost since its first step, where that is known without adding up `cost_ms`."""
+    episodes: Sequence[Episode] = ()
+    """The latest times that it came, of what comes again and again."""
 
 
 @dataclass
@@ -182,6 +184,7 @@ class Kind(Generic[Facts]):
             self.device,
             len(words.lead),
             plain(detection.cost_s),
+            list(detection.episodes),
         )
 
 

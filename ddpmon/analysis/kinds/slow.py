@@ -18,7 +18,7 @@ from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import Even, Work, even, work_of
 from ddpmon.analysis.steps.named import explains
 from ddpmon.analysis.steps.what_if import gain
-from ddpmon.messages import OWN_PHASES, Finding
+from ddpmon.messages import OWN_PHASES, Episode, Finding
 
 BEGINNING = 5
 """Steps that are the beginning of a run: the first one that all ranks report is the second, as a rule."""
@@ -44,8 +44,6 @@ class Slow:
     """Of the steps, that are slow."""
     every: float | None = None
     """Steps or seconds from the beginning of one slow stretch to that of the next."""
-    stretches: list[list[int]] | None = None
-    """First and last step of the latest ones, where each has several steps."""
     since_interval: list[int] | None = None
     """95% interval of the first step, where that is not exact."""
     hidden_since: int | None = None
@@ -84,6 +82,8 @@ class Slow:
     work: Work | None = for_words(None)
     """What differs most from the other ranks' work; None: nothing was counted."""
     even: Even | None = for_words(None)
+    has_stretches: bool = for_words(default=False)
+    """Each time that it comes, several steps are slow."""
     from_the_start: bool = for_words(default=False)
     host_ranks: int = for_words(0)
     """Ranks on `host`."""
@@ -149,9 +149,12 @@ class SlowRanks:
             facts |= {more.unit: more.mine, f"peers_{more.unit}": more.theirs, "work": more}
             facts["even"] = even(self.part, more.unit, self.columns[0])
         cost_ms = one.cost_ms * share
+        steps = self.last - one.since + 1
+        of_slow_s = cost_ms / 1e3 / max(1.0, one.share * steps)
+        episodes = [Episode(first, last, of_slow_s * (last - first + 1), [one.phase]) for first, last in one.stretches]
         return Detection(
             kind, "warn" if acts else "info", Slow(**facts), list(one.ranks), one.phase, one.since, one.until,
-            cost_ms / max(1, self.last - one.since + 1), self.subject, why.evidence if why else {}, cost_ms / 1e3,
+            cost_ms / max(1, steps), self.subject, why.evidence if why else {}, cost_ms / 1e3, episodes,
         )  # fmt: skip
 
     def _facts(self) -> dict[str, Any]:
@@ -165,7 +168,7 @@ class SlowRanks:
             "step_ms": float(self.part.step_ms.mean()),
             "share": round(one.share, 4),
             "every": one.every,
-            "stretches": [list(stretch) for stretch in one.stretches] or None,
+            "has_stretches": bool(one.stretches),
             "since_interval": None if one.is_exact else list(one.since_within),
             "hidden_since": one.hidden_since,
             "changed": None if one.changed == "unknown" else one.changed,

@@ -31,7 +31,7 @@ def words(detection: Detection[Slow]) -> Words:
     facts, since, until = detection.facts, detection.since_step or 0, detection.until_step
     who, are, were, get = _who(detection)
     slow = "slower" if _is_all(facts) else "slow"
-    adverb = " in bursts" if facts.stretches else ADVERBS.get(facts.pattern, "")
+    adverb = " in bursts" if facts.has_stretches else ADVERBS.get(facts.pattern, "")
     over = f" {facts.phase_excess_ms:+.1f} ms {detection.phase}"
     if _is_all(facts):
         over = f" {facts.increase_share:+.0%} {detection.phase}"
@@ -79,7 +79,7 @@ def _rhythm(facts: Slow) -> str:
     if facts.every is None:
         # Of steps that are slow at random times it is the mean.
         return f" in 1 of {1 / max(facts.share, 1e-3):.0f} steps" if facts.pattern == "irregular" else ""
-    if not facts.stretches:
+    if not facts.has_stretches:
         return f" every {facts.every:,.0f} steps"
     each, every = (_length(value, facts.pattern) for value in (facts.share * facts.every, facts.every))
     return f" in {each} of {every} {'s' if facts.pattern == 'seconds' else 'steps'}"
@@ -137,7 +137,7 @@ def _advice(detection: Detection[Slow], who: str) -> str:
             f"Python's garbage collector takes {facts.gc_ms:.1f} ms a step of {who}: gc.freeze() before training,"
             " gc.disable() and gc.collect() every so many steps on all ranks at once."
         )
-    elif facts.every is not None and facts.stretches:
+    elif facts.every is not None and facts.has_stretches:
         said.append(
             f"It comes back every {_length(facts.every, facts.pattern)} {facts.pattern}: look at what runs on the"
             f" machine of {who} as often: other programs, backups, checkpoints, monitoring, clocks that fall when hot."
