@@ -132,11 +132,15 @@ def _slowest_with(
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
     some = peers[: DRAWS + len(fixed) - 1]
-    strays = values[:, some] - typical[:, None]
+    # From a median of which they are a part, few peers stray less than from what they have in common.
+    strays = (values[:, some] - typical[:, None]) * (len(peers) / (len(peers) - 1)) ** 0.5
     # Of peers that differ for long each would be one of them: their chance is about their own level.
     strays -= medians(strays.T)
+    turns = np.arange(len(fixed)) // len(some)
+    part = len(world) // (DRAWS + int(turns[-1]) + 1)
     for draw in range(DRAWS):
-        picked = strays[:, (np.arange(len(fixed)) + draw) % len(some)]
-        mended = keeps + typical[:, None] + np.roll(picked, -((draw + 1) * len(world) // (DRAWS + 1)), axis=0)
-        ways.append(np.maximum(largest, mended.max(axis=1)))
+        # Fixed ranks with the same peer get its chance of different steps.
+        steps = np.arange(len(world))[:, None] + (draw + 1 + turns) * part
+        picked = strays[steps % len(world), (np.arange(len(fixed)) + draw) % len(some)]
+        ways.append(np.maximum(largest, (keeps + typical[:, None] + picked).max(axis=1)))
     return ways
