@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -36,7 +36,7 @@ SETTLED_STEPS = 150
 
 
 def describe_all(
-    rows: Rows, first: int, series: str, before: Slowdown | None, *, alone: bool = True
+    rows: Rows, first: int, series: str, before: Slowdown | None, columns: Sequence[int]
 ) -> Slowdown | None:
     """Describe a slowdown of all ranks against their own past.
 
@@ -45,11 +45,10 @@ def describe_all(
         first: Number of its first step, roughly.
         series: "own", a phase or "transfer".
         before: Its description of last time.
-        alone: No rank is slow besides, so that all of a step's change is this one's.
+        columns: The ranks that are not slow against the others: a slowdown of all is theirs as well.
 
     """
-    columns = range(0, len(rows.world.ranks), -(-len(rows.world.ranks) // PEERS))
-    every = np.column_stack([medians(rows.phases_ms(list(columns))), rows.transfer_ms])
+    every = np.column_stack([medians(rows.phases_ms(columns[:: -(-len(columns) // PEERS)])), rows.transfer_ms])
     values = every[:, :-1].sum(axis=1) if series == "own" else every[:, (*OWN_PHASES, "transfer").index(series)]
     start = rows.index(first)
     if start < FEWEST_ROWS or start > len(rows) - FEWEST_ROWS:
@@ -69,7 +68,7 @@ def describe_all(
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
     # The slowest rank sets the pace, not the typical one: a step became longer by more than the median rank did.
     length = rows.length_ms - float(np.average(rows.length_ms[:begin], weights=rows.steps[:begin]))
-    longer = length if alone else change.sum(axis=1)
+    longer = length if len(columns) == len(rows.world.ranks) else change.sum(axis=1)
     cost = max(0.0, float((longer[begin:end] * steps).sum()))
     names = (*OWN_PHASES, "transfer")
     gain = total / max(total - cost, 1e-9)

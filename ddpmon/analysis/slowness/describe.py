@@ -49,7 +49,7 @@ def describe(
     for group in groups:
         if peers:
             found += describe_ranks(rows, group, peers, hosts, ended)
-    everyone = _of_all(rows, signals, before, alone=not groups)
+    everyone = _of_all(rows, signals, before, groups)
     found += [everyone] if everyone else []
     slow = {
         world.ranks.index(rank)
@@ -68,18 +68,23 @@ def describe(
     return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
 
 
-def _of_all(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown], *, alone: bool) -> Slowdown | None:
-    """Describe that all ranks became slower. alone: no rank is slow against the others."""
-    held = next((one for one in before if one.scope == "all" and one.until is None), None)
-    of_all = [signal for signal in signals if signal.rank is None and signal.up]
-    if held is not None:
-        return describe_all(rows, held.since, held.phase, held, alone=alone)
-    ended = [one for one in before if one.scope == "all"]
-    new = [signal for signal in of_all if all(signal.step > (one.until or 0) for one in ended)]
-    if not new:
+def _of_all(
+    rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
+) -> Slowdown | None:
+    """Describe that all ranks became slower, those that are slow against the others and their peers."""
+    most = [group.first for group in groups if 2 * len(group.columns) > len(rows.world.ranks)]
+    known = [one for one in before if one.scope == "all"]
+    held = next((one for one in known if one.until is None), None)
+    if held is not None and any(abs(first - held.since) <= who.TOGETHER_STEPS for first in most):
+        held = None  # It was most ranks, not all.
+    new = [one for one in signals if one.rank is None and one.up and all(one.step > (old.until or 0) for old in known)]
+    peers = who.peers(rows, groups).tolist()
+    if not peers or (held is None and not new):
         return None
+    if held is not None:
+        return describe_all(rows, held.since, held.phase, held, peers)
     plainest = max(new, key=lambda signal: signal.z)
-    return describe_all(rows, plainest.step, plainest.series, None, alone=alone)
+    return describe_all(rows, plainest.step, plainest.series, None, peers)
 
 
 def _continues(old: Slowdown, new: Slowdown) -> bool:

@@ -1,4 +1,4 @@
-"""Decide which ranks changed, by what each of them took before: these, the others, or all."""
+"""Decide which ranks are slow. A signal says that something changed and when; each rank's own past says who changed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ REFINED_STEPS = 200
 """Steps before and after a rough estimate among which the first step is found."""
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
 """Steps before and after a change whose medians are compared, and rows of the run that these must be at least."""
-UNSURE = 3.0
-"""Median deviations of what others changed by; a rank that changed by less has not visibly changed."""
+PLAIN = 6.0
+"""Median deviations of what the others changed by, beyond which a rank without a signal has changed too: 4 sigma."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,18 @@ class Group:
     """The phase that has nearly all of the excess, if one has."""
 
 
+@dataclass(frozen=True)
+class _Change:
+    """A change of a rank against the others, or of all ranks against their past."""
+
+    column: int | None
+    """None: all ranks."""
+    step: int
+    up: bool
+    phase: str | None
+    """The phase that has nearly all of it, if one has."""
+
+
 def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
     """Group the ranks that are slow against the others.
 
@@ -60,26 +72,25 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
         if one.until is None and one.scope not in {"all", "rotating"} and all(rank in column for rank in one.ranks)
     ]
     taken = {place for group in found for place in group.columns}
-    new: dict[int, list[Signal]] = {}
+    new: dict[int | None, list[Signal]] = {}
     for signal in sorted(signals, key=lambda one: (not one.up, -one.z)):
-        # Only own time shows that a rank got faster.
-        shows = (signal.up or signal.series == "own") and not _is_explained(signal, before)
-        if shows and signal.rank in column and column[signal.rank] not in taken:
+        if signal.rank is None and signal.up and signal.series != "transfer":
+            new.setdefault(None, []).append(signal)
+        elif signal.rank in column and column[signal.rank] not in taken and not _is_explained(signal, before):
             new.setdefault(column[signal.rank], []).append(signal)
     for together in _clusters(_changes(rows, sorted(new.items(), key=lambda one: -one[1][0].z), before)):
         first = round(float(np.median([change.step for change in together])))
-        up, down = (sorted(change.column for change in together if change.up is way) for way in (True, False))
         phase = next((change.phase for change in together if change.phase), None)
-        group = _changed(rows, first, up, down)
-        joined = set(group.columns) - taken if group else set()
-        if not group or not joined or len(taken | joined) == len(column):
+        columns, changed = _slow_since(rows, first, phase, together)
+        joined = set(columns) - taken
+        if not joined or len(taken | joined) == len(column):
             continue  # none, or nobody would be left to compare with
         near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
         joins = next((one for one in near if phase is None or one.phase in {phase, None}), None)
         if joins is not None:
             found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *joined})))
         else:
-            found.append(replace(group, columns=tuple(sorted(joined)), phase=phase))
+            found.append(Group(tuple(sorted(joined)), first, changed, phase=phase))
         taken |= joined
     return found
 
@@ -91,18 +102,9 @@ def _is_explained(signal: Signal, before: Sequence[Slowdown]) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Change:
-    """A rank that became slower or faster than the others."""
-
-    column: int
-    step: int
-    up: bool
-    phase: str | None
-    """The phase that has nearly all of it, if one has."""
-
-
-def _changes(rows: Rows, signals: Sequence[tuple[int, list[Signal]]], before: Sequence[Slowdown]) -> list[_Change]:
+def _changes(
+    rows: Rows, signals: Sequence[tuple[int | None, list[Signal]]], before: Sequence[Slowdown]
+) -> list[_Change]:
     """Return what signals of columns are of, the strongest first; further ones are as the strong ones near them."""
     known: list[tuple[Signal, _Change]] = []
     for column, candidates in signals[:STRONGEST]:
@@ -117,38 +119,47 @@ def _changes(rows: Rows, signals: Sequence[tuple[int, list[Signal]]], before: Se
     return changes
 
 
-def _change(rows: Rows, column: int, signal: Signal) -> _Change | None:
+def _change(rows: Rows, column: int | None, signal: Signal) -> _Change | None:
     """Return what a signal is of, with its most likely first step; None: own time does not show it.
 
-    Phases are tested less their share of own time, so that one seems slower where the others became faster.
+    Phases are tested less their share of own time, so that one seems slower where the others became faster: only the
+    times themselves show which phase changed, and in which direction.
     """
     begin, end = rows.index(signal.step - REFINED_STEPS), rows.index(signal.step + REFINED_STEPS) + 1
-    others = np.delete(np.arange(len(rows.world.ranks)), column)
-    mine = rows.phases_ms([column], begin, end)[:, 0]
-    excess = mine - medians(rows.phases_ms(others[:: -(-len(others) // PEERS)].tolist(), begin, end))
-    excess = excess if signal.up else -excess
-    at = rows.index(signal.step) - begin
-    phases = _rise(excess, at)
-    if min(phases.sum(), excess[at:].mean(axis=0).sum()) < phases.max() / 2:
+    ranks = np.arange(len(rows.world.ranks))
+    others = ranks if column is None else np.delete(ranks, column)
+    times = medians(rows.phases_ms(others[:: -(-len(others) // PEERS)].tolist(), begin, end))
+    if column is not None:
+        times = rows.phases_ms([column], begin, end)[:, 0] - times
+    rough = at = rows.index(signal.step) - begin
+    change = _rise(times, at)
+    place = int(np.abs(change).argmax())
+    up = signal.up if signal.series == "own" else bool(change[place] > 0)
+    way = 1 if up else -1
+    if min(way * change.sum(), way * times[at:].mean(axis=0).sum()) < abs(change[place]) / 2:
         return None
-    if signal.evidence == "change" and len(excess) >= FEWEST_ROWS:
-        at = onset(excess.sum(axis=1), may_be_constant=True).index or at
-        phases = _rise(excess, at)
-    plain = OF_ONE_PHASE.reached(float(phases.max() / max(phases.sum(), 1e-9)))
-    step = int(rows.first[begin + at]) if at != rows.index(signal.step) - begin else signal.step
-    return _Change(column, step, signal.up, OWN_PHASES[int(phases.argmax())] if plain else None)
+    if signal.evidence == "change" and len(times) >= FEWEST_ROWS:
+        values = times.sum(axis=1) if signal.series == "own" else times[:, place]
+        found = onset(way * values, may_be_constant=True).index
+        at = found if found or not begin else at
+        change = _rise(times, at)
+    change = way * change
+    plain = OF_ONE_PHASE.reached(float(change.max() / max(change.sum(), 1e-9)))
+    step = signal.step if at == rough else int(rows.first[begin + at])
+    return _Change(column, step, up, OWN_PHASES[int(change.argmax())] if plain else None)
 
 
-def _rise(excess: Floats, at: int) -> Floats:
-    """[5] Return by how much the mean excess in each phase rose at an index, or its level where little is before."""
-    rise: Floats = excess[at:].mean(axis=0) - (excess[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
+def _rise(times: Floats, at: int) -> Floats:
+    """[5] Return by how much the mean of each phase rose at an index, or its level where little is before."""
+    rise: Floats = times[at:].mean(axis=0) - (times[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
     return rise
 
 
 def _has_ended(change: _Change, rows: Rows, before: Sequence[Slowdown]) -> bool:
     """Return whether a change belongs to a slowdown that has ended since."""
     return any(
-        rows.world.ranks[change.column] in one.ranks and one.since - TOGETHER_STEPS <= change.step <= one.until
+        one.since - TOGETHER_STEPS <= change.step <= one.until
+        and (one.scope == "all" if change.column is None else rows.world.ranks[change.column] in one.ranks)
         for one in before
         if one.until is not None
     )
@@ -168,35 +179,43 @@ def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
             cluster.append(change)
 
 
-def _changed(rows: Rows, first: int, up: list[int], down: list[int]) -> Group | None:
-    """Decide who became slower at a step, of ranks that went up and down against the others."""
-    ranks = len(rows.world.ranks)
-    rise = _rises(rows, first, ranks)
-    others = np.delete(np.arange(ranks), up or down)
-    if not len(others) or not (up or down):
-        return None
-    few = Group(tuple(up), first, "unknown") if 0 < len(up) <= ranks // 2 else None
-    if rise is None:
-        return few
-    unclear = UNSURE * median(np.abs(rise[others] - median(rise[others])))
-    mine, theirs = median(rise[up or down]), median(rise[others])
-    if abs(mine - theirs) <= unclear:
-        return few
-    if up:
-        return Group(tuple(up), first, "these" if mine > -theirs else "others")
-    # Most ranks are slower than before, and those that went down are as they were.
-    rose = others[rise[others] > (theirs - mine) / 4]
-    return Group(tuple(rose.tolist()), first, "these") if theirs > -mine and len(rose) > ranks // 2 else None
+def _slow_since(
+    rows: Rows, first: int, phase: str | None, together: Sequence[_Change]
+) -> tuple[Sequence[int], Changed]:
+    """Decide which ranks are slow since a step at which some changed: the columns, and who changed.
+
+    Signals compare ranks with each other, and several at a step need not find all that changed. What each rank took
+    before does, and shows whether those above became slower or those below faster.
+    """
+    up, down = ({one.column for one in together if one.up is way and one.column is not None} for way in (True, False))
+    moved, rises = sorted(up or down), _rises(rows, first, phase)
+    rest = np.delete(np.arange(len(rows.world.ranks)), moved)
+    if rises is None or not len(rest):
+        # Nothing is known from before: what most ranks take is usual.
+        return sorted(up), "unknown"
+    usual = median(rises[rest])
+    size = abs(median(rises[moved]) - usual) if moved else usual
+    apart = max(size / 2, PLAIN * median(np.abs(rises[rest] - usual)))
+    also = rest[(rises[rest] - usual if up else usual - rises[rest]) >= apart]
+    moved, rest = sorted({*moved, *also.tolist()}), np.setdiff1d(rest, also)
+    if not moved or not len(rest):
+        return (), "unknown"
+    high, low = (moved, rest.tolist()) if up else (rest.tolist(), moved)
+    if median(rises[high]) > -median(rises[low]):
+        return high, "these"
+    # Where a few became faster, nobody holds them back more than before.
+    return (high if 2 * len(high) <= len(rises) else ()), "others"
 
 
-def _rises(rows: Rows, first: int, ranks: int) -> Floats | None:
-    """[R] Return by how much the own time of each rank rose at a step; None: nothing is known from before."""
-    at, every = rows.index(first), list(range(ranks))
+def _rises(rows: Rows, first: int, phase: str | None) -> Floats | None:
+    """[R] Return by how much a phase, or own time, of each rank rose at a step; None: nothing is known from before."""
+    at, every = rows.index(first), list(range(len(rows.world.ranks)))
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
         return None
     begin, end = min(at - 1, rows.index(first - COMPARED_STEPS)), max(at + 1, rows.index(first + COMPARED_STEPS))
-    before, after = (rows.phases_ms(every, *part).sum(axis=2) for part in ((begin, at), (at, end)))
-    rises: Floats = medians(after.T) - medians(before.T)
+    before, after = (rows.phases_ms(every, *part) for part in ((begin, at), (at, end)))
+    chosen = slice(None) if phase is None else [OWN_PHASES.index(phase)]
+    rises: Floats = medians(after[..., chosen].sum(axis=2).T) - medians(before[..., chosen].sum(axis=2).T)
     return rises
 
 

@@ -31,8 +31,8 @@ def up(rank, index, series="own", evidence="change"):
     return Signal(rank, series, FIRST + index, True, 8.0, evidence, FIRST + index, FIRST + index)
 
 
-def down(rank, index, series="own"):
-    return Signal(rank, series, FIRST + index, False, 8.0, "change", FIRST + index, FIRST + index)
+def down(rank, index, series="own", evidence="change"):
+    return Signal(rank, series, FIRST + index, False, 8.0, evidence, FIRST + index, FIRST + index)
 
 
 def play(own, moments, signals, *, transfer=TRANSFER_MS, hosts=None):

@@ -1,0 +1,69 @@
+"""Signals say that something changed; what each rank took before says which ranks did."""
+
+import pytest
+
+from ddpmon.analysis.slowness.engine import Engine
+from ddpmon.messages import OWN_PHASES
+from tests.analysis.slowness.runs import BACKWARD, DATA, FIRST, FORWARD, STEP_MS, down, own_times, play, up
+from tests.analysis.slowness.worlds import phases_of, world_of
+
+BEGIN = 300
+
+
+def slowed(slow, ms, *, where=DATA, begin=BEGIN, steps=420, ranks=8):
+    own = own_times(steps, ranks)
+    own[begin:, list(slow), where] += ms
+    return own
+
+
+def named(own, signals, **more):
+    """Return ranks, phase, first step and who changed, of all slowdowns at the end."""
+    moments = [BEGIN + 20, len(own)]
+    return [(one.ranks, one.phase, one.since, one.changed) for one in play(own, moments, signals, **more)[-1]]
+
+
+@pytest.mark.parametrize("slow", [(1, 2, 4, 5, 7), (0, 1, 2, 3, 4, 5), (0, 1, 2, 4, 5, 6, 7)])
+@pytest.mark.parametrize("size", [0.1, 0.4])
+def test_a_signal_of_all_ranks_is_of_those_that_are_slower_than_before(slow, size):
+    own = slowed(slow, size * STEP_MS)
+    assert named(own, [up(None, BEGIN, "data")]) == [(slow, "data", FIRST + BEGIN, "these")]
+
+
+def test_a_signal_of_one_rank_names_those_that_changed_with_it():
+    own = slowed((1, 4, 6), 0.25 * STEP_MS)
+    assert named(own, [up(4, BEGIN)]) == [((1, 4, 6), "data", FIRST + BEGIN, "these")]
+
+
+def test_the_few_whose_phase_seems_faster_show_that_the_others_became_slower():
+    own = slowed((0, 1, 2, 3, 4), 0.25 * STEP_MS, where=BACKWARD)
+    signals = [down(6, BEGIN, "backward"), up(6, BEGIN, "forward")]
+    assert named(own, signals) == [((0, 1, 2, 3, 4), "backward", FIRST + BEGIN, "these")]
+
+
+@pytest.mark.parametrize("signals", [[down(2, BEGIN)], [up(2, BEGIN, "data")], [down(2, BEGIN), up(2, BEGIN, "data")]])
+def test_a_rank_that_gets_faster_in_one_phase_is_not_slow_in_the_others(signals):
+    assert named(slowed((2,), -0.2 * STEP_MS, where=FORWARD), signals) == []
+
+
+def test_of_two_ranks_the_one_that_stays_is_not_slow_when_the_other_recovers():
+    own = slowed((1,), 0.4 * STEP_MS, begin=0, ranks=2)
+    own[200:, 1, DATA] -= 0.4 * STEP_MS
+    results = play(own, [180, 260, 420], [up(1, 0), down(0, 0), down(1, 200), up(0, 200)])
+    assert [[(one.ranks, one.until) for one in now] for now in results[1:]] == [[((1,), FIRST + 199)]] * 2
+
+
+def test_most_ranks_are_the_rule_where_nothing_is_known_from_before():
+    own = slowed(range(5), 0.25 * STEP_MS, begin=0)
+    assert named(own, [down(rank, 0, evidence="start") for rank in (5, 6, 7)]) == []
+
+
+@pytest.mark.parametrize(("slow", "where"), [((1, 2, 4, 5, 7), "data"), (range(7), "other"), (range(1, 7), "forward")])
+def test_most_ranks_are_found_with_all_that_the_detector_says(slow, where):
+    phases = phases_of(3, 360)
+    phases[BEGIN:, list(slow), OWN_PHASES.index(where)] += 0.25 * STEP_MS
+    world, engine = world_of(phases), Engine()
+    for begin in range(0, len(world), 20):
+        engine.append(world.between(begin, begin + 20))
+        found = engine.judge(world.between(0, begin + 20), dict.fromkeys(world.ranks, "here"))
+        assert [(one.ranks, one.phase, one.since) for one in found] in ([], [(tuple(slow), where, BEGIN)])
+    assert found
