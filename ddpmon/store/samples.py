@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.processes.conditions import MEASURED, Conditions
 from ddpmon.messages import SAMPLED, Sample
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 
@@ -28,15 +28,7 @@ EARLIER_SPANS = 16
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.sample_field) for row in SAMPLED if row.name in _NAMED)
 """Quantities that kinds of findings give as evidence, and their fields of a sample."""
-_MEANT = tuple(
-    dict.fromkeys(
-        [
-            *("starved_share", "major_faults_per_s", "read_bytes_per_s", "gpu_clock_mhz", "gpu_temperature_c"),
-            "io_wait_share",
-            *(field for _, field in _OF_KINDS),
-        ]
-    )
-)
+_MEANT = tuple(dict.fromkeys([*MEASURED, *(field for _, field in _OF_KINDS)]))
 """Fields of which the mean is taken: read at once, as thirty samples of each of thousands of ranks are many."""
 _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
@@ -108,17 +100,17 @@ def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequen
 
 
 def _around(
-    process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], us_ago: int
+    process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], first_us_ago: int, last_us_ago: int
 ) -> tuple[Conditions | None, Conditions | None]:
-    """Conditions before and after a moment: of the latest samples where they reach so far, else of earlier ones."""
-    at = process.last_end_us - us_ago
-    before = [s for s in training if s.time_us <= at]
-    after = [s for s in training if s.time_us - SAMPLE_US > at]
-    then = next((span.conditions for span in earlier if span.since_us > at), None)
+    """Conditions before a moment and after another: of the latest samples where they reach so far, else of earlier."""
+    first, last = process.last_end_us - first_us_ago, process.last_end_us - last_us_ago
+    before = [s for s in training if s.time_us <= first]
+    after = [s for s in training if s.time_us - SAMPLE_US > last]
+    then = next((span.conditions for span in earlier if span.since_us > last), None)
     return (
         _conditions(process, before)
         if len(before) >= FEWEST_AROUND
-        else next((span.conditions for span in reversed(earlier) if span.until_us <= at), None),
+        else next((span.conditions for span in reversed(earlier) if span.until_us <= first), None),
         then or (_conditions(process, after) if len(after) >= FEWEST_AROUND else None),
     )
 
@@ -130,22 +122,18 @@ def _conditions(process: RankProcess, samples: Sequence[Sample]) -> Conditions:
         field: [value for value in column if value is not None] for field, column in zip(_MEANT, columns, strict=True)
     }
     means = {field: sum(values) / len(values) for field, values in measured.items() if values}
+    fields: dict[str, Any] = {field: means.get(field) for field in MEASURED}
     held = [s.throttles for s in samples if s.gpu_throttled]
     most = Counter(held).most_common(1) if held else []
     return Conditions(
         process.rank,
         process.hello.host,
-        means.get("starved_share"),
-        major_faults_per_s=means.get("major_faults_per_s"),
-        read_bytes_per_s=means.get("read_bytes_per_s"),
-        gpu_clock_mhz=means.get("gpu_clock_mhz"),
-        gpu_temperature_c=means.get("gpu_temperature_c"),
         gpu_throttled=most[0][0] if most and 2 * most[0][1] >= len(samples) else (),
         cores=process.hello.cores,
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),
-        io_wait_share=means.get("io_wait_share"),
         device_name=process.hello.device_name,
+        **fields,
         means={name: means[field] for name, field in _OF_KINDS if field in means},
     )
 

@@ -74,9 +74,9 @@ def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_go
     for second in range(20, 320):
         rank.samples.append(Sample(second * SECOND, gpu_clock_mhz=1700.0 if second < 65 else 1500.0))
         rank.last_end_us = second * SECOND
-        before, after = known.of(rank).conditions.around((second - 64) * SECOND)
+        before, after = known.of(rank).conditions.around(*[(second - 64) * SECOND] * 2)
         if second < 22:
             assert (before, after) == (None, None)
         if second >= 75:
             assert (before.gpu_clock_mhz, after.gpu_clock_mhz) == (1700.0, pytest.approx(1500.0))
-    assert known.of(rank).conditions.around(300 * SECOND)[0] is None
+    assert known.of(rank).conditions.around(300 * SECOND, 0)[0] is None

@@ -219,13 +219,12 @@ class SlowRanks:
     @cached_property
     def _cause(self) -> Cause | None:
         """What of their processes or devices sets the ranks apart."""
-        one, part, later = self.slowdown, self.part, self.slowdown.since > BEGINNING
+        one, part, now_us = self.slowdown, self.part, int(self.world.end_us[-1])
         if one.until is not None or self.kind_name not in {"straggler", "slow_host"} or self._gc_ms is not None:
             return None
         own, step = (float(values[:, self.columns].mean()) for values in (part.own_ms, part.length_ms))
-        ago = int(self.world.end_us[-1] - self.world.end_us[self.begin - 1]) if later and self.begin > 0 else None
-        before = self.before.evidence if self.before and later else None
-        late = Lateness(one.ranks[0], one.phase, self.over_ms, own, step, self.subject, ago, before)
+        ago = (now_us - one.began_us[0], now_us - one.began_us[1]) if one.since > BEGINNING else None
+        late = Lateness(one.ranks[0], one.phase, self.over_ms, own, step, self.subject, ago)
         return cause(late, one.ranks, self.moment.conditions, [self.world.ranks[place] for place in self.peers])
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -67,11 +68,18 @@ class Conditions:
     """Its GPU's; "": it has none."""
     means: Mapping[str, float] = field(default_factory=dict)
     """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
-    around: Callable[[int], tuple[Conditions | None, Conditions | None]] = field(
-        default=lambda _: (None, None), compare=False, repr=False
+    around: Callable[[int, int], tuple[Conditions | None, Conditions | None]] = field(
+        default=lambda *_: (None, None), compare=False, repr=False
     )
-    """Returns the means of the samples before a moment, and of those after it; None: there are none. The moment is
+    """Returns the means of the samples before one moment, and of those after another; None: there are none. Moments are
     given in microseconds before the latest step."""
+
+
+MEASURED = (
+    *("starved_share", "major_faults_per_s", "read_bytes_per_s", "io_wait_share"),
+    *("gpu_clock_mhz", "gpu_temperature_c"),
+)
+"""Fields of `Conditions` that are means of samples, under the names of their fields."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,8 @@ class Cause:
     evidence: dict[str, Any] = field(default_factory=dict)
     began: Literal["with", "apart", "unknown"] = "with"
     """With the lateness; at another time, so that it is only a remark; or nobody knows when."""
+    ms: float = inf
+    """Time of a step that it can account for; inf: any."""
 
     @property
     def advice(self) -> str:
@@ -109,11 +119,8 @@ class Lateness:
     step_ms: float
     host: str = ""
     """All ranks of it are late, and what sets it apart from other hosts is asked; "": of a rank."""
-    began_us_ago: int | None = None
-    """How long before the latest step it began; None: before all steps that are known."""
-    found_before: Mapping[str, Any] | None = None
-    """The evidence of its finding of last time, where it began after the run did: what that names as the cause, or as a
-    remark, stays what it is once no sample is from before it."""
+    began_us_ago: tuple[int, int] | None = None
+    """Between which moments it began, before the latest step; None: with the run."""
 
     @property
     def who(self) -> str:
@@ -140,38 +147,31 @@ def cause(
     """
     mine = [by_rank[rank] for rank in ranks if rank in by_rank]
     others = [by_rank[rank] for rank in peers if rank in by_rank]
+    if late.began_us_ago is None:
+        return next(iter(_sets_apart(late, mine, others)), None)
     mine_before, mine_after = _around(mine, late.began_us_ago)
     others_before, others_after = _around(others, late.began_us_ago)
-    if mine_before and others_before:
-        earlier = {one.name for one in _sets_apart(late, mine_before, others_before)}
-        later = _sets_apart(late, mine_after or mine, others_after or others)
-        found = [replace(one, began="apart" if one.name in earlier else "with") for one in later]
-    else:
-        found = [replace(one, began=_began(late, one.name)) for one in _sets_apart(late, mine, others)]
-    return min(found, key=lambda one: one.began != "with", default=None)
+    later = _sets_apart(late, mine_after or mine, others_after or others)
+    if not (mine_before and others_before):
+        return next((replace(one, began="unknown") for one in later), None)
+    earlier = {one.name for one in _sets_apart(late, mine_before, others_before)}
+    new = next((one for one in later if one.name not in earlier), None)
+    return new or next((replace(one, began="apart") for one in later), None)
 
 
-def _around(them: Sequence[Conditions], us_ago: int | None) -> tuple[list[Conditions], list[Conditions]]:
-    """The conditions of ranks before a moment, and after it, as far as they are known."""
-    sides = [] if us_ago is None else [one.around(us_ago) for one in them]
+def _around(them: Sequence[Conditions], us_ago: tuple[int, int]) -> tuple[list[Conditions], list[Conditions]]:
+    """The conditions of ranks before and after it began, as far as they are known."""
+    sides = [one.around(*us_ago) for one in them]
     return [before for before, _ in sides if before], [after for _, after in sides if after]
 
 
-def _began(late: Lateness, name: str) -> Literal["with", "apart", "unknown"]:
-    """Where no sample is from before the lateness: what was found of it last time, if it did not begin with the run."""
-    if late.found_before is None:
-        return "with" if late.began_us_ago is None else "unknown"
-    fields: tuple[tuple[str, Literal["with", "apart"]], ...] = (("cause", "with"), ("remark", "apart"))
-    return next((began for field_, began in fields if late.found_before.get(field_) == name), "unknown")
-
-
 def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Conditions]) -> list[Cause]:
-    """All that sets these apart from others, the surest first."""
+    """All that sets these apart from others and can account for half of the lateness, the surest first."""
     if not them:
         return []
     mine = _typical(them)
     causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _storage, _other_gpu))
-    return [cause for cause in causes if cause is not None]
+    return [cause for cause in causes if cause is not None and cause.ms >= EXPLAINS.enter * late.over_ms]
 
 
 def _typical(them: Sequence[Conditions]) -> Conditions:
@@ -179,19 +179,15 @@ def _typical(them: Sequence[Conditions]) -> Conditions:
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
+    measured: dict[str, Any] = {name: _median(getattr(one, name) for one in them) for name in MEASURED}
     return Conditions(
         them[0].rank,
         them[0].host,
-        _median(one.starved_share for one in them),
-        major_faults_per_s=_median(one.major_faults_per_s for one in them),
-        read_bytes_per_s=_median(one.read_bytes_per_s for one in them),
-        gpu_clock_mhz=_median(one.gpu_clock_mhz for one in them),
-        gpu_temperature_c=_median(one.gpu_temperature_c for one in them),
         gpu_throttled=throttled[0][0] if throttled and 2 * throttled[0][1] >= len(them) else (),
         cores=min(one.cores for one in them),
         loader_workers=max(workers) if workers else None,
-        io_wait_share=_median(one.io_wait_share for one in them),
         device_name=names.pop() if len(names) == 1 else "",
+        **measured,
     )
 
 
@@ -207,7 +203,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
     mending = f"{'their' if late.host else 'its'} cooling and power limit (nvidia-smi -q -d PERFORMANCE)"
     if mine.gpu_clock_mhz and theirs is not None:
         slower = theirs / mine.gpu_clock_mhz - 1
-        if slower < SLOWER_CLOCK.enter or slower * late.own_ms < EXPLAINS.enter * late.over_ms:
+        if slower < SLOWER_CLOCK.enter:
             return None
         return Cause(
             "gpu_clock",
@@ -215,6 +211,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
             f"{whose} at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, {late.of_others} at {theirs:,.0f}",
             f"look at {mending}, or take another {'machine' if late.host else 'GPU'}",
             {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": reasons},
+            ms=slower * late.own_ms,
         )
     if mine.gpu_throttled and others and not any(one.gpu_throttled for one in others):
         return Cause(
@@ -231,8 +228,6 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     if mine.starved_share is None:
         return None
     theirs = _median(one.starved_share for one in others) or 0.0
-    if (mine.starved_share - theirs) * late.step_ms < EXPLAINS.enter * late.over_ms:
-        return None
     return Cause(
         "cpu_starved",
         f", {mine.starved_share:.0%} without a free core"
@@ -243,6 +238,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         f"that alone can be it. Look at what else runs on {mine.host or 'its machine'}, and at the cores that"
         f" {'they are' if late.host else 'the rank is'} bound to",
         {"starved_share": mine.starved_share, "peers_starved_share": theirs},
+        ms=(mine.starved_share - theirs) * late.step_ms,
     )
 
 
@@ -293,7 +289,7 @@ def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     if not late.host or late.phase not in {"data", "other"} or mine.io_wait_share is None:
         return None
     theirs = _median(one.io_wait_share for one in others)
-    if theirs is None or (mine.io_wait_share - theirs) * late.step_ms < EXPLAINS.enter * late.over_ms:
+    if theirs is None:
         return None
     return Cause(
         "storage",
@@ -303,6 +299,7 @@ def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         "look at its disk and its mount of the file system, and at what else reads and writes there (iostat -x,"
         " nfsiostat)",
         {"io_wait_share": mine.io_wait_share, "peers_io_wait_share": theirs},
+        ms=(mine.io_wait_share - theirs) * late.step_ms,
     )
 
 

@@ -139,6 +139,11 @@ class Rows:
         begin: Floats = end / 1e6 - self.length_ms * self.steps / 1e3
         return begin
 
+    def begin_us(self, steps: tuple[int, int]) -> tuple[int, int]:
+        """Return the moments at which two steps began, which blocks of the past show to about their length."""
+        first, second = (np.interp(steps, self.first, self.begin_s) * 1e6).astype(np.int64).tolist()
+        return first, second
+
     def phases_ms(self, columns: Sequence[int], begin: int = 0, end: int | None = None) -> Floats:
         """[rows, columns, 5] Phases of some ranks, in the rows `begin` to before `end`."""
         chosen, end, old = np.asarray(columns), len(self) if end is None else end, len(self.blocks)

@@ -67,6 +67,8 @@ class Slowdown:
     """First and last step of the latest stretches of one that comes again, the present one excepted."""
     increase: float = 0.0
     """Excess in the phase over the time that it took before (scope "all")."""
+    began_us: tuple[int, int] = (0, 0)
+    """Moments at which the first and the last step of `since_within` began, by the clock of the steps' ends."""
     hidden_since: int | None = None
     """From this step on noise is too large to tell whether the slowdown goes on."""
 

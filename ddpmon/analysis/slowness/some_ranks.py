@@ -202,6 +202,7 @@ def _described(rows: Rows, one: Slowdown, span: _Span, counts: Floats, excess: E
         pattern=span.pattern,
         since=span.since,
         since_within=span.within,
+        began_us=rows.begin_us(span.within),
         until=span.until,
         every=span.every,
         share=count / float(rows.steps[span.begin : span.end].sum()),

@@ -17,6 +17,7 @@ from tests.analysis.slowness.runs import (
     up,
 )
 
+START_US = 1_000_000
 QUARTER = 0.25 * STEP_MS
 
 
@@ -57,6 +58,8 @@ def test_a_rank_first_looked_at_late_was_slow_since_before_the_window():
     ((one,),) = play(own, [2400], [up(3, 400)])
     assert one.since_within[0] <= FIRST + 400 <= one.since_within[1]
     assert not one.is_exact
+    ends_us = START_US + 1e3 * np.cumsum(length_ms(own))
+    assert one.began_us == pytest.approx([ends_us[step - FIRST - 1] for step in one.since_within], rel=0.005)
 
 
 def test_the_other_of_two_ranks_got_faster():
