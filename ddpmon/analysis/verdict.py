@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
@@ -24,7 +25,7 @@ from ddpmon.messages import (
 if TYPE_CHECKING:
     from ddpmon.analysis.steps.summary import Summary  # numpy with it, which the dashboard of a live run never needs
 
-EVEN = (0.02, 0.05, 0.10)
+EVEN = (0.02, 0.05, 0.10, 0.20, 0.50)
 """How close to the others' median all own times can be said to be: few values, so that the sentence stays put."""
 
 
@@ -149,10 +150,8 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     if over:
         return _added(Verdict("all ranks keep up", topic=("keep up",)), over)
     behind = float(abs(summary.over_median).max())
-    for bound in EVEN:
-        if behind <= bound:
-            return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
-    return Verdict("no rank is late for long: now one, now another takes longer than the rest", topic=("uneven",))
+    bound = next((each for each in EVEN if behind <= each), ceil(behind))
+    return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
 
 
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:

@@ -9,7 +9,7 @@ import numpy as np
 from ddpmon.analysis.slowness.excess import PEERS, own_change
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import Rows
-from ddpmon.analysis.slowness.slowdown import Slowdown
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
@@ -58,7 +58,9 @@ def describe_all(
     if not spans:
         return before
     begin, end = spans[-1]
-    since, within, is_ramp = _first_step(rows, over[0][:end], begin)
+    since, within, is_ramp, evidence = _first_step(rows, over[0][:end], begin)
+    if before is None and not EVIDENCE.reached(evidence):
+        return None
     if before and int(rows.world.step[-1]) - before.since > SETTLED_STEPS:
         since, within, is_ramp = before.since, before.since_within, before.pattern == "ramp"
     begin = max(1, rows.index(since))
@@ -93,12 +95,13 @@ def describe_all(
     )
 
 
-def _first_step(rows: Rows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool]:
-    """Find the first step of a rise near a row, from the steps of the window if it is in there."""
+def _first_step(rows: Rows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool, float]:
+    """Find the first step of a rise near a row, from the steps of the window if it is in there, and its evidence."""
     lower = len(rows.blocks) if begin > len(rows.blocks) + FEWEST_ROWS else 0
     found = onset(values[lower:], may_be_constant=False)
     low, high = (lower + index for index in found.within)
-    return int(rows.first[lower + found.index]), (int(rows.first[low]), rows.last_step(high)), found.is_ramp
+    within = int(rows.first[low]), rows.last_step(high)
+    return int(rows.first[lower + found.index]), within, found.is_ramp, found.evidence
 
 
 def describe_rotating(world: World, without: Collection[int], before: Slowdown | None) -> Slowdown | None:

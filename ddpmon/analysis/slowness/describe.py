@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all, describe_rotating
+from ddpmon.analysis.slowness.bursts import is_like_others
 from ddpmon.analysis.slowness.past import Past, Rows
 from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
@@ -54,7 +55,7 @@ def describe(
     slow = {
         world.ranks.index(rank)
         for one in (*found, *ended)
-        if one.scope not in {"all", "rotating"} and (one.until is None or one.until >= world.step[0])
+        if _is_of_ranks(one) and (one.until is None or one.until >= world.step[0])
         for rank in one.ranks
         if rank in world.ranks
     }
@@ -63,7 +64,7 @@ def describe(
     if rotating is None and turning is not None:
         rotating = replace(turning, until=int(world.step[-1]))
     found += [rotating] if rotating else []
-    found = _worth_telling(world, found, before)
+    found = _worth_telling(rows, found, before)
     found += [one for one in ended if not any(_continues(one, other) for other in found)]
     return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
 
@@ -92,28 +93,41 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
     return set(old.ranks) <= set(new.ranks) and old.since >= new.since and new.scope == old.scope
 
 
-def _worth_telling(world: World, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
+def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
     """Return the slowdowns that cost enough, those of ranks with what all present ones of ranks cost together.
 
-    Once told, a slowdown may only end on evidence.
+    Once told, a slowdown may only end on evidence. One that was over before it was told has cost a share of the run.
     """
+    world = rows.world
     threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE else WORTH
     held = [one for one in found if any(_continues(other, one) or _continues(one, other) for other in before)]
-    present = [one for one in found if one.until is None and one.scope not in {"all", "rotating"}]
+    present = [one for one in found if one.until is None and _is_of_ranks(one)]
     # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
-    costs = {id(one): max(one.gain, one.gain_alone) for one in found}
+    took_ms = float((rows.length_ms * rows.steps).sum())
+    costs = {id(one): one.gain if one.until is None else took_ms / max(took_ms - one.cost_ms, 1e-9) for one in found}
     if len(present) > 1:
         latest = max(one.since for one in present)
         whole = _gain(world, present, latest)
         for one in present:
             rest = [other for other in present if other is not one]
             costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest, latest))
-    told = [one for one in found if one in held or threshold.reached(costs[id(one)])]
+    told_before = [one for one in before if _is_of_ranks(one)]
+    told = [
+        one
+        for one in found
+        if one in held
+        or (threshold.reached(costs[id(one)]) and not (_is_of_ranks(one) and is_like_others(rows, one, told_before)))
+    ]
     together = [one for one in told if one in present]
     if len(together) < 2:
         return told
     joint = _gain(world, together, max(one.since for one in together))
     return [replace(one, gain=max(joint, one.gain_alone)) if one in together else one for one in told]
+
+
+def _is_of_ranks(one: Slowdown) -> bool:
+    """Return whether some ranks are slow against the others."""
+    return one.scope not in {"all", "rotating"}
 
 
 def _gain(world: World, together: Sequence[Slowdown], since: int) -> float:

@@ -51,7 +51,7 @@ class Excess:
         """
         every = np.column_stack([self.phases_ms, self.own_ms])
         after = every[start : start + SHOWN_STEPS].mean(axis=0)
-        noise = np.sqrt(np.square(self.noise_ms[start : start + SHOWN_STEPS]).mean(axis=0) * self.memory)
+        noise = np.sqrt(np.square(self.noise_ms[start:]).mean(axis=0) * self.memory)
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
         phase = OWN if PLAIN.reached(clear[OWN]) else int(clear.argmax())
         return every[:, phase], self.noise_ms[:, phase], float(self.memory[phase])
@@ -71,9 +71,10 @@ def excess_over(rows: Rows, columns: Sequence[int], peers: Sequence[int]) -> Exc
 
 def own_change(rows: Rows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
     """Compare a series of all ranks with its own past, the rows before an index; returns as `Excess.series` does."""
-    past = values[:before]
-    over = values - median(past)
-    noise, memory = _noise(rows, np.repeat(over[:, None, None], 2, axis=1), before)
+    over = values - median(values[:before])
+    rest = over.copy()
+    rest[before:] -= median(over[before:])
+    noise, memory = _noise(rows, rest[:, None, None])
     return over, noise[:, 0], float(memory[0])
 
 
@@ -81,10 +82,10 @@ def _some(columns: Sequence[int]) -> Sequence[int]:
     return columns[:: -(-len(columns) // PEERS)]
 
 
-def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, Floats]:
+def _noise(rows: Rows, values: Floats) -> tuple[Floats, Floats]:
     """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
 
-    values: [N, P, 6], or 2 of the 6. A peer is compared with the median of all peers, two or one with
+    values: [N, P, 6], or 1 of the 6. A peer is compared with the median of all peers, two or one with
     their own past.
     """
     count, ranks = values.shape[:2]
@@ -95,21 +96,24 @@ def _noise(rows: Rows, values: Floats, end: int | None = None) -> tuple[Floats, 
     if ranks > 2:
         # Compared with a median of which it is a part, a rank of few strays less than by itself.
         stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
+        local = stray
     else:
         centres = np.array([_middle(values[a:b]) for a, b in zip(starts, ends, strict=True)])
-        stray = values - centres[groups]
-    single = stray * np.sqrt(rows.steps)[:, None, None]
+        local, stray = values - centres[groups], values - _middle(values)
+    single = local * np.sqrt(rows.steps)[:, None, None]
     spread = 1.48 * np.array(
         [_middle(np.abs(single[a:b]).reshape(-1, values.shape[2])) for a, b in zip(starts, ends, strict=True)]
     )
     spread = np.maximum(spread, 1e-3 * np.maximum(spread.max(axis=0), 1e-6))
-    window = (stray / spread[groups][:, None])[len(rows.blocks) : end]
+    window = (stray / spread[groups][:, None])[len(rows.blocks) :]
     window = np.clip(window, -4, 4) if len(window) >= BLOCKS[0] * 4 else np.ones((BLOCKS[0] * 4, *window.shape[1:]))
     memory = np.ones(values.shape[2])
     for block in BLOCKS:
         if len(window) >= 4 * block:
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
-            memory = np.maximum(memory, block * np.square(means).mean(axis=(0, 1)))
+            # What changes for good is no noise where only the own past tells of it.
+            squares = np.square(means) if ranks > 2 else np.square(np.diff(means, axis=0)) / 2
+            memory = np.maximum(memory, block * squares.mean(axis=(0, 1)))
     return spread[groups], memory
 
 

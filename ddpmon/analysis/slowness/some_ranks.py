@@ -166,7 +166,9 @@ def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
         for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
     ]
     short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
-    if short or not EVIDENCE.reached(found.evidence) or both[0].argmax() == both[1].argmax():
+    # Noise may add to another phase for a while. Where the phase changes one rises and the other one falls.
+    fell, rose = both[0][was] - both[1][was], both[1][now] - both[0][now]
+    if short or not EVIDENCE.reached(found.evidence) or fell < both[0][was] / 2 or rose < both[1][now] / 2:
         return [span]
     at = begin + found.index
     within = int(rows.first[begin + found.within[0]]), int(rows.first[begin + found.within[1]])

@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+
+from tests.analysis.slowness.runs import BACKWARD, DATA, FIRST, STEP_MS, own_times, play, up
+
+BURST_STEPS, BURST_MS = 15, 0.2 * STEP_MS
+
+
+def with_bursts(begins):
+    """A run of 600 steps in which ranks take longer in backward for 15 steps from these on."""
+    own = own_times(600)
+    for rank, begin in begins:
+        own[begin : begin + BURST_STEPS, rank, BACKWARD] += BURST_MS
+    return own
+
+
+def test_a_burst_such_as_other_ranks_had_is_no_slowdown():
+    own = with_bursts([(2, 100), (5, 180), (1, 305), (7, 425)])
+    signals = [up(1, 305), up(7, 425)]
+    assert play(own, [320, 440, 600], signals) == [[], [], []]
+
+
+def test_a_rank_that_stays_slow_is_told_apart_from_bursts():
+    own = with_bursts([(2, 100), (5, 180)])
+    own[312:, 1, BACKWARD] += BURST_MS
+    early, *later = play(own, [320, 360, 600], [up(1, 308)])
+    assert early == []
+    for (one,) in later:
+        assert (one.ranks, one.phase, one.since, one.until) == ((1,), "backward", FIRST + 312, None)
+
+
+def test_a_burst_that_is_over_and_cost_little_is_not_told():
+    assert play(with_bursts([(1, 300)]), [340, 600], [up(1, 300)]) == [[], []]
+
+
+def test_noise_in_another_phase_does_not_end_a_slowdown():
+    own = own_times(800, ranks=4)
+    own[:, 2, DATA] += 54.0
+    rng = np.random.default_rng(5)
+    for begin in range(200, 800, 30):  # every rank is held up now and then, for as long as three steps
+        own[begin : begin + 30, rng.integers(4), BACKWARD] += 3 * STEP_MS
+    for described in play(own, [180, 240, 300, 500, 800], [up(2, 0)]):
+        (one,) = (each for each in described if each.scope == "rank")
+        assert (one.ranks, one.phase, one.since, one.until) == ((2,), "data", FIRST, None)
+        assert one.excess_ms == pytest.approx(54.0, rel=0.05)
