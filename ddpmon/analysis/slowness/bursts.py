@@ -20,7 +20,7 @@ from ddpmon.messages import OWN_PHASES
 LOW = Threshold(
     0.25,
     of="share of the excess of a slowdown above which the steps of another rank count as slow as well",
-    why="",
+    why="A judgement: bursts of one kind differ in height by up to four times, as two of them may fall together.",
 )
 AS_MUCH = Threshold(
     0.5,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.spread import MEDIAN_SQUARE
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
@@ -111,9 +112,12 @@ def _noise(rows: Rows, values: Floats) -> tuple[Floats, Floats]:
     for block in BLOCKS:
         if len(window) >= 4 * block:
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
-            # What changes for good is no noise where only the own past tells of it.
-            squares = np.square(means) if ranks > 2 else np.square(np.diff(means, axis=0)) / 2
-            memory = np.maximum(memory, block * squares.mean(axis=(0, 1)))
+            if ranks > 2:
+                variance = np.square(means).mean(axis=(0, 1))
+            else:  # One change for good is no noise.
+                changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
+                variance = _middle(changes) / MEDIAN_SQUARE / 2
+            memory = np.maximum(memory, block * variance)
     return spread[groups], memory
 
 

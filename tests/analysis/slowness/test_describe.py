@@ -154,7 +154,7 @@ def test_a_slowdown_that_ends():
 
 def test_noise_that_hides_a_slowdown_does_not_end_it():
     own = delayed(own_times(900), [2], DATA, 54.0, slice(None))
-    own[200:] += np.random.default_rng(1).exponential(20 * STEP_MS, (700, 8, 1)) * SHARES
+    own[200:] += np.random.default_rng(1).exponential(400 * STEP_MS, (700, 8, 1)) * SHARES
     moments = [180, 300, 600, 900]
     clear, *noisy = play(own, moments, [up(2, 0)])
     assert clear[0].hidden_since is None
