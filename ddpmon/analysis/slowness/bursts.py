@@ -17,15 +17,11 @@ from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-LOW = Threshold(
-    0.25,
-    of="share of the excess of a slowdown above which the steps of another rank count as slow as well",
-    why="A judgement: bursts of one kind differ in height by up to four times, as two of them may fall together.",
-)
 AS_MUCH = Threshold(
-    0.5,
-    of="share of the time that a slowdown has lost so far, that a stretch of another rank lost, so that both are noise",
-    why="A judgement: the worst of some bursts that are alike is rarely twice as bad as the next.",
+    0.3,
+    of="share of a slowdown's excess above which steps of another rank count as slow, and of its lost time that a"
+    " stretch of these loses, so that both are noise",
+    why="A judgement: the worst of some bursts is rarely three times as bad as the next, and may be two at once.",
 )
 
 
@@ -47,17 +43,13 @@ def is_like_others(rows: Rows, one: Slowdown, told: Sequence[Slowdown]) -> bool:
         excess[_span(rows, known), np.isin(np.array(ranks)[others], known.ranks)] = 0.0
     steps, span, size = rows.steps, _span(rows, one), one.phases_ms[one.phase]
     lost_ms = one.share * size * float(steps[span].sum())
-    lasting = one.share == 1
-    low_ms = (LOW.enter if lasting else AS_MUCH.enter) * size
-    above = (excess - low_ms) * steps[:, None]
-    if not lasting:
-        return bool(
-            np.where(above[span] >= 0, excess[span] * steps[span, None], 0.0).sum(axis=0).max()
-            >= AS_MUCH.enter * lost_ms
-        )
-    total = running_total(above)
-    worst = float((total - np.minimum.accumulate(total)).max())
-    return worst >= AS_MUCH.enter * (1 - LOW.enter) * lost_ms
+    beyond = (excess - AS_MUCH.enter * size) * steps[:, None]
+    if one.share < 1:
+        worst = np.maximum(beyond[span], 0.0).sum(axis=0).max()
+    else:
+        total = running_total(beyond)
+        worst = (total - np.minimum.accumulate(total)).max()
+    return bool(worst >= AS_MUCH.enter * lost_ms)
 
 
 def _span(rows: Rows, one: Slowdown) -> slice:
