@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from tests.worlds import OWN, own_times
+
+STEP_MS = sum(OWN) + 6
+
 
 def wandering(steps, ranks, *, share, lasts, seed):
     """[S, R, 1] factors around 1 that stay alike for `lasts` steps (a first-order autoregression)."""
@@ -36,3 +40,13 @@ def bursts(steps, ranks, *, share, lasts, seed):
     rng = np.random.default_rng(seed)
     crowd = wandering(steps, ranks, share=1.0, lasts=lasts, seed=seed)[..., 0] - 1
     return (1 + share * np.maximum(0.0, crowd) * rng.exponential(1.0, (steps, ranks)))[..., None]
+
+
+def clean(kind, steps, ranks, seed):
+    """[S, R, 5] ms of ranks of which nobody is slow, with noise of a kind."""
+    own = own_times(steps, ranks, noise=0.03, seed=seed)
+    if kind == "garbage":
+        own[..., 2] += spikes(steps, ranks, often=0.03, ms=60, seed=seed)
+    if kind == "hiccups":
+        own[..., 2] += heavy_tails(steps, ranks, seed=seed)
+    return own

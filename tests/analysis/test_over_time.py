@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
-from tests.analysis.test_stragglers import STEP_MS, clean
+from tests.analysis.noise import STEP_MS, clean
 from tests.findings import judged
 from tests.worlds import world_with
 

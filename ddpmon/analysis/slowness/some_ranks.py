@@ -92,7 +92,8 @@ def describe_ranks(
     if again is not None and not found.single:
         latest = [part for part in found.steps(rows) if part[1] < rows.world.step[-1]]
         one = replace(one, stretches=tuple(latest[-RECENT:]))
-    described = [_described(rows, one, span, found.counts, excess, group) for span in chosen]
+    others = sorted({*range(len(rows.world.ranks))}.difference(peers, group.columns))
+    described = [_described(rows, one, span, found.counts, excess, group, others) for span in chosen]
     return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
 
 
@@ -178,8 +179,16 @@ def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
     return [old, replace(span, begin=at, since=int(rows.first[at]), within=within)]
 
 
-def _described(rows: Rows, one: Slowdown, span: _Span, counts: Floats, excess: Excess, group: who.Group) -> Slowdown:
-    """Fill in size, phase and cost. counts: [N] slow steps of each row."""
+def _described(
+    rows: Rows,
+    one: Slowdown,
+    span: _Span,
+    counts: Floats,
+    excess: Excess,
+    group: who.Group,
+    others: Sequence[int],
+) -> Slowdown:
+    """Fill in size, phase and cost. counts: [N] slow steps of each row. others: columns of other slow ranks."""
     old, before = len(rows.blocks), group.before
     before = before if before and before.since == span.since else None
     slow = np.zeros(len(rows))
@@ -189,14 +198,17 @@ def _described(rows: Rows, one: Slowdown, span: _Span, counts: Floats, excess: E
     shown = window + old if len(window) else np.flatnonzero(slow)
     phases, size = medians(excess.phases_ms[shown].T), median(excess.own_ms[shown])
     total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(slow.sum())
+    latest = window
+    if before and span.begin < old:
+        latest = window[-max(LATEST_STEPS, int((rows.first[window + old] > before.as_of).sum())) :]
+    # Of ranks that are equally slow none costs anything as long as another one is: each costs what all then cost.
+    loss, alone = _loss_ms(rows.world, latest, group.columns, others) if len(latest) else (size, size)
     if before and span.begin < old:
         # What was lost before stays; the loss of each step since then is that of the latest slow ones.
-        count_new = float(slow[rows.first > before.as_of].sum())
-        latest = window[-max(LATEST_STEPS, int((rows.first[window + old] > before.as_of).sum())) :]
-        cost = before.cost_ms + count_new * _loss_ms(rows.world, latest, group.columns)
+        cost = before.cost_ms + float(slow[rows.first > before.as_of].sum()) * loss
     else:
-        cost = count * (_loss_ms(rows.world, window, group.columns) if len(window) else size)
-    alone = total / max(total - cost, 1e-9)
+        cost = count * loss
+    gain = total / max(total - cost * alone / max(loss, 1e-9), 1e-9)
     return replace(
         one,
         phases_ms=dict(zip(OWN_PHASES, phases.tolist(), strict=True)),
@@ -210,18 +222,27 @@ def _described(rows: Rows, one: Slowdown, span: _Span, counts: Floats, excess: E
         share=count / float(rows.steps[span.begin : span.end].sum()),
         excess_ms=size,
         cost_ms=cost,
-        gain=alone,
-        gain_alone=alone,
+        gain=gain,
+        gain_alone=gain,
     )
 
 
-def _loss_ms(world: World, steps: Ints, columns: Sequence[int]) -> float:
-    """Return the time that each of some steps of the window would be shorter without the excess of these ranks."""
-    if not len(steps):
-        return 0.0
+def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence[int]) -> tuple[float, float]:
+    """Return the time that each of some steps of the window would be shorter without the excess of these ranks.
+
+    Returns:
+        The time if the other slow ranks were as fast as the rest, and if they stay as they are.
+
+    """
     if steps[-1] - steps[0] + 1 == len(steps):
         part = world.between(int(steps[0]), int(steps[-1]) + 1)
     else:  # with what the model reads of it
         names = ("step", "end_us", "length_ms", "own_ms")
         part = replace(world, **{name: getattr(world, name)[steps] for name in names})
-    return float(part.step_ms.mean()) * (1 - 1 / max(1.0, what_if.gain(part, columns, seen=world)))
+
+    def without(some: Sequence[int]) -> float:
+        return 1 / max(1.0, what_if.gain(part, some, seen=world))
+
+    mean, alone = float(part.step_ms.mean()), 1 - without(columns)
+    beside = without(others) - without(sorted({*columns, *others})) if others else alone
+    return mean * max(alone, beside), mean * alone

@@ -136,13 +136,13 @@ def _change(rows: Rows, column: int | None, signal: Signal) -> _Change | None:
     place = int(np.abs(change).argmax())
     up = signal.up if signal.series == "own" else bool(change[place] > 0)
     way = 1 if up else -1
-    if min(way * change.sum(), way * times[at:].mean(axis=0).sum()) < abs(change[place]) / 2:
-        return None
     if signal.evidence == "change" and len(times) >= FEWEST_ROWS:
         values = times.sum(axis=1) if signal.series == "own" else times[:, place]
         found = onset(way * values, may_be_constant=True).index
         at = found if found or not begin else at
         change = _rise(times, at)
+    if min(way * change.sum(), way * times[at:].mean(axis=0).sum()) < np.abs(change).max() / 2:
+        return None
     change = way * change
     plain = OF_ONE_PHASE.reached(float(change.max() / max(change.sum(), 1e-9)))
     step = signal.step if at == rough else int(rows.first[begin + at])
