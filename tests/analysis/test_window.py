@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.slowness.describe import describe
+from ddpmon.analysis.slowness.detector import Detector
+from ddpmon.analysis.slowness.past import Past
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import FOLLOWING, MEANED
-from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -64,14 +67,22 @@ def test_the_findings_and_means_of_a_window_are_those_from_scratch(fault):
     if fault == "moving":
         own[np.arange(700), np.arange(700) % 4, 1] += 15
     everything = world_with(own)
-    window, before = Window(200), []
+    window, detector, past, slowdowns, before = Window(200), Detector(everything.ranks), Past(), (), []
     for first in range(0, 700, 9):
-        window.append(everything.between(first, first + 9))
+        part = everything.between(first, first + 9)
+        for keeper in (window, detector, past):
+            keeper.append(part)
+        if first % 5:
+            continue
         world = window.world()
-        kept, fresh = judged(world, Evidence(), before), judged(from_scratch(world), Evidence(), before)
-        assert [rounded(f) for f in kept] == [rounded(f) for f in fresh]
-        before = kept
-        summary, again = summarise(world), summarise(from_scratch(world))
+        fresh, signals, hosts = from_scratch(world), detector.signals(), dict.fromkeys(world.ranks, "here")
+        described = [describe(one, past, signals, hosts, slowdowns) for one in (world, fresh)]
+        found = [
+            findings(one, Evidence(slowdowns=told), before) for one, told in zip((world, fresh), described, strict=True)
+        ]
+        assert [rounded(f) for f in found[0]] == [rounded(f) for f in found[1]]
+        slowdowns, before = described[0], found[0]
+        summary, again = summarise(world), summarise(fresh)
         assert summary.step_ms_p95 == again.step_ms_p95
         assert dataclasses.astuple(summary.efficiency) == pytest.approx(dataclasses.astuple(again.efficiency))
     assert bool(before) == (fault not in {"none", "burst"})
