@@ -172,7 +172,7 @@ SLOW, ALIKE = [1980.0, 1500.0, 1980.0, 1980.0], [1980.0] * 4
 def test_a_condition_is_a_cause_only_where_it_began_with_the_lateness():
     (began,) = since_step_120(ALIKE, SLOW)
     assert began.evidence["cause"] == "gpu_clock"
-    assert "its GPU at 1,500 of 1,980 MHz" in began.text
+    assert "GPU at 1,500 of 1,980 MHz" in began.text
     (earlier,) = since_step_120(SLOW, SLOW)
     assert "cause" not in earlier.evidence
     assert earlier.evidence["remark"] == "gpu_clock"

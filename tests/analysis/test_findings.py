@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon.analysis.evidence import BadLoss, Evidence
 from ddpmon.messages import OWN_PHASES
-from tests.findings import judged
+from tests.findings import judged, unfold
 from tests.worlds import own_times, world_with
 
 NOTHING = Evidence()
@@ -69,29 +69,31 @@ def test_too_few_steps_tell_nothing():
     assert found_in(own[:5]) == []
 
 
-def test_a_small_difference_is_no_finding():
+def test_a_rank_is_slow_from_two_percent_of_the_run_on():
     own = own_times(200, 4, noise=0.01)
-    own[:, 2, 0] += 2  # 7% of 27 ms
-    assert found_in(own) == []
+    for ms, ranks in ((0.5, []), (2.0, [[2]])):  # of steps of 33 ms
+        slower = own.copy()
+        slower[:, 2, 0] += ms
+        assert [f.ranks for f in found_in(slower)] == ranks
 
 
-def test_a_finding_stays_while_half_of_it_is_left_and_goes_when_it_ends():
-    own = own_times(100, 4, noise=0.02)
-    own[:, 2, 0] += 5
-    before = found_in(own)
-    weaker = own_times(100, 4, noise=0.02)
-    weaker[:, 2, 0] += 2  # 7%: not enough to be named, enough to stay
-    assert [f.ranks for f in found_in(weaker, before)] == [[2]]
-    assert found_in(weaker) == []
-    assert found_in(own_times(100, 4, noise=0.02), before) == []
+def test_a_finding_stays_while_some_of_it_is_left_and_goes_when_it_ends():
+    own = own_times(400, 4, noise=0.02)
+    own[100:, 2, 0] += 5
+    own[200:, 2, 0] -= 2
+    own[300:, 2, 0] -= 3
+    told = {moment.steps: moment.findings for moment in unfold(world_with(own), every=50)}
+    assert [[f.ranks for f in told[steps]] for steps in (100, 200, 300)] == [[], [[2]], [[2]]]
+    assert [f.until_step is None for steps in (200, 300) for f in told[steps]] == [True, True]
+    (over,) = told[400]
+    assert (abs(over.since_step - 102) <= 2, abs(over.until_step - 301) <= 2) == (True, True)
 
 
 def test_since_when_survives_the_window():
-    own = own_times(100, 4, noise=0.02)
-    own[:, 2, 0] += 20
-    before = found_in(own, first=500)
-    after = found_in(own, before, first=5000)
-    assert after[0].since_step == before[0].since_step == 500
+    own = own_times(1000, 4, noise=0.02)
+    own[200:, 2, 0] += 20
+    found = [moment.findings for moment in unfold(world_with(own), every=100)][2:]
+    assert {finding.since_step for each in found for finding in each} == {202}
 
 
 def test_a_rank_with_more_samples_is_a_matter_of_load_not_of_speed():

@@ -143,8 +143,8 @@ def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
 
 
 CAUSES = [
-    ("gpu_clock", BACKWARD, {"gpu_clock_mhz": [1750.0, 1745.0, 1200.0, 1210.0]}, "its GPUs at 1,205 of 1,748 MHz"),
-    ("gpu_throttled", BACKWARD, {"gpu_throttled": [(), (), ("thermal",), ("thermal",)]}, "its GPUs throttled: thermal"),
+    ("gpu_clock", BACKWARD, {"gpu_clock_mhz": [1750.0, 1745.0, 1200.0, 1210.0]}, "GPUs at 1,205 of 1,748 MHz"),
+    ("gpu_throttled", BACKWARD, {"gpu_throttled": [(), (), ("thermal",), ("thermal",)]}, "GPUs throttled: thermal"),
     ("cpu_starved", BACKWARD, {"starved_share": [0.0, 0.01, 0.3, 0.3]}, "30% without a free core"),
     ("page_faults", DATA, {"major_faults_per_s": [0.0, 1.0, 220.0, 230.0]}, "225 page faults/s from disk"),
     ("loader_workers", DATA, {"loader_workers": [8, 8, 2, 2]}, "2 loader workers, peers 8"),

@@ -9,7 +9,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.steps.named import MOST_NAMES, NamedTimes
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import Step
-from tests.findings import judged
+from tests.findings import judged, unfold
 from tests.worlds import own_times, records, world_of, world_with
 
 
@@ -75,14 +75,22 @@ def test_late_ranks_are_compared_with_those_that_are_not():
     assert [f.evidence["peers_named_ms"] for f in both] == [pytest.approx(1.5)] * 2
 
 
-def test_what_is_over_and_was_told_is_not_told_of_anew():
-    told = steps(records(late()), augment=[1500, 1500, 21500, 1500])
-    named = NamedTimes(100)
+def test_the_name_stays_when_the_slowdown_is_over():
+    own = own_times(300, 4, noise=0.02)
+    own[100:200, 2, 0] += 20
+    told = records(own)
+    for rank, each in told.items():
+        for place, step in enumerate(each):
+            step.named_us = {"augment": 21_500 if rank == 2 and 100 <= place < 200 else 1500}
+    named = NamedTimes(300)
     named.append(rows_of(told))
-    (finding,) = judged(world_of(told), Evidence(named=named))
-    over = msgspec.structs.replace(finding, until_step=int(finding.since_step) + 50)
-    after = judged(world_of(told), Evidence(named=named), [over])
-    assert [f.advice for f in after if f.until_step] == [finding.advice]
+    moments = unfold(world_of(told), Evidence(named=named), every=50)
+    over = [f.advice for moment in moments for f in moment.findings if f.until_step is not None]
+    assert len(over) == 2
+    assert set(over) == {
+        "Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5."
+        " It is over: look at what else ran on the machine of rank 2 then, and in its log."
+    }
 
 
 def test_without_names_findings_are_what_they_were():

@@ -117,9 +117,6 @@ def _gain(facts: Slow, ranks: int, room: int = WIDTH) -> str:
 def _advice(detection: Detection[Slow], who: str) -> str:
     """Return what to look at."""
     facts, phase = detection.facts, detection.phase or ""
-    if detection.until_step is not None:
-        where = "then, and in its log" if len(detection.ranks) == 1 else "then, and in their logs"
-        return f"It is over: look at what else ran {'' if _is_all(facts) else f'on the machine of {who} '}{where}."
     said = []
     if facts.hidden_since is not None:
         said.append(
@@ -130,7 +127,11 @@ def _advice(detection: Detection[Slow], who: str) -> str:
             f"Look in {facts.named}: {who} spends {facts.named_ms:.1f} ms a step in it, its peers"
             f" {facts.peers_named_ms:.1f}."
         )
-    if work := _more_work(facts):
+    if detection.until_step is not None:
+        where = "then, and in its log" if len(detection.ranks) == 1 else "then, and in their logs"
+        there = "" if _is_all(facts) else f"on the machine of {who} "
+        said.append(f"It is over: look at what else ran {there}{where}.")
+    elif work := _more_work(facts):
         said.append(_even(facts, work, who))
     elif facts.gc_ms is not None:
         said.append(

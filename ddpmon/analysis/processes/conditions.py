@@ -207,7 +207,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
             return None
         return Cause(
             "gpu_clock",
-            f", its {'GPUs' if late.host else 'GPU'} at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
+            f", {'GPUs' if late.host else 'GPU'} at {mine.gpu_clock_mhz:,.0f} of {theirs:,.0f} MHz",
             f"{whose} at {mine.gpu_clock_mhz:,.0f} MHz{why}{hot}, {late.of_others} at {theirs:,.0f}",
             f"look at {mending}, or take another {'machine' if late.host else 'GPU'}",
             {"gpu_clock_mhz": mine.gpu_clock_mhz, "peers_gpu_clock_mhz": theirs, "gpu_throttled": reasons},
@@ -216,7 +216,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
     if mine.gpu_throttled and others and not any(one.gpu_throttled for one in others):
         return Cause(
             "gpu_throttled",
-            f", its {'GPUs' if late.host else 'GPU'} throttled: {reasons}",
+            f", {'GPUs' if late.host else 'GPU'} throttled: {reasons}",
             f"{alone} clocks down{why}{hot}",
             f"look at {mending}",
             {"gpu_throttled": reasons},
