@@ -71,8 +71,11 @@ def test_a_name_only_the_late_rank_has_is_told():
 def test_late_ranks_are_compared_with_those_that_are_not():
     own = late()
     own[:, 3, 0] += 19
-    both = found(own, augment=[1500, 1500, 21_500, 20_500])
-    assert [f.evidence["peers_named_ms"] for f in both] == [pytest.approx(1.5)] * 2
+    (both,) = found(own, augment=[1500, 1500, 21_500, 20_500])
+    assert (both.ranks, both.evidence["named"]) == ([2, 3], "augment")
+    assert both.evidence["named_ms"] == pytest.approx(21.5)
+    assert both.evidence["peers_named_ms"] == pytest.approx(1.5)
+    assert both.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5.")
 
 
 def test_the_name_stays_when_the_slowdown_is_over():
@@ -87,10 +90,8 @@ def test_the_name_stays_when_the_slowdown_is_over():
     moments = unfold(world_of(told), Evidence(named=named), every=50)
     over = [f.advice for moment in moments for f in moment.findings if f.until_step is not None]
     assert len(over) == 2
-    assert set(over) == {
-        "Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5."
-        " It is over: look at what else ran on the machine of rank 2 then, and in its log."
-    }
+    name = "Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5."
+    assert set(over) == {f"{name} It is over: look at what else ran on the machine of rank 2 then, and in its log."}
 
 
 def test_without_names_findings_are_what_they_were():

@@ -100,8 +100,8 @@ def covers(whole: Finding, part: Finding) -> bool:
     outnumbered = 0 < (facts.get("cores") or 0) < facts["ranks"] * facts["compute_threads"]
     if whole.severity == "info" or not outnumbered:
         return False
-    step_ms = own.get("step_ms", 0.0)
-    return all(own.get("excess_ms", 0.0) < facts["by_rank"].get(str(rank), 0.0) * step_ms for rank in part.ranks)
+    waited = min((facts["by_rank"].get(str(rank), 0.0) for rank in part.ranks), default=0.0)
+    return bool(own.get("excess_ms", 0.0) < min(waited, own.get("starved_share", waited)) * own.get("step_ms", 0.0))
 
 
 def words(detection: Detection[CpuStarved]) -> Words:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, for_words
 from ddpmon.analysis.kinds.own_time import forward_may_be
-from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host
+from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
@@ -61,6 +61,8 @@ class Slow:
     """If those were fixed as well."""
     alone_gain: float | None = None
     """Of several ranks: if only the slowest one were fixed."""
+    starved_share: float | None = None
+    """Of the time in which they wait for a core now, the median."""
     host: str | None = None
     """In a run on several: all slow ranks are there; of one rank or a host, all ranks there are slow."""
     gc_ms: float | None = None
@@ -186,7 +188,9 @@ class SlowRanks:
             {"with": "cause", "apart": "remark"}.get(why.began if why else "", "cause"): why.name if why else None,
         }
         conditions = self.moment.conditions
-        there = {conditions[rank].host for rank in one.ranks if rank in conditions}
+        mine = [conditions[rank] for rank in one.ranks if rank in conditions]
+        facts["starved_share"] = typical(mine).starved_share if mine else None
+        there = {each.host for each in mine}
         lone = lone_host([*one.ranks, *self.with_ranks], conditions)
         if host := (self.subject, len(one.ranks)) if one.scope == "host" else lone:
             facts |= {"host": host[0], "host_ranks": host[1]}

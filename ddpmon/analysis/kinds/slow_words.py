@@ -124,7 +124,7 @@ def _advice(detection: Detection[Slow], who: str) -> str:
         )
     if facts.named is not None:
         said.append(
-            f"Look in {facts.named}: {who} spends {facts.named_ms:.1f} ms a step in it, its peers"
+            f"Look in {facts.named}: rank {detection.ranks[0]} spends {facts.named_ms:.1f} ms a step in it, its peers"
             f" {facts.peers_named_ms:.1f}."
         )
     if detection.until_step is not None:

@@ -169,12 +169,12 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
     """All that sets these apart from others and can account for half of the lateness, the surest first."""
     if not them:
         return []
-    mine = _typical(them)
+    mine = typical(them)
     causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _storage, _other_gpu))
     return [cause for cause in causes if cause is not None and cause.ms >= EXPLAINS.enter * late.over_ms]
 
 
-def _typical(them: Sequence[Conditions]) -> Conditions:
+def typical(them: Sequence[Conditions]) -> Conditions:
     """One rank, or those of a host as one: medians, and what half of them have."""
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
