@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, FilterBank, Float32s
-from ddpmon.analysis.slowness.series import BLOCK, Clip
-from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, t_of_z, z_of_t
-from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, SHORT, FilterBank, Float32s
+from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, Clip
+from ddpmon.analysis.slowness.spread import FEW_RANKS, STEADY, PastSpread, PeerSpread, t_of_z, unseen_share, z_of_t
+from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.threshold import Threshold
 
 CHANGE_Z = Threshold(
-    6.0,
-    of="z of a contrast of 8 steps, 8 ranks, six series, steps of 46 ms",
-    why="188,000 blocks a day at 48 series of 105 contrasts, many alike. In 13 hours of eleven noises and mixtures "
+    6.2,
+    of="z of a contrast of 4 steps, 8 ranks, six series, steps of 46 ms",
+    why="376,000 blocks a day at 48 series of 80 contrasts, many alike. In 13 hours of eleven noises and mixtures "
     "there was no false signal that cost 2%.",
 )
 ALL_RANKS_Z = Threshold(
-    6.5,
+    6.7,
     of="the same, of series of all ranks together",
     why="no other series shows the tails of their noise: in 1.8 hours of skewed bursts, the worst noise, there were "
-    "three false signals with 6.0 and one with 6.5, in 7 hours of other noise none.",
+    "three false signals with 6.2 and one with 6.7, in 7 hours of other noise none.",
 )
 LONGER_Z = 0.13
 """What less of z is asked for each doubling of a contrast's length: contrasts of many steps change slowly from look to
 look, so that there are fewer of them that could be false."""
-SMALLEST = Threshold(
-    0.005,
-    of="share of a step that a change is at least",
-    why="a quarter of what costs 2% of the run; any two ranks differ by less if compared for long enough.",
-)
 REFERENCE_RANKS = 8
 """Ranks for which CHANGE_Z holds. More ranks are more chances: the normal tail asks z^2 + 2 ln(times as many)."""
 REFERENCE_STEP_MS = 46.0
@@ -43,14 +37,25 @@ RECORD = Threshold(
     why="noise with heavy tails sets records that a normal distribution does not, whose record is about "
     "4.5 in 10,000 steps: a quarter more than that is below CHANGE_Z, so that plain noise costs no power.",
 )
-RECORD_FADES = 1e-3
+RECORD_FADES = BLOCK / 10_000
 """What a record loses with each block: it is that of the last 10,000 steps."""
-RECORD_DELAY = 38
+RECORD_DELAY = 380 // BLOCK
 """Blocks until a record counts for the column that set it: no contrast reaches further back."""
-STEADY = 5e-4
-"""Share of a step that a spread is at least: clocks and schedulers stray by as much where a run is made of sleeps."""
 SETTLING = 8
 """Steps beyond its length after which a contrast is judged first."""
+
+
+def asked_z(of_short: float, steps: Ints | int, chances: float) -> Floats:
+    """Return z from which on a contrast of some steps is a signal.
+
+    Args:
+        of_short: z of the shortest contrasts, at REFERENCE_RANKS and REFERENCE_STEP_MS.
+        steps: Lengths of contrasts.
+        chances: Times as many contrasts as there.
+
+    """
+    asked: Floats = np.sqrt(of_short**2 + 2 * np.log(chances)) - LONGER_Z * np.log2(np.asarray(steps) / SHORT[0])
+    return asked
 
 
 class Hit(NamedTuple):
@@ -74,6 +79,7 @@ class Contrasts:
         self._spread = PeerSpread(series, columns) if among_peers else PastSpread(series, columns)
         self._chances = max(1.0, columns / REFERENCE_RANKS)
         self._peers = among_peers
+        self._columns = columns
         self._asked_z, self._shortest = asked_z, shortest
         self._record = np.zeros((2, series, columns), np.float32)
         """Largest z as a share of what is asked, of each direction and column."""
@@ -94,22 +100,26 @@ class Contrasts:
             self._bank.baseline += np.median(values, axis=1)
         self._steps += BLOCK
         self.latest = self._clip(values, self._bank.baseline, step_ms)
-        contrasts = self._bank.filter(self.latest)
-        ready = (self._steps >= LENGTH_OF + SETTLING) & (self._shortest <= LENGTH_OF)
-        freedom = self._spread.freedom()
+        contrasts, variance = self._spread.measure(self._bank.filter(self.latest), self.latest, (STEADY * step_ms) ** 2)
+        count = contrasts.shape[1]
+        ready = np.zeros(len(LENGTH_OF), bool)
+        ready[:count] = (self._steps >= LENGTH_OF[:count] + SETTLING) & (self._shortest <= LENGTH_OF[:count])
+        # Noise that wanders more than it has shown yet makes the variance larger by so much, at most.
+        unseen = unseen_share(self._steps, self._columns) * np.square(self._clip.scale)[:, None]
+        freedom = self._spread.freedom()[:count] * np.square(1 + unseen / variance.mean(axis=2))
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
-        asked = sqrt(self._asked_z**2 + 2 * log(chances)) - LONGER_Z * np.log2(LENGTH_OF / LENGTH_OF.min())
-        critical = np.where(ready, t_of_z(asked, freedom), np.inf)
-        scale = np.sqrt(self._spread.variance(contrasts, (STEADY * step_ms) ** 2))
-        share = contrasts / np.maximum(scale * critical[:, None], SMALLEST.enter * step_ms)
-        largest = np.stack((share.max(axis=1), -share.min(axis=1))).astype(np.float32)
+        critical = np.where(ready[:count], t_of_z(asked_z(self._asked_z, LENGTH_OF[:count], chances), freedom), np.inf)
+        scale, noisier = np.sqrt(variance + unseen[..., None]), np.sqrt(self._spread.noisier())
+        asked = np.maximum(scale * critical[..., None], SMALLEST.enter * step_ms)
+        share = contrasts / asked.astype(np.float32)
+        largest = np.stack((share.max(axis=1), -share.min(axis=1))) / noisier.astype(np.float32)
         beyond = largest >= np.maximum(1.0, RECORD.enter * self._record_to_beat())
         hits = []
         for down, series, column in zip(*np.nonzero(beyond), strict=True):
             best = int((share[series, :, column].argmin if down else share[series, :, column].argmax)())
             size = float(contrasts[series, best, column])
-            spread = scale[series, best, column if scale.shape[2] > 1 else 0]
-            z = float(z_of_t(np.array(abs(size) / spread), freedom[best]))
+            spread = scale[series, best, column % scale.shape[2]] * noisier[series, column]
+            z = float(z_of_t(np.array(abs(size) / spread), freedom[series, best]))
             hits.append(Hit(int(series), int(column), size, z, int(LENGTH_OF[best])))
         self._spread.learn(contrasts, beyond.any(axis=0), ready)
         self._set_record(np.where(beyond, 0.0, largest))

@@ -8,10 +8,10 @@ from math import log, sqrt
 
 import numpy as np
 
-from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, Contrasts
-from ddpmon.analysis.slowness.level_since_start import START_Z, LevelSinceStart
+from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, REFERENCE_RANKS, Contrasts, asked_z
+from ddpmon.analysis.slowness.level_since_start import LevelSinceStart
 from ddpmon.analysis.slowness.long_steps import LongSteps
-from ddpmon.analysis.slowness.matched_filters import LONG
+from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.signal import Evidence, Signal
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
@@ -19,10 +19,12 @@ from ddpmon.analysis.steps.world import World
 
 DAY_MS = 24 * 3600e3
 """Time in which one false signal is accepted."""
-STEP_RATE = 0.01
+STEP_RATE = BLOCK / 1000
 """Weight of the latest block in the typical length of a step."""
 HELD_STEPS = LONG[-1]
 """Steps for which a signal is returned after it was found last: no contrast is longer."""
+ALL_RANKS_STEPS = MEDIUM[1]
+"""Steps for which all ranks are slower at least: a pause of the file system takes some steps of all."""
 WARM_UP_BLOCKS = 1
 """Blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
 
@@ -62,8 +64,8 @@ class _Rows:
 class Detector:
     """Finds changes in the steps of a set of ranks. A change of the ranks needs a new detector.
 
-    Steps are judged in blocks of ten, however the stream is cut. Memory is bounded: nothing is kept of single steps
-    but the last 360.
+    Steps are judged in blocks of five, however the stream is cut. Memory is bounded: nothing is kept of single steps
+    but the last 365.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
@@ -77,7 +79,7 @@ class Detector:
         """Step numbers of the last ones."""
         self._step_ms = 0.0
         self._past_series = PastSeries()
-        self._past = Contrasts(len(PAST_SERIES), 1, peers=False, asked_z=ALL_RANKS_Z.enter, shortest=LONG[0])
+        self._past = Contrasts(len(PAST_SERIES), 1, peers=False, asked_z=ALL_RANKS_Z.enter, shortest=ALL_RANKS_STEPS)
         self._beside = _Beside(count) if count > 1 else None
         self._signals: dict[tuple[str, int | None, str, bool], Signal] = {}
 
@@ -97,7 +99,7 @@ class Detector:
         self._waiting = rows.rest_from(whole)
 
     def signals(self) -> list[Signal]:
-        """Return the signals of the last 350 steps, in the order in which they were found.
+        """Return the signals of the last 360 steps, in the order in which they were found.
 
         Of each rank, series, direction and kind of evidence the latest is returned.
         """
@@ -127,7 +129,7 @@ class Detector:
         for hit in beside.contrasts.judge(excess, step_ms):
             rank, up = self.ranks[hit.column], hit.size > 0
             self._note(rank, PEER_SERIES[hit.series], up, hit.z, "change", self._judged - hit.length)
-        z = beside.start.add_block(beside.contrasts.latest.mean(axis=1), step_ms)
+        z = beside.start.add_block(beside.contrasts.latest, step_ms)
         if z is not None:
             for series, column in zip(*np.nonzero(np.abs(z) >= beside.start_z), strict=True):
                 value = float(z[series, column])
@@ -177,5 +179,5 @@ class _Beside:
         self.series = PeerSeries()
         self.contrasts = Contrasts(len(PEER_SERIES), ranks, peers=True, asked_z=CHANGE_Z.enter)
         self.start = LevelSinceStart(len(PEER_SERIES), ranks)
-        self.start_z = sqrt(START_Z.enter**2 + 2 * log(max(1.0, ranks / 8)))
+        self.start_z = float(asked_z(CHANGE_Z.enter, LONG[-1], max(1.0, ranks / REFERENCE_RANKS)))
         self.long_steps = LongSteps(ranks)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.slowness.past import Rows
-from ddpmon.analysis.slowness.spread import MEDIAN_SQUARE
+from ddpmon.analysis.slowness.series import SIGMAS_PER_MAD
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
@@ -116,7 +116,7 @@ def _noise(rows: Rows, values: Floats) -> tuple[Floats, Floats]:
                 variance = np.square(means).mean(axis=(0, 1))
             else:  # One change for good is no noise.
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
-                variance = _middle(changes) / MEDIAN_SQUARE / 2
+                variance = SIGMAS_PER_MAD**2 * _middle(changes) / 2
             memory = np.maximum(memory, block * variance)
     return spread[groups], memory
 

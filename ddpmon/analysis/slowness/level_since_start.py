@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.spread import FEW_RANKS, z_of_t
-from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.slowness.series import BLOCK, SMALLEST
+from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, STEADY, unseen_share, z_of_t
+from ddpmon.analysis.statistics.arrays import Floats, medians
 
 MOST_BATCHES = 32
 """Batches at which neighbours are joined: half as many tell the variance to a quarter."""
-TESTED_AT = (16, 20, 24, 28)
+TESTED_AT = (5, 6, 8, 10, 13, 16, 20, 25, 31)
 """Counts of batches at which the level is tested: each time a quarter more steps than the last time or so."""
-TOLERATED = Threshold(
-    0.01,
-    of="share of a step by which a rank's mean since the start may exceed the others'",
-    why="A judgement: half of what costs 2% of the run, so that ranks that differ for good by little are no signals.",
-)
-START_Z = Threshold(
-    5.3,
-    of="z of a rank's mean since the start, 8 ranks",
-    why="a normal value exceeds it in one of 17 million tests; a day has some 60 tests of 48 series.",
-)
 NU_SHARE = 0.6
 """Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
 
@@ -31,6 +21,8 @@ class LevelSinceStart:
 
     The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n), whose bias for
     correlated noise is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022).
+    Noise that wanders for longer than the run has lasted does not show in batches. It is as large as the covariance of
+    neighbouring steps, at most: the upper end of what that may be is added, and fades as the run outlasts it.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -39,10 +31,16 @@ class LevelSinceStart:
         self._partial = np.zeros((series, ranks))
         self._partial_blocks = 0
         self._batch_blocks = 1
+        self._steps = 0
+        self._products = np.zeros((2, series, ranks))
+        """Mean square of a step, and mean product of two neighbouring steps of a block."""
 
-    def add_block(self, means: Floats, step_ms: float) -> Floats | None:
-        """Add a block's means [P, R] and return z [P, R] of the level since the start, where it is time for a test."""
-        self._partial += means
+    def add_block(self, values: Floats, step_ms: float) -> Floats | None:
+        """Add a block [P, BLOCK, R] and return z [P, R] of the level since the start, where it is time for a test."""
+        products = np.stack(((values**2).mean(axis=1), (values[:, 1:] * values[:, :-1]).mean(axis=1)))
+        self._steps += BLOCK
+        self._products += BLOCK / self._steps * (products - self._products)
+        self._partial += values.mean(axis=1)
         self._partial_blocks += 1
         if self._partial_blocks < self._batch_blocks:
             return None
@@ -58,14 +56,23 @@ class LevelSinceStart:
 
     def _test(self, step_ms: float) -> Floats:
         means, ranks = self._means[: self._batches], self._means.shape[2]
-        short = _of_others(means.var(axis=0, ddof=1))
-        double = _of_others(2 * ((means[0::2] + means[1::2]) / 2).var(axis=0, ddof=1))
-        variance = np.maximum(double, 2 * double - short) / self._batches
-        level = means.mean(axis=0)
-        beyond = np.sign(level) * np.maximum(np.abs(level) - TOLERATED.enter * step_ms, 0.0)
-        freedom = np.array(NU_SHARE * (self._batches // 2 - 1) * max(ranks - 1, 1))
-        spread: Floats = np.sqrt(np.maximum(variance, (1e-4 * step_ms) ** 2))
-        return z_of_t(beyond / spread, freedom)
+        level, pairs = means.mean(axis=0), self._batches // 2
+        double = ((means[0 : 2 * pairs : 2] + means[1 : 2 * pairs : 2]) / 2).var(axis=0, ddof=1) * 2
+        batched = np.maximum(double, 2 * double - means.var(axis=0, ddof=1)) / self._batches
+        variance, covariance = np.maximum(self._products - level**2, 0.0)
+        fades = min(1.0, 2 * MEMORY / self._steps)
+        others = max(ranks - 1, 1)
+        of_batches, wandering = _of_others(batched), fades * _of_others(covariance)
+        spread = (
+            of_batches + wandering + unseen_share(self._steps, ranks) * _of_others(variance) + (STEADY * step_ms) ** 2
+        )
+        uncertain = of_batches**2 / (NU_SHARE * (pairs - 1) * others) + wandering**2 / max(ranks - 2, 1)
+        freedom = spread**2 / np.maximum(uncertain, 1e-3 * spread**2)
+        spread = np.maximum(spread, batched + fades * covariance)
+        if ranks > FEW_RANKS:
+            level -= medians(level)[:, None]
+        beyond = np.sign(level) * np.maximum(np.abs(level) - SMALLEST.enter * step_ms, 0.0)
+        return z_of_t(beyond / np.sqrt(spread), freedom)
 
 
 def _of_others(variances: Floats) -> Floats:

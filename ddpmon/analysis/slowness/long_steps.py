@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, SIGMAS_PER_MAD, sample_of
+from ddpmon.analysis.slowness.series import BLOCK, CLIP, SIGMAS_PER_MAD, sample_of
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
@@ -14,21 +14,18 @@ LONG_STEP = Threshold(
     of="share of a step by which a rank's step is longer than its last ones, beside the other ranks'",
     why="a rank that is late by so much in one step of eight costs 2% of the run, and rarer shorter ones cost less.",
 )
-LONG_STEP_SIGMAS = Threshold(
-    4.0,
-    of="the same, in robust standard deviations of such differences",
-    why="noise alone exceeds it in one of 32,000 steps of a normal distribution.",
-)
 FAIR_SHARE = Threshold(
     1.5,
     of="times its fair share of all long steps that a rank may have",
     why="A judgement: ranks may differ in their hiccups by half, as one is near the disk or the network card.",
 )
-BETS = np.array([0.1, 0.25, 0.5, 0.8])[:, None]
+BETS = np.array([0.25, 0.5, 0.8, 0.95])[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""
-LEVEL_BLOCKS = 6
+LEVEL_BLOCKS = 60 // BLOCK
 """Blocks whose median is a rank's recent level."""
-CLUSTER_BLOCKS = 8
+SIGMA_RATE = BLOCK / 300
+"""Weight of the latest block in the spread of the noise."""
+CLUSTER_BLOCKS = 80 // BLOCK
 """Blocks over which long steps are counted to see how much they cluster in one rank."""
 CLUSTER_RATE = 0.03
 """Weight of the latest such count: clustering is that of the last 2,700 steps."""
@@ -80,8 +77,8 @@ class LongSteps:
         levels.pop(0)
         longer = over_peers(own_ms - level)
         spread = SIGMAS_PER_MAD * median(np.abs(longer[:, sample_of(self._ranks)]).ravel())
-        self._sigma = spread if not self._sigma else 0.97 * self._sigma + 0.03 * spread
-        is_long = longer > max(LONG_STEP.enter * step_ms, LONG_STEP_SIGMAS.enter * self._sigma)
+        self._sigma = spread if not self._sigma else self._sigma + SIGMA_RATE * (spread - self._sigma)
+        is_long = longer > max(LONG_STEP.enter * step_ms, CLIP.enter * self._sigma)
         begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))
         self._was_long = is_long[-1]
         return self._bet(begins.sum(axis=0).astype(float), step_index, enough)
@@ -100,7 +97,7 @@ class LongSteps:
         self._log_rise += won
         self._began = np.where(self._log_rise <= 0, step_index + BLOCK, self._began)
         # Before, no level was known: what was so by then is taken as so from the start.
-        self._began[self._began <= (LEVEL_BLOCKS + 3) * BLOCK] = 0
+        self._began[self._began <= LEVEL_BLOCKS * BLOCK + 30] = 0
         self._log_rise = np.minimum(np.maximum(self._log_rise, 0.0), enough + 8.0)
         top = self._log_sum.max(axis=0)
         log_sum: Floats = top + np.log(np.exp(self._log_sum - top).mean(axis=0))

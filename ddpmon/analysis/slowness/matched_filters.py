@@ -24,8 +24,6 @@ class Whitening:
 
     keep: float
     gain: float
-    baseline: bool = True
-    """The series is taken less its baseline; otherwise the level since the start counts too."""
 
     def response(self, steps: int) -> Floats:
         """Return the innovations that a step from 0 to 1 causes."""
@@ -37,7 +35,6 @@ class Whitening:
 
 
 FILTERS = (
-    Whitening(0, 0, baseline=False),
     Whitening(0, 0),
     Whitening(1, 0.03),
     Whitening(0.97, 0.05),
@@ -47,23 +44,32 @@ FILTERS = (
 )
 """A fixed grid from white noise to noise that wanders for 30 steps and more, alone and under white noise. None is
 fitted: the spread of each response is measured, so that a filter that does not suit the noise costs power alone."""
-WITH_BASELINE = np.array([each.baseline for each in FILTERS])
-LONG_FILTERS = 5
+LONG_FILTERS = 4
 """Filters, from the first one, whose response to a step lasts longer than SHORT: only these gain by more steps."""
-SHORT = tuple(range(8, 8 + BLOCK))
-"""Lengths in steps. Every step is the first of just one of them, when 8 to 17 steps have passed."""
-LONG = (20, 30, 40, 70, 120, 200, 350)
-"""Longer lengths in steps, whole blocks. Noise that is still alike after 350 steps hides any longer one."""
-BASELINE_RATE = 0.002
+SHORT = tuple(range(4, 4 + BLOCK))
+"""Lengths in steps. Every step is the first of just one of them, when 4 to 8 steps have passed."""
+MEDIUM = (10, 20, 30)
+"""Longer lengths in steps, whole blocks."""
+SPAN_BLOCKS = 4
+"""Blocks after which contrasts of the longest lengths are judged again: fewer change them little."""
+SPAN = SPAN_BLOCKS * BLOCK
+LONG = (40, 80, 120, 200, 360)
+"""The longest lengths in steps, whole spans. Noise that is still alike after 360 steps hides any longer one."""
+BASELINE_RATE = BLOCK / 5000
 """Weight of the latest block in the baseline: a lasting change is absorbed within some 5,000 steps."""
+BASELINE_PRIOR = 50 // BLOCK
+"""Blocks that the first one counts for in the baseline: it is a median, which single long steps do not move."""
 
 CONTRASTS = tuple(
     [(number, length) for number in range(len(FILTERS)) for length in SHORT]
-    + [(number, length) for number in range(LONG_FILTERS) for length in LONG]
+    + [(number, length) for number in range(LONG_FILTERS) for length in (*MEDIUM, *LONG)]
 )
-"""(index of the filter, length in steps) of each contrast."""
-FILTER_OF: Ints = np.array([number for number, _ in CONTRASTS])
+"""(index of the filter, length in steps) of each contrast, those that are judged in each block first."""
+CONTRASTS = tuple(sorted(CONTRASTS, key=lambda one: one[1] in LONG))
 LENGTH_OF: Ints = np.array([length for _, length in CONTRASTS])
+BLOCKS_OF: Ints = np.where(np.isin(LENGTH_OF, LONG), SPAN_BLOCKS, 1)
+"""[K] Blocks after which each contrast is judged again."""
+IN_EACH_BLOCK = int((BLOCKS_OF == 1).sum())
 
 
 def support_of(memory: float) -> Floats:
@@ -73,7 +79,7 @@ def support_of(memory: float) -> Floats:
     return support
 
 
-REFERENCE = CONTRASTS.index((4, 10))
+REFERENCE = CONTRASTS.index((3, 10))
 """The contrast by which the noise of ranks is compared: short, and nearly white in every noise of the grid."""
 
 
@@ -111,41 +117,42 @@ class FilterBank:
         """[P, R] Slowly moving mean of each column, before the next block."""
         self._blocks = 0
         self._maps = _innovation_maps()
-        count, reach = len(FILTERS), LONG[-1] // BLOCK
+        count, spans = len(FILTERS), LONG[-1] // SPAN
         self._level = np.zeros((series, count, 1, columns), np.float32)
-        self._recent = np.zeros((series, count, SHORT[-1], columns), np.float32)
-        self._sums = np.zeros((series, LONG_FILTERS, 2 * reach, columns), np.float32)
-        """Sums of blocks of innovations; twice as many as are asked for, so that they are moved only now and then."""
-        self._end, self._reach = reach, reach
+        self._recent = np.zeros((series, count, MEDIUM[-1], columns), np.float32)
+        """Innovations of the last steps."""
+        self._sums = np.zeros((series, LONG_FILTERS, spans, columns), np.float32)
+        """Sums of spans of innovations."""
         self._short = np.zeros((count, len(SHORT), SHORT[-1]), np.float32)
-        self._long = np.zeros((LONG_FILTERS, len(LONG), reach), np.float32)
+        self._medium = np.zeros((LONG_FILTERS, len(MEDIUM), MEDIUM[-1]), np.float32)
+        self._long = np.zeros((LONG_FILTERS, len(LONG), spans), np.float32)
         for number, each in enumerate(FILTERS):
             response = each.response(LONG[-1])
             for row, length in enumerate(SHORT):
                 self._short[number, row, -length:] = _matched(response[:length])
             if number < LONG_FILTERS:
-                by_block = response.reshape(reach, BLOCK).sum(axis=1)
+                for row, length in enumerate(MEDIUM):
+                    self._medium[number, row, -length:] = _matched(response[:length])
+                by_span = response.reshape(spans, SPAN).sum(axis=1)
                 for row, length in enumerate(LONG):
-                    blocks = length // BLOCK
-                    self._long[number, row, -blocks:] = _matched(by_block[:blocks])
+                    self._long[number, row, -(length // SPAN) :] = _matched(by_span[: length // SPAN])
 
     def filter(self, values: Floats) -> Float32s:
-        """[P, BLOCK, R] -> [P, K, R] Estimated size of a step that began with each contrast of CONTRASTS."""
-        raw = values.astype(np.float32)
+        """[P, BLOCK, R] -> [P, K, R] Estimated size of a step that began with each contrast.
+
+        The contrasts are the first ones of CONTRASTS, IN_EACH_BLOCK of them, and all where a span ends.
+        """
         around = (values - self.baseline[:, None]).astype(np.float32)[:, None]
         from_values, from_level, level_from_values, level_kept = self._maps
         innovations = from_values @ around + from_level * self._level
         self._level = level_from_values @ around + level_kept * self._level
-        innovations[:, ~WITH_BASELINE] = raw[:, None]
         self._blocks += 1
-        self.baseline += max(BASELINE_RATE, 1 / (self._blocks + 5)) * (values.mean(axis=1) - self.baseline)
+        self.baseline += max(BASELINE_RATE, 1 / (self._blocks + BASELINE_PRIOR)) * (values.mean(axis=1) - self.baseline)
         self._recent = np.concatenate((self._recent[:, :, BLOCK:], innovations), axis=2)
-        if self._end == self._sums.shape[2]:
-            self._sums[:, :, : self._reach] = self._sums[:, :, self._reach :].copy()
-            self._end = self._reach
-        self._sums[:, :, self._end] = innovations[:, :LONG_FILTERS].sum(axis=2)
-        self._end += 1
-        short = self._short @ self._recent
-        long = self._long @ self._sums[:, :, self._end - self._reach : self._end]
-        series, _, _, columns = short.shape
-        return np.concatenate((short.reshape(series, -1, columns), long.reshape(series, -1, columns)), axis=1)
+        series, _, _, columns = innovations.shape
+        parts = [self._short @ self._recent[:, :, -SHORT[-1] :], self._medium @ self._recent[:, :LONG_FILTERS]]
+        if self._blocks % SPAN_BLOCKS == 0:
+            span = self._recent[:, :LONG_FILTERS, -SPAN:].sum(axis=2, keepdims=True)
+            self._sums = np.concatenate((self._sums[:, :, 1:], span), axis=2)
+            parts.append(self._long @ self._sums)
+        return np.concatenate([part.reshape(series, -1, columns) for part in parts], axis=1)

@@ -9,8 +9,8 @@ from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-BLOCK = 10
-"""Steps that are judged together: detection waits for 9 steps at most, and a judgement costs little for each step."""
+BLOCK = 5
+"""Steps that are judged together: detection waits for 4 steps at most, and a judgement costs little for each step."""
 SAMPLED_RANKS = 64
 """Ranks from which noise is learned: the spread of 64 is known to 9%, and more would only cost time."""
 CLIP = Threshold(
@@ -19,12 +19,13 @@ CLIP = Threshold(
     why="with 6 there was one false signal in 8 hours of all noises, in Pareto hiccups; with 4 none. Of normal values "
     "it cuts off 0.006%.",
 )
-STEADIEST = Threshold(
+SMALLEST = Threshold(
     0.005,
-    of="share of a step that the robust standard deviation of an excess is at least",
-    why="a clip at 4 of these is 2% of a step, so that a quiet run does not hide the slowdowns that matter.",
+    of="share of a step that a change, or what a rank differs by for good, is at least",
+    why="a quarter of what costs 2% of the run; any two ranks differ by less if compared for long enough. A clip at 4 "
+    "of these does not hide what matters in a quiet run.",
 )
-SCALE_RATE = 0.01
+SCALE_RATE = BLOCK / 1000
 """Weight of the latest block in the scale of the noise: it follows a new regime within some 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
 PAST_SERIES = ("own", *OWN_PHASES, "transfer")
@@ -80,7 +81,7 @@ class PastSeries:
 
     PRIOR_SHARE = 0.02
     """Variation of the work below which time is taken as proportional to it: less does not tell the slope."""
-    RATE = 0.001
+    RATE = BLOCK / 10_000
     """Weight of the latest block: the slope is learned from the last 10,000 steps."""
 
     def __init__(self) -> None:
@@ -133,6 +134,8 @@ class Clip:
 
     def __init__(self) -> None:
         self._log_scale: Floats | None = None
+        self.scale: Floats = np.zeros(0)
+        """[P] Robust standard deviation of a step."""
         self._blocks = 0
 
     def __call__(self, excess: Floats, baseline: Floats, step_ms: float) -> Floats:
@@ -140,12 +143,13 @@ class Clip:
         sample = sample_of(excess.shape[2])
         around = excess - baseline[:, None]
         spread = SIGMAS_PER_MAD * medians(np.abs(around[..., sample]).reshape(len(excess), -1))
-        log_scale = np.log(np.maximum(spread, STEADIEST.enter * step_ms))
+        log_scale = np.log(np.maximum(spread, SMALLEST.enter * step_ms))
         self._blocks += 1
         # A mean of logarithms: one block of a warm-up, a hundred times as noisy, does not blind the next hundred.
         if self._log_scale is None:
             self._log_scale = log_scale
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)
-        limit = CLIP.enter * np.exp(self._log_scale)[:, None, None]
+        self.scale = np.exp(self._log_scale)
+        limit = CLIP.enter * self.scale[:, None, None]
         clipped: Floats = baseline[:, None] + np.clip(around, -limit, limit)
         return clipped

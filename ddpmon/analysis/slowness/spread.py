@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
-from ddpmon.analysis.slowness.matched_filters import (
-    CONTRASTS,
-    FILTER_OF,
-    REFERENCE,
-    WITH_BASELINE,
-    Float32s,
-    support_of,
-)
+from ddpmon.analysis.slowness.matched_filters import BLOCKS_OF, CONTRASTS, REFERENCE, Float32s, support_of
 from ddpmon.analysis.slowness.series import BLOCK, sample_of
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, medians
 
 MEMORY = 25
 """Steps beyond the length of a contrast on which the next value may depend through noise that wanders, at most."""
+UNSEEN_ERRORS = 3.5
+"""Standard errors of the covariance of neighbouring steps by which noise may wander more than it shows: chance exceeds
+it in one of 4,000 runs."""
 PAST_MEMORY = 5
 """The same for degrees of freedom of series of all ranks. With 25 a slowdown by 10% was found in none of 12 runs in
 noise of 15%, with 5 in 10; without a fault there was no signal in 320 runs of 1,500 steps of eight kinds of noise."""
-MEDIAN_SQUARE = 0.455
-"""Median of the square of a standard normal value."""
-FORGET = 1 / 2000
+FORGET = BLOCK / 20_000
 """What the measured spread forgets with each block: it follows the noise of the last 20,000 steps."""
 EARLY = 2.0
 """Weight of the latest of n blocks, as a multiple of 1/n: a mean in which a warm-up fades with the square of n."""
-FORGET_SOON = 1 / 50
+FORGET_SOON = BLOCK / 500
 """The same for the second, shorter memory that shows noise that has grown: the last 500 steps."""
 LARGEST = 12.0
 """Multiple of the mean square at which a square is cut off: else the spread is learned from the fault itself."""
 INDEPENDENT = 1.3
 """Independent values for each stretch of a contrast's support. Stretches that overlap tell up to 1.5 times as much of a
 variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
-FEWEST_FREEDOM = Threshold(
-    5.0,
-    of="degrees of freedom of the measured spread",
-    why="with fewer a t value has no fourth moment, and an approximate count of them decides what is told.",
-)
-NOW_SHARE = Threshold(
-    0.5,
-    of="share of the other ranks' present mean square that a spread is at least",
-    why="A judgement: noise that begins in all ranks at once counts in the block in which it begins, and half of one "
-    "block's square is near its median.",
-)
+STEADY = 5e-4
+"""Share of a step that a spread is at least: clocks and schedulers stray by as much where a run is made of sleeps."""
+ROUGH_RATE = 0.3
+"""Weight of the latest block in how much neighbouring steps differ: six blocks of eight ranks tell it to 7%."""
+ROUGH_SHARE = 0.5
+"""Share of what the latest block shows of it that counts at once: one block of eight ranks tells it to 40%."""
 FEW_RANKS = 3
 """Ranks up to which the others do not tell the spread: one of two is as far from the other as the other from it."""
-LOOKS_BEFORE_PEERS = 3
-"""Blocks after which the spread of the other ranks counts."""
-LOOKS_BEFORE_RATIO = 8
+LOOKS_BEFORE_RATIO = 80 // BLOCK
 """Blocks after which the noise of one rank is compared with that of the others: the ratio of fewer is chance."""
+RATIO_DELAY = 20 // BLOCK
+"""Blocks until a square counts in that ratio: a rank that becomes slow is not noisier before it is found."""
 
 
 def z_of_t(t: Floats, freedom: Floats) -> Floats:
@@ -61,33 +51,42 @@ def z_of_t(t: Floats, freedom: Floats) -> Floats:
 
 
 def t_of_z(z: Floats, freedom: Floats) -> Floats:
-    """Return the t values that `z_of_t` takes to these; inf where there are too few degrees of freedom."""
-    enough = np.maximum(freedom, FEWEST_FREEDOM.enter)
-    exponent = np.minimum((z * (8 * enough + 3) / (8 * enough + 1)) ** 2 / enough, 50.0)
-    t: Floats = np.where(freedom >= FEWEST_FREEDOM.enter, np.sqrt(enough * np.expm1(exponent)), np.inf)
+    """Return the t values that `z_of_t` takes to these; inf where there are no degrees of freedom."""
+    some = np.maximum(freedom, 1e-3)
+    exponent = np.minimum((z * (8 * some + 3) / (8 * some + 1)) ** 2 / some, 50.0)
+    t: Floats = np.where(freedom > 0, np.sqrt(some * np.expm1(exponent)), np.inf)
     return t
 
 
+def unseen_share(steps: int, ranks: int) -> float:
+    """Return by how much noise may wander unseen in so many steps: a variance, as a share of that of single steps.
+
+    It would show as a covariance of neighbouring steps, but for a few standard errors of that. A run that is longer
+    than the noise's memory shows what it does.
+    """
+    return UNSEEN_ERRORS / sqrt(steps * max(ranks - 1, 1)) * min(1.0, 2 * MEMORY / steps)
+
+
 class _Memory:
-    """Weights of running means, one for each contrast: nearly even at first, exponential after 4,000 blocks."""
+    """Weights of running means, one for each contrast: nearly even at first, exponential after 40,000 steps."""
 
     def __init__(self, support: Floats) -> None:
         self._support = support
         self.looks: Floats = np.zeros(len(CONTRASTS))
-        """[K] Blocks so far."""
+        """[K] Looks so far."""
         self._sum_of_squares = np.ones(len(CONTRASTS))
 
     def rates(self, added: Bools) -> Floats:
-        """Count a block for the contrasts [K] to which one is added, and return its weight in the new mean [K]."""
+        """Count a look for the contrasts [K] to which one is added, and return its weight in the new mean [K]."""
         self.looks = self.looks + added
-        rates = np.where(added, np.clip(EARLY / (self.looks + 1), FORGET, 1.0), 0.0)
+        rates = np.where(added, np.clip(EARLY / (self.looks + 1), FORGET * BLOCKS_OF, 1.0), 0.0)
         self._sum_of_squares = (1 - rates) ** 2 * self._sum_of_squares + rates**2
         return rates
 
     def independent(self) -> Floats:
-        """[K] Independent values in a mean (Kish's effective number of blocks, fewer where they overlap)."""
-        blocks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
-        values: Floats = INDEPENDENT * blocks * BLOCK / self._support
+        """[K] Independent values in a mean (Kish's effective number of looks, fewer where they overlap)."""
+        looks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
+        values: Floats = INDEPENDENT * looks * np.minimum(BLOCKS_OF * BLOCK / self._support, 1.0)
         return values
 
 
@@ -105,15 +104,17 @@ class PeerSpread:
         self._squares: Float32s = np.zeros((series, len(CONTRASTS), count), np.float32)
         self._fourth = np.zeros((series, len(CONTRASTS)))
         self._memory = _Memory(support_of(MEMORY))
+        self._rough, self._rough_now = np.zeros(series), np.zeros(series)
+        """[P] Square of the median difference of neighbouring steps: usual, and in the last blocks."""
         self._reference = np.zeros((2, series, ranks))
-        """Mean squares of the reference contrast, over a long and a short memory; the last two blocks are left out."""
+        """Mean squares of the reference contrast, over a long and a short memory."""
         self._reference_looks = 0
         self._waiting: list[Floats] = []
 
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
         peers = self._squares.shape[2] - 2
-        return np.where(self._memory.looks < LOOKS_BEFORE_PEERS, 0.0, peers * (1 + self._memory.independent()))
+        return np.where(self._memory.looks > 0, peers * (1 + self._memory.independent()), 0.0)
 
     def _of_others(self, squares: Floats | Float32s) -> Floats:
         """[..., R] -> [..., R], or [..., 1] where noise is learned from a sample: mean of the other ranks."""
@@ -123,20 +124,36 @@ class PeerSpread:
         others: Floats = (total - squares) / (count - 1) if self._all else total / count
         return others
 
-    def variance(self, contrasts: Float32s, floor: float) -> Floats:
-        """[P, K, R] -> [P, K, R], or [P, K, 1] where it is learned from a sample. floor: smallest variance."""
-        now = contrasts[..., self._sample]
-        # Around the median, which moves where the peers of all others include a slow rank; and a median, as several
-        # ranks may become slow at once: what they changed by is no noise.
-        now = np.square(now - np.median(now, axis=2, keepdims=True))
-        least_now = NOW_SHARE.enter * np.median(now, axis=2) / MEDIAN_SQUARE
-        variance = np.maximum(self._of_others(self._squares), least_now[..., None])
-        mean = np.maximum(self._squares.mean(axis=2, dtype=float), 1e-30)
-        tails = np.sqrt(np.clip(self._fourth / mean**2 / 3, 1, 4))
-        measured: Floats = np.maximum(variance * tails[..., None], floor) * self._noisier()[:, None]
-        return measured
+    def measure(self, contrasts: Float32s, values: Floats, floor: float) -> tuple[Float32s, Floats]:
+        """Return the contrasts less their median over ranks, and their variance.
 
-    def _noisier(self) -> Floats:
+        The median of the others, which is in a contrast already, strays where nearly half of the ranks are slow, by as
+        much in all that are not. Where neighbouring steps differ more than they did, the variance is larger by as much:
+        noise that begins in all ranks counts in the block in which it begins. Ranks that become slow change it little.
+
+        Args:
+            contrasts: [P, K, R]
+            values: [P, BLOCK, R] The latest of what is filtered.
+            floor: Smallest variance.
+
+        Returns: [P, K, R]; [P, K, R], or [P, K, 1] where it is learned from a sample.
+
+        """
+        ordered = np.sort(contrasts[..., self._sample], axis=2)
+        count, ranks = ordered.shape[1:]
+        middle = (ordered[..., ranks // 2] + ordered[..., (ranks - 1) // 2]) / 2
+        differences = np.abs(np.diff(values[..., self._sample], axis=1))
+        rough = np.square(medians(differences.reshape(len(values), -1)))
+        self._rough_now += ROUGH_RATE * (rough - self._rough_now)
+        grown = np.maximum(self._rough_now, ROUGH_SHARE * rough) / np.maximum(self._rough, 1e-30)
+        grown = np.where(self._rough > 0, np.maximum(grown, 1.0), 1.0)
+        squares, fourth = self._squares[:, :count], self._fourth[:, :count]
+        mean = np.maximum(squares.mean(axis=2, dtype=float), 1e-30)
+        tails = np.sqrt(np.clip(fourth / mean**2 / 3, 1, 4))
+        measured: Floats = np.maximum(self._of_others(squares) * (tails * grown[:, None])[..., None], floor)
+        return contrasts - middle[..., None].astype(np.float32), measured
+
+    def noisier(self) -> Floats:
         """[P, R] Ratio of each rank's mean square to that of the others, at least 1."""
         if self._reference_looks < LOOKS_BEFORE_RATIO:
             return np.ones(self._reference.shape[1:])
@@ -145,19 +162,21 @@ class PeerSpread:
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
-        usual = self._squares.mean(axis=2, keepdims=True)
+        count = contrasts.shape[1]
+        usual = self._squares[:, :count].mean(axis=2, keepdims=True)
         limit = np.where(slow[:, None, self._sample], usual, LARGEST * usual)
-        limit[:, self._memory.looks == 0] = np.inf
+        limit[:, self._memory.looks[:count] == 0] = np.inf
         squares = np.minimum(np.square(contrasts[..., self._sample]), limit)
-        rates = self._memory.rates(ready)
-        self._squares += rates.astype(np.float32)[:, None] * (squares - self._squares)
-        self._fourth += rates * (np.square(squares).mean(axis=2) - self._fourth)
+        rates = self._memory.rates(ready)[:count].astype(np.float32)
+        self._squares[:, :count] += rates[:, None] * (squares - self._squares[:, :count])
+        self._fourth[:, :count] += rates * (np.square(squares).mean(axis=2) - self._fourth[:, :count])
+        self._rough += rates[0] * (self._rough_now - self._rough)
         if not ready[REFERENCE]:
             return
         typical = usual[:, REFERENCE]
         most = np.where(slow, typical, LARGEST * typical) if self._memory.looks[REFERENCE] > 1 else np.inf
         self._waiting.append(np.minimum(np.square(contrasts[:, REFERENCE]), most))
-        if len(self._waiting) > 2:
+        if len(self._waiting) > RATIO_DELAY:
             square = self._waiting.pop(0)
             self._reference_looks += 1
             for memory, forget in enumerate((FORGET, FORGET_SOON)):
@@ -181,25 +200,32 @@ class PastSpread:
         self._soon = np.zeros((series, len(CONTRASTS)))
         self._memory = _Memory(support_of(PAST_MEMORY))
         self._others = max(columns - 1, 1)
+        self._ones = np.ones((series, columns))
 
     def freedom(self) -> Floats:
-        """[K] Degrees of freedom; none for filters without a baseline, as there is nothing to compare a level with."""
-        return np.where(WITH_BASELINE[FILTER_OF], self._others * self._memory.independent(), 0.0)
+        """[K] Degrees of freedom."""
+        return self._others * self._memory.independent()
 
-    def variance(self, _contrasts: Float32s, floor: float) -> Floats:
-        """[P, K, R] -> [P, K, 1]. floor: smallest variance."""
-        mean, fourth = self._means
+    def measure(self, contrasts: Float32s, _values: Floats, floor: float) -> tuple[Float32s, Floats]:
+        """Return the contrasts [P, K, R] and their variance [P, K, 1]. floor: the smallest."""
+        count = contrasts.shape[1]
+        mean, fourth = self._means[:, :, :count]
         tails = np.sqrt(np.clip(fourth / np.maximum(mean, 1e-30) ** 2 / 3, 1, 4))
-        measured: Floats = np.maximum(np.maximum(mean, self._soon) * tails, floor)[..., None]
-        return measured
+        variance: Floats = np.maximum(np.maximum(mean, self._soon[:, :count]) * tails, floor)[..., None]
+        return contrasts, variance
+
+    def noisier(self) -> Floats:
+        """[P, R] Ratio of the ranks' mean squares: there are no others to compare with."""
+        return self._ones
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
-        mean = self._means[0][..., None]
+        count = contrasts.shape[1]
+        mean = self._means[0, :, :count, None]
         limit = np.where(slow[:, None], mean, LARGEST * mean)
-        limit[:, self._memory.looks == 0] = np.inf
+        limit[:, self._memory.looks[:count] == 0] = np.inf
         squares = np.minimum(np.square(contrasts), limit)
-        self._waiting[self._at] = squares.mean(axis=2), np.square(squares).mean(axis=2)
+        self._waiting[self._at, :, :, :count] = squares.mean(axis=2), np.square(squares).mean(axis=2)
         self._ready[self._at] = ready
         columns = np.arange(len(CONTRASTS))
         at = (self._at - self._delay) % len(self._waiting)
