@@ -34,7 +34,7 @@ def test_verdict_why_and_next_come_first_then_the_ranks_and_the_findings():
     assert lines[0] == r"### mnist (20261120-141502-7f3a): done, exit code 0, 4 ranks"
     assert lines[1].startswith("**Verdict:** done: 101 steps in 1m00s; rank 2 is slow: +20.0 ms data")
     assert lines[2] == "**Why:** its disk is full"
-    assert lines[3].startswith("**Next:** Look at what rank 2's DataLoader does differently")
+    assert lines[3].startswith("**Next:** Look at what differs on rank 2 in the DataLoader")
     assert lines[4] == "**Next:** Delete something."
     ranks, findings = tables(markdown.report(report))
     assert ranks[0] == [
