@@ -124,7 +124,7 @@ def test_batches_of_ranks_of_different_speed_are_balanced_by_what_one_sample_tak
     (finding,) = [
         f for f in judged(world_with(own, samples=[64, 96, 64, 64]), Evidence()) if f.kind == "load_imbalance"
     ]
-    assert "65 for rank 1 and 65 to 93 for the others would be even: 27.7 ms" in finding.advice
+    assert "With 65 and 65 to 93, as fast as each is, the slowest rank would take 27.7 ms" in finding.advice
 
 
 def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearly_slower():

@@ -139,7 +139,7 @@ def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
     said = slow_host.KIND.words(
         Detection(slow_host.KIND, "warn", facts, [4, 5, 6, 7], "backward", 1_234, subject="host1")
     )
-    assert said.text == "host1 is slow: all 4 ranks +9.0 ms backward; 1.30x if all 6 slow ranks are fixed"
+    assert said.text == "host1 is slow: all 4 ranks +9.0 ms backward; 1.30x if all 6 are fixed"
 
 
 CAUSES = [

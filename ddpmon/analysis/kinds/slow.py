@@ -72,7 +72,7 @@ class Slow:
     remark: str | None = None
     """The same of what did not begin with that."""
     named: str | None = None
-    """What the script calls the time in which the rank is slow."""
+    """What the script calls the time in which the ranks are slow."""
     named_ms: float | None = None
     peers_named_ms: float | None = None
     tokens: float | None = None
@@ -132,9 +132,8 @@ class SlowRanks:
         if one.pattern in {"steps", "seconds"}:
             single_steps = one.pattern == "steps" and one.scope == "rank" and not one.stretches
             return "periodic_straggler" if single_steps else "late_in_bursts"
-        if one.scope != "rank":
-            return {"host": "slow_host", "ranks": "several_stragglers", "all": "run_slowed"}[one.scope]
-        return "load_imbalance" if self.more_work else "straggler"
+        names = {"all": "run_slowed", "host": "slow_host", "ranks": "several_stragglers"}
+        return "load_imbalance" if one.scope != "all" and self.more_work else names.get(one.scope, "straggler")
 
     def detection(self, kind: Kind[Slow]) -> Detection[Slow]:
         """Return the finding before it has words."""
@@ -185,8 +184,15 @@ class SlowRanks:
             "peers_wait_ms": float(self.part.wait_ms[:, self.peers].mean()),
             "gc_ms": self._gc_ms,
             "why": why,
-            {"with": "cause", "apart": "remark"}.get(why.began if why else "", "cause"): why.name if why else None,
         }
+        if why and why.began != "unknown":
+            facts["cause" if why.began == "with" else "remark"] = why.name
+        facts["work"] = max(self._works, key=lambda work: abs(work.times - 1), default=None)
+        if times := self.moment.evidence.named:
+            rank, *others = one.ranks
+            no_peers, steps = [*others, *self.with_ranks], (one.since, self.last)
+            if named := explains(times, self.world, rank, no_peers, steps, self.over_ms):
+                facts |= {"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms}
         conditions = self.moment.conditions
         mine = [conditions[rank] for rank in one.ranks if rank in conditions]
         facts["starved_share"] = typical(mine).starved_share if mine else None
@@ -198,12 +204,7 @@ class SlowRanks:
             if len(there) == 1 < len({each.host for each in conditions.values()}):
                 facts["host"] = there.pop()
             slowest = self.columns[int(self.part.own_ms[:, self.columns].mean(axis=0).argmax())]
-            return facts | {"alone_gain": max(1.0, gain(self.part, slowest, seen=self.world))}
-        times, steps = self.moment.evidence.named, (one.since, self.last)
-        if one.scope == "rank":
-            facts["work"] = max(self._works, key=lambda work: abs(work.times - 1), default=None)
-            if times and (named := explains(times, self.world, one.ranks[0], self.with_ranks, steps, self.over_ms)):
-                facts |= {"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms}
+            facts["alone_gain"] = max(1.0, gain(self.part, slowest, seen=self.world))
         return facts
 
     @property
@@ -234,11 +235,11 @@ class SlowRanks:
     @cached_property
     def _works(self) -> list[Work]:
         over_ms = np.array([self.slowdown.phases_ms[phase] for phase in OWN_PHASES])
-        return list(work_of(self.part, self.columns[0], self.peers, over_ms))
+        return list(work_of(self.part, self.columns, self.peers, over_ms))
 
     @cached_property
     def more_work(self) -> Work | None:
-        """What the rank has more of than its peers, if that explains most of its excess."""
+        """What the ranks have more of than their peers, if that explains most of the excess."""
         held = self.before is not None and self.before.kind == "load_imbalance"
         more = (work for work in self._works if work.times > 1 and not work.is_alike)
         return next((work for work in more if EXPLAINS.reached(work.share, held=held)), None)

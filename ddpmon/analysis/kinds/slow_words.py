@@ -28,8 +28,9 @@ SHORT_S = 10.0
 
 def words(detection: Detection[Slow]) -> Words:
     """Return the sentence about a slowdown, and what to do."""
-    facts, since, until = detection.facts, detection.since_step or 0, detection.until_step
-    who, are, were, get = _who(detection)
+    facts, ranks = detection.facts, detection.ranks
+    since, until = detection.since_step or 0, detection.until_step
+    who, are, were, get, have = _who(detection)
     slow = "slower" if _is_all(facts) else "slow"
     adverb = " in bursts" if facts.has_stretches else ADVERBS.get(facts.pattern, "")
     over = f" {facts.phase_excess_ms:+.1f} ms {detection.phase}"
@@ -45,15 +46,13 @@ def words(detection: Detection[Slow]) -> Words:
         lead = f"{who} {were} {slow}{adverb} until step {facts.hidden_since - 1:,}:"
         return Words(fitting(lead + over, "; since then too noisy to tell"), advice, lead=lead)
     if work := _more_work(facts):
-        lead = f"{who} has {work.times - 1:.0%} more {work.unit} a step:"
-        return Words(
-            fitting(f"{lead} {facts.excess_ms:+.1f} ms", _gain(facts, len(detection.ranks))), advice, lead=lead
-        )
+        lead = f"{who} {have} {work.times - 1:.0%} more {work.unit} a step:"
+        return Words(fitting(f"{lead} {facts.excess_ms:+.1f} ms", _gain(facts, len(ranks))), advice, lead=lead)
     lead = f"{who} {get} slower:" if facts.pattern == "ramp" else f"{who} {are} {slow}{adverb}:"
     why = facts.why.short if facts.why and facts.why.began == "with" else ""
     changed = (1, " since the others got faster") if facts.changed == "others" else (5, "")
-    gain = (2, _gain(facts, len(detection.ranks), WIDTH - len(lead + over)))
-    text = fitting_parts(lead + over, (4, _rhythm(facts)), (3, why), changed, (5, _since(facts, since)), gain)
+    gain = (2, _gain(facts, len(ranks), WIDTH - len(lead + over)))
+    text = fitting_parts(lead + over, (4, _rhythm(facts)), (0, why), changed, (5, _since(facts, since)), gain)
     return Words(text, advice, lead=lead)
 
 
@@ -66,12 +65,12 @@ def _more_work(facts: Slow) -> Work | None:
     return facts.work if facts.tokens is not None or facts.samples is not None else None
 
 
-def _who(detection: Detection[Slow]) -> tuple[str, str, str, str]:
-    """Return who is slow, with "is", "was" and "gets" for as many."""
+def _who(detection: Detection[Slow]) -> tuple[str, str, str, str, str]:
+    """Return who is slow, with "is", "was", "gets" and "has" for as many."""
     facts, ranks = detection.facts, detection.ranks
     who = detection.subject or ("all ranks" if _is_all(facts) else named_ranks(ranks, facts.world_size))
     many = ", " in detection.subject if detection.subject else len(ranks) > 1
-    return (who, "are", "were", "get") if many else (who, "is", "was", "gets")
+    return (who, "are", "were", "get", "have") if many else (who, "is", "was", "gets", "has")
 
 
 def _rhythm(facts: Slow) -> str:
@@ -106,7 +105,7 @@ def _gain(facts: Slow, ranks: int, room: int = WIDTH) -> str:
         whole = f"; {facts.gain_together:.2f}x only if {others} fixed too"
         if len(whole) <= room:
             return whole
-        return f"; {facts.gain_together:.2f}x if {'both' if count == 2 else f'all {count}'} slow ranks are fixed"
+        return f"; {facts.gain_together:.2f}x if {'both' if count == 2 else f'all {count}'} are fixed"
     if _is_all(facts):
         return f"; {facts.gain:.2f}x if as before"
     if facts.alone_gain is not None:
@@ -159,18 +158,13 @@ def _advice(detection: Detection[Slow], who: str) -> str:
 def _even(facts: Slow, work: Work, who: str) -> str:
     """Return how work would be even."""
     rest = f" (that is {work.share:.0%} of its excess; the rest is its own)" if work.share <= NEARLY_ALL else ""
-    start = (
-        f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others"
-        f" {work.theirs:,.0f}{rest}"
-    )
+    said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
     if (even := facts.even) is None:
-        return f"{start}."
+        return f"{said}{rest}."
     fewest, most = even.theirs
-    span = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    return (
-        f"{start}. With {even.mine:,} for it and {span} for the others, as fast as each is, the slowest would take"
-        f" {even.slowest_ms:.1f} ms, not {even.slowest_now_ms:.1f}."
-    )
+    others = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    times = f"{even.slowest_ms:.1f} ms, not {even.slowest_now_ms:.1f}"
+    return f"{said}{rest}. With {even.mine:,} and {others}, as fast as each is, the slowest rank would take {times}."
 
 
 def _together(detection: Detection[Slow], who: str) -> str:

@@ -24,14 +24,14 @@ _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimiz
 
 @dataclass(frozen=True)
 class Work:
-    """Samples or tokens of a step that a slow rank has, and those that its peers have."""
+    """Samples or tokens of a step that slow ranks have, and those that their peers have."""
 
     unit: str
     """"samples" or "tokens"."""
     mine: float
     theirs: float
     share: float
-    """Of the rank's excess, that what it has more accounts for."""
+    """Of the excess, that what they have more accounts for."""
 
     @property
     def times(self) -> float:
@@ -44,18 +44,18 @@ class Work:
         return max(self.times, 1 / self.times) < 1 + MORE_WORK.enter
 
 
-def work_of(world: World, column: int, peers: Sequence[int], over_ms: Floats) -> Iterator[Work]:
-    """Compare tokens and samples of a rank with its peers', as far as they were counted.
+def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms: Floats) -> Iterator[Work]:
+    """Compare tokens and samples of slow ranks with their peers', as far as they were counted.
 
     Args:
-        world: The steps in which the rank is slow.
-        column: The rank's.
-        peers: Columns of the ranks to compare it with.
-        over_ms: [5] Excess of the rank in each phase.
+        world: The steps in which the ranks are slow.
+        columns: The slow ranks.
+        peers: The ranks to compare them with.
+        over_ms: [5] Excess of the slow ranks in each phase.
 
     """
     for unit, counts in (("tokens", world.tokens), ("samples", world.samples)):
-        mine, theirs = float(counts[:, column].mean()), float(np.median(counts[:, peers].mean(axis=0)))
+        mine, theirs = (float(np.median(counts[:, ranks].mean(axis=0))) for ranks in (columns, peers))
         if mine > 0 and theirs > 0:
             # Attention takes the square of a sequence's length.
             times = (mine / theirs) ** (2 if unit == "tokens" else 1)
@@ -69,8 +69,9 @@ class Even:
     """Work of a step that would let all ranks arrive together, as each takes its own time for a sample or token."""
 
     mine: int
+    """Of the slow rank."""
     theirs: tuple[int, int]
-    """The fewest and the most of the other ranks."""
+    """The fewest and the most of the others."""
     slowest_ms: float
     """Own time of the slowest rank then."""
     slowest_now_ms: float
