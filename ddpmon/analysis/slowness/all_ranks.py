@@ -54,7 +54,7 @@ def describe_all(
     if start < FEWEST_ROWS or start > len(rows) - FEWEST_ROWS:
         return before
     over = own_change(rows, values, start)
-    spans = stretches(rows, over, start).spans
+    spans = stretches(rows, over, start, before.phases_ms.get(series, before.excess_ms) if before else None).spans
     if not spans:
         return before
     begin, end = spans[-1]

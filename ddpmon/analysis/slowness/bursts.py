@@ -7,10 +7,12 @@ rank is slow for a reason of its own only if no other rank was nearly as slow fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 
 import numpy as np
 
 from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.patterns import MORE_OFTEN
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.arrays import running_total
 from ddpmon.analysis.statistics.excess import over_peers, some_of
@@ -26,7 +28,7 @@ AS_MUCH = Threshold(
 
 
 def is_like_others(rows: Rows, one: Slowdown, told: Sequence[Slowdown]) -> bool:
-    """Return whether another rank was about as slow for about as long.
+    """Return whether another rank was about as slow for about as long, or has single slow steps about as often.
 
     Args:
         rows: The run.
@@ -34,22 +36,29 @@ def is_like_others(rows: Rows, one: Slowdown, told: Sequence[Slowdown]) -> bool:
         told: Slowdowns that are findings: what their ranks took longer is no noise.
 
     """
-    ranks = rows.world.ranks
-    others = some_of(np.flatnonzero(~np.isin(ranks, one.ranks)))
-    # One of the slow ranks besides, so that a single other one has a peer.
-    columns = [*others.tolist(), ranks.index(one.ranks[0])]
-    excess = over_peers(rows.phases_ms(columns)[..., OWN_PHASES.index(one.phase)])[:, :-1]
+    ranks = np.array(rows.world.ranks)
+    mine, others = (some_of(np.flatnonzero(np.isin(ranks, one.ranks) == slow)) for slow in (True, False))
+    # One of the slow ranks at least besides, so that a single other one has a peer.
+    excess = over_peers(rows.phases_ms([*mine, *others])[..., OWN_PHASES.index(one.phase)])
     for known in told:
-        excess[_span(rows, known), np.isin(np.array(ranks)[others], known.ranks)] = 0.0
-    steps, span, size = rows.steps, _span(rows, one), one.phases_ms[one.phase]
-    lost_ms = one.share * size * float(steps[span].sum())
-    beyond = (excess - AS_MUCH.enter * size) * steps[:, None]
+        excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
+    span, size = _span(rows, one), one.phases_ms[one.phase]
     if one.share < 1:
-        worst = np.maximum(beyond[span], 0.0).sum(axis=0).max()
-    else:
-        total = running_total(beyond)
-        worst = (total - np.minimum.accumulate(total)).max()
-    return bool(worst >= AS_MUCH.enter * lost_ms)
+        is_long = excess[span] >= size / 2
+        counts = (is_long[1:] & ~is_long[:-1]).sum(axis=0)
+        return not MORE_OFTEN.reached(
+            _log_ratio(int(counts[: len(mine)].sum()), int(counts.sum()), len(mine) / len(counts))
+        )
+    lost_ms = size * float(rows.steps[span].sum())
+    total = running_total((excess[:, len(mine) :] - AS_MUCH.enter * size) * rows.steps[:, None])
+    return bool((total - np.minimum.accumulate(total)).max() >= AS_MUCH.enter * lost_ms)
+
+
+def _log_ratio(count: int, of: int, share: float) -> float:
+    """Return the log likelihood ratio of so many events against a share of all: negative where they are fewer."""
+    rest = of - count
+    ratio = sum(part * log(part / (of * usual)) for part, usual in ((count, share), (rest, 1 - share)) if part)
+    return ratio if count > share * of else -ratio
 
 
 def _span(rows: Rows, one: Slowdown) -> slice:

@@ -100,7 +100,13 @@ def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowd
     """
     world = rows.world
     threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE else WORTH
-    held = [one for one in found if any(_continues(other, one) or _continues(one, other) for other in before)]
+    held = [
+        one
+        for one in found
+        if any(_continues(other, one) or _continues(one, other) for other in before)
+        # A part that is over beside one that goes on is worth telling by itself or not at all.
+        and (one.until is None or not any(other.until is None and other.ranks == one.ranks for other in found))
+    ]
     present = [one for one in found if one.until is None and _is_of_ranks(one)]
     # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
     took_ms = float((rows.length_ms * rows.steps).sum())

@@ -53,7 +53,7 @@ def describe_ranks(
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
     series = excess.series(start)
-    found = stretches(rows, series, start, before.excess_ms if before else None)
+    found = stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None)
     ranks = {rows.world.ranks[place] for place in group.columns}
     known = [one for one in ended if ranks.issuperset(one.ranks) and one.until is not None]
     past = {(one.since, one.until) for one in known if one.until is not None and one.share == 1}
@@ -131,7 +131,8 @@ def _span(rows: Rows, values: Floats, spans: list[tuple[int, int]], place: int, 
             begin = rows.index(since)
     until = None
     if end < len(rows):
-        first, series, size = _uniform(rows, values, end - 1, begin, upper)
+        # It may have become less before it ended.
+        first, series, size = _uniform(rows, values, end - 1, max(begin, end - who.COMPARED_STEPS), upper)
         last = len(series) - 1 - onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
         until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
         until = max(since, until)

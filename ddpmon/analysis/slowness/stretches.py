@@ -9,8 +9,8 @@ import numpy as np
 
 from ddpmon.analysis.slowness.excess import NOISE_ROWS
 from ddpmon.analysis.slowness.past import Rows
-from ddpmon.analysis.slowness.slowdown import EVIDENCE
-from ddpmon.analysis.statistics.arrays import Bools, Floats, median
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, WORTH
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median
 from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
@@ -32,6 +32,8 @@ COMES_AND_GOES = Threshold(
 )
 ONE_STEP = 6.0
 """Log likelihood ratio that one step contributes at most: a single hiccup is a third of the evidence for a change."""
+CERTAIN = 1e6
+"""Log likelihood ratio that no others outweigh."""
 LEVEL_STEPS = (8, 24, 72)
 """Steps from which the size of a slowdown is first estimated."""
 
@@ -89,25 +91,52 @@ def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, leve
         rows: The run.
         series: `Excess.series`.
         start: Row near which it became slow.
-        level_ms: Excess of a slow step as last described.
+        level_ms: Excess of a slow step as last described, if all steps were slow.
 
     """
     values, noise, memory = series
     by_step = _steps_apart(rows, values, noise, start)
     if by_step is not None:
         return by_step
-    firsts = [median(values[start : start + steps]) for steps in LEVEL_STEPS]
+    variance = np.square(noise) * memory / rows.steps
+    slow, level = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
+    if level_ms and not slow.any():
+        # What was described before has begun, although noise hides it by now, and ends on evidence only.
+        slow, level = _slow_rows(values, variance, rows.steps, start, level_ms, CERTAIN)
+    ends = np.flatnonzero(np.diff(slow.astype(np.int8)) == -1) + 1
+    if len(ends) and not slow[-1]:
+        # It may have become less instead of over.
+        before, rest = values[: np.argmax(slow)], slice(int(ends[-1]), None)
+        over = values[rest] - (median(before) if len(before) >= NOISE_ROWS else 0.0)
+        less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE.enter)
+        if size >= (WORTH.enter - 1) * median(rows.length_ms[rest]):
+            slow[rest] = less
+    return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False, level_ms=level)
+
+
+def _slow_rows(
+    values: Floats, variance: Floats, steps: Ints, start: int, level_ms: float | None, known: float
+) -> tuple[Bools, float]:
+    """Label rows as slow or usual, and return the excess of the slow ones.
+
+    known: log likelihood ratio, from elsewhere, of slow against usual at the row `start`.
+    """
+    firsts = [median(values[start : start + count]) for count in LEVEL_STEPS]
     level, usual = max(*firsts, level_ms or 0.0), 0.0
+    least = level / 2
     slow = np.zeros(len(values), np.bool_)
+    if level <= 0:
+        return slow, level
+    most = ONE_STEP * np.minimum(steps, EVIDENCE.enter / ONE_STEP)
     for _ in range(3):
-        middle, variance = usual + level / 2, np.square(noise) * memory / rows.steps
-        most = ONE_STEP * np.minimum(rows.steps, EVIDENCE.enter / ONE_STEP)
-        last, slow = slow, _most_likely(np.clip((values - middle) * level / variance, -most, most))
+        ratios = np.clip((values - usual - level / 2) * level / variance, -most, most)
+        ratios[start] += known
+        last, slow = slow, _most_likely(ratios)
         if not slow.any() or (slow == last).all():
             break
         usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
-        level = max(median(values[slow]) - usual, level / 2)
-    return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False, level_ms=level)
+        level = max(median(values[slow]) - usual, least)
+    return slow, level
 
 
 def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stretches | None:

@@ -43,3 +43,22 @@ def test_noise_in_another_phase_does_not_end_a_slowdown():
         (one,) = (each for each in described if each.scope == "rank")
         assert (one.ranks, one.phase, one.since, one.until) == ((2,), "data", FIRST, None)
         assert one.excess_ms == pytest.approx(54.0, rel=0.05)
+
+
+def test_a_burst_that_was_taken_for_a_lasting_change_ends():
+    own = own_times(600, noise=0.3)
+    own[300:320, 1, BACKWARD] += STEP_MS
+    early, *later = play(own, [320, 400, 600], [up(1, 300)])
+    assert [(one.ranks, one.until) for one in early] == [((1,), None)]
+    for (one,) in later:
+        assert one.until == pytest.approx(FIRST + 319, abs=5)
+
+
+def test_a_slowdown_that_becomes_less_goes_on():
+    own = own_times(600, ranks=4, noise=0.02)
+    own[100:, 2, DATA] += 5.0
+    own[200:, 2, DATA] -= 3.0
+    own[400:, 2, DATA] -= 2.0
+    *lasts, over = play(own, [180, 220, 300, 400, 600], [up(2, 100)])
+    assert [(one.since, one.until) for (one,) in lasts] == [(FIRST + 100, None)] * 4
+    assert over[0].until == pytest.approx(FIRST + 399, abs=3)
