@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.episodes import GRAVEST_FIRST
+from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import named_ranks, rank_list
 from ddpmon.messages import Finding
 
-GRAVEST_FIRST = ("critical", "warn", "info")
 WORSE = Threshold(
     2.0,
     of="times what a finding cost when it was last announced, to be announced again",
@@ -60,12 +60,12 @@ class News:
         events += [
             Announcement(f.severity, f.text)
             for f in now
-            if f.until_step is not None and not _was_there(f, before) and _identity(f) not in self._gone
+            if f.until_step is not None and not _was_there(f, before) and identity_of(f) not in self._gone
         ]
         events.sort(key=lambda event: GRAVEST_FIRST.index(event.severity))
         for key, finding in _lasting(before).items():
             if key not in lasting:
-                ended = [f for f in now if not f.lasts and _identity(f) == key]
+                ended = [f for f in now if not f.lasts and identity_of(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding)
                 if any(kind_of(whole).leaves_out(whole, finding) for whole in lasting.values()):
                     sentence = ""  # it may go on, as a part of that
@@ -100,13 +100,9 @@ class News:
         return [Announcement(finding.severity, text, finding)] if kind_of(finding).is_announced else []
 
 
-def _identity(finding: Finding) -> Hashable:
-    return kind_of(finding).identity(finding)
-
-
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
     """Whether a stretch that is over was a finding before, while it lasted or after."""
-    same = [f for f in before if _identity(f) == _identity(over)]
+    same = [f for f in before if identity_of(f) == identity_of(over)]
     return any(f.lasts or _end(f) >= (over.since_step or 0) for f in same)
 
 
@@ -122,7 +118,7 @@ def _end(finding: Finding) -> int:
 
 def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
     """Those that are not over, by what they are about."""
-    return {_identity(finding): finding for finding in findings if finding.lasts}
+    return {identity_of(finding): finding for finding in findings if finding.lasts}
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:

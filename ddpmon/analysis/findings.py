@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import KINDS, kind_of
+from ddpmon.analysis.kinds import KINDS, identity_of, kind_of
 from ddpmon.analysis.kinds.kind import Detection, Moment
 from ddpmon.analysis.processes.conditions import with_means
 from ddpmon.analysis.steps.world import World
@@ -56,6 +56,6 @@ def findings(
 
 def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float]:
     """The costliest first; the one that was first stays there until another costs clearly more."""
-    stays = first is not None and kind_of(first).identity(first) == kind_of(finding).identity(finding)
+    stays = first is not None and identity_of(first) == identity_of(finding)
     cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
     return not finding.lasts, finding.severity == "info", -cost

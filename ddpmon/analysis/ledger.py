@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ddpmon.analysis.episodes import GRAVEST_FIRST, EpisodeRecord, cost_s, visible
-from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.messages import Finding
 
 MAX_ENDED_RECORDS = 64
@@ -72,7 +72,7 @@ class Ledger:
         for told in sorted(episodes, key=attrgetter("record", "number")):
             self._numbers = max(self._numbers, told.record)
             if told.attempt == attempt:
-                key = _identity(told.finding)
+                key = identity_of(told.finding)
                 if key in self._records and self._records[key][0].record != told.record:
                     self._set_aside(key)
                 self._records.setdefault(key, []).append(told)
@@ -97,7 +97,7 @@ class Ledger:
             if not finding.lasts:
                 self._enter_ended(finding, moment)
         for finding in lasting:
-            self._order.setdefault(_identity(finding), len(self._order))
+            self._order.setdefault(identity_of(finding), len(self._order))
             self._enter_lasting(finding, moment)
         for key, episodes in self._records.items():
             if episodes[-1].lasts and key not in self._order:
@@ -142,7 +142,7 @@ class Ledger:
         return (episodes for episodes in self._records.values() if not episodes[-1].lasts)
 
     def _enter_lasting(self, finding: Finding, moment: Judgement) -> None:
-        key = _identity(finding)
+        key = identity_of(finding)
         episodes = self._records.setdefault(key, [])
         last = episodes[-1] if episodes else None
         if last is None or not _goes_on(last, finding, moment):
@@ -178,7 +178,7 @@ class Ledger:
         self._records[key, episodes[0].record] = episodes
 
     def _enter_ended(self, finding: Finding, moment: Judgement) -> None:
-        key, until = _identity(finding), finding.until_step or 0
+        key, until = identity_of(finding), finding.until_step or 0
         since = until if finding.since_step is None else finding.since_step
         episodes = self._records.setdefault(key, [])
         same = next((one for one in reversed(episodes) if one.begin_step <= until and one.end_step >= since), None)
@@ -219,11 +219,11 @@ class Ledger:
             )  # fmt: skip
         told.ended = finding
         told.ended_at = moment.unix if told.ended_at is None else told.ended_at
-        self._changed[told.record] = self._records[_identity(told.finding)]
+        self._changed[told.record] = self._records[identity_of(told.finding)]
 
     def _replace_parts(self, whole: Finding, moment: Judgement) -> None:
         """Take episodes off the screen that a lasting finding covers: one trouble is told once."""
-        key = _identity(whole)
+        key = identity_of(whole)
         begin = self._records[key][-1].begin_step
         for other, episodes in self._records.items():
             last = episodes[-1]
@@ -245,10 +245,6 @@ class Ledger:
         for episodes in self._records.values():
             if episodes[-1].lasts or not lasting:
                 self._changed[episodes[0].record] = episodes
-
-
-def _identity(finding: Finding) -> Hashable:
-    return kind_of(finding).identity(finding)
 
 
 def _is_cut_off(finding: Finding, told: EpisodeRecord, moment: Judgement) -> bool:

@@ -18,10 +18,7 @@ MB = 1e6
 
 def fitting(head: str, *more: str) -> str:
     """Return the whole head, and of what can be added to it, from the left, as much as fits: displays cut, not this."""
-    for part in more:
-        if len(head) + len(part) <= WIDTH:
-            head += part
-    return head
+    return fitting_parts(head, *((0, part) for part in more))
 
 
 def fitting_parts(head: str, *parts: tuple[int, str]) -> str:

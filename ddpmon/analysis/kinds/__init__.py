@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from ddpmon.analysis.kinds import (
@@ -78,3 +79,8 @@ def kind_named(name: str) -> Kind[Any]:
 def kind_of(finding: Finding) -> Kind[Any]:
     """The kind of a finding."""
     return kind_named(finding.kind)
+
+
+def identity_of(finding: Finding) -> Hashable:
+    """Return what a finding is about, as its kind says: see `Kind.identity`."""
+    return kind_of(finding).identity(finding)

@@ -16,7 +16,7 @@ from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import Even, Work, even, work_of
-from ddpmon.analysis.steps.named import explains
+from ddpmon.analysis.steps.named import Named, explains
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.messages import OWN_PHASES, Episode, Finding
 
@@ -67,22 +67,14 @@ class Slow:
     """In a run on several: all slow ranks are there; of one rank or a host, all ranks there are slow."""
     gc_ms: float | None = None
     """What garbage collection takes beyond that of the others, where that is why."""
-    cause: str | None = None
-    """What of their processes or devices sets the ranks apart since they are slow."""
-    remark: str | None = None
-    """The same of what did not begin with that."""
-    named: str | None = None
-    """What the script calls the time in which the ranks are slow."""
-    named_ms: float | None = None
-    peers_named_ms: float | None = None
-    tokens: float | None = None
-    peers_tokens: float | None = None
-    samples: float | None = None
-    peers_samples: float | None = None
-    """Of a step, where more of them is why."""
     why: Cause | None = for_words(None)
+    """What of their processes or devices sets the ranks apart."""
+    named: Named | None = for_words(None)
+    """What the script calls the time in which the ranks are slow."""
     work: Work | None = for_words(None)
     """What differs most from the other ranks' work; None: nothing was counted."""
+    more_work: Work | None = for_words(None)
+    """More work, where that is why."""
     even: Even | None = for_words(None)
     has_stretches: bool = for_words(default=False)
     """Each time that it comes, several steps are slow."""
@@ -137,7 +129,7 @@ class SlowRanks:
 
     def detection(self, kind: Kind[Slow]) -> Detection[Slow]:
         """Return the finding before it has words."""
-        one, why = self.slowdown, self._cause
+        one, steps = self.slowdown, self.last - self.slowdown.since + 1
         more = self.more_work if kind.name == "load_imbalance" else None
         share = more.share if more else 1.0
         alone, together = (_share_of_gain(max(1.0, each), share) for each in (one.gain_alone, one.gain))
@@ -147,20 +139,18 @@ class SlowRanks:
         if self.with_ranks:
             facts |= {"with_ranks": self.with_ranks, "gain_together": max(alone, together)}
         if more:
-            facts |= {more.unit: more.mine, f"peers_{more.unit}": more.theirs, "work": more}
-            facts["even"] = even(self.part, more.unit, self.columns[0])
+            facts |= {"more_work": more, "even": even(self.part, more.unit, self.columns[0])}
         cost_ms = one.cost_ms * share
-        steps = self.last - one.since + 1
         of_slow_s = cost_ms / 1e3 / max(1.0, one.share * steps)
         episodes = [Episode(first, last, of_slow_s * (last - first + 1), [one.phase]) for first, last in one.stretches]
         return Detection(
             kind, "warn" if acts else "info", Slow(**facts), list(one.ranks), one.phase, one.since, one.until,
-            cost_ms / max(1, steps), self.subject, why.evidence if why else {}, cost_ms / 1e3, episodes,
+            cost_ms / max(1, steps), self.subject, _beside(facts), cost_ms / 1e3, episodes,
         )  # fmt: skip
 
     def _facts(self) -> dict[str, Any]:
         """Return what is known of any slowdown, then what ranks have in common that are slow against others."""
-        one, why = self.slowdown, self._cause
+        one = self.slowdown
         facts: dict[str, Any] = {
             "excess_ms": one.excess_ms,
             "phase_excess_ms": one.phases_ms[one.phase],
@@ -183,16 +173,13 @@ class SlowRanks:
             "critical_share": self.part.waited_for(self.columns),
             "peers_wait_ms": float(self.part.wait_ms[:, self.peers].mean()),
             "gc_ms": self._gc_ms,
-            "why": why,
+            "why": self._cause,
+            "work": max(self._works, key=lambda work: abs(work.times - 1), default=None),
         }
-        if why and why.began != "unknown":
-            facts["cause" if why.began == "with" else "remark"] = why.name
-        facts["work"] = max(self._works, key=lambda work: abs(work.times - 1), default=None)
         if times := self.moment.evidence.named:
             rank, *others = one.ranks
             no_peers, steps = [*others, *self.with_ranks], (one.since, self.last)
-            if named := explains(times, self.world, rank, no_peers, steps, self.over_ms):
-                facts |= {"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms}
+            facts["named"] = explains(times, self.world, rank, no_peers, steps, self.over_ms)
         conditions = self.moment.conditions
         mine = [conditions[rank] for rank in one.ranks if rank in conditions]
         facts["starved_share"] = typical(mine).starved_share if mine else None
@@ -248,6 +235,17 @@ class SlowRanks:
 def has_company(finding: Finding) -> bool:
     """Whether other ranks are slow too."""
     return "with_ranks" in finding.evidence
+
+
+def _beside(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return evidence that only some slowdowns have: their cause, the name of the time, more work."""
+    why, named, more = (facts.get(name) for name in ("why", "named", "more_work"))
+    evidence = dict(why.evidence) if why else {}
+    if why and why.began != "unknown":
+        evidence["cause" if why.began == "with" else "remark"] = why.name
+    if named:
+        evidence |= {"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms}
+    return evidence | ({more.unit: more.mine, f"peers_{more.unit}": more.theirs} if more else {})
 
 
 def _share_of_gain(gain: float, share: float) -> float:

@@ -45,7 +45,7 @@ def words(detection: Detection[Slow]) -> Words:
     if facts.hidden_since is not None:
         lead = f"{who} {were} {slow}{adverb} until step {facts.hidden_since - 1:,}:"
         return Words(fitting(lead + over, "; since then too noisy to tell"), advice, lead=lead)
-    if work := _more_work(facts):
+    if work := facts.more_work:
         lead = f"{who} {have} {work.times - 1:.0%} more {work.unit} a step:"
         return Words(fitting(f"{lead} {facts.excess_ms:+.1f} ms", _gain(facts, len(ranks))), advice, lead=lead)
     lead = f"{who} {get} slower:" if facts.pattern == "ramp" else f"{who} {are} {slow}{adverb}:"
@@ -58,11 +58,6 @@ def words(detection: Detection[Slow]) -> Words:
 
 def _is_all(facts: Slow) -> bool:
     return facts.increase_share is not None
-
-
-def _more_work(facts: Slow) -> Work | None:
-    """What the rank has more of, where that is why it is slow."""
-    return facts.work if facts.tokens is not None or facts.samples is not None else None
 
 
 def _who(detection: Detection[Slow]) -> tuple[str, str, str, str, str]:
@@ -110,7 +105,7 @@ def _gain(facts: Slow, ranks: int, room: int = WIDTH) -> str:
         return f"; {facts.gain:.2f}x if as before"
     if facts.alone_gain is not None:
         return f"; {facts.gain:.2f}x if {'both' if ranks == 2 else 'all'} are fixed"
-    return f"; {facts.gain:.2f}x if {'even' if _more_work(facts) else 'fixed'}"
+    return f"; {facts.gain:.2f}x if {'even' if facts.more_work else 'fixed'}"
 
 
 def _advice(detection: Detection[Slow], who: str) -> str:
@@ -121,16 +116,14 @@ def _advice(detection: Detection[Slow], who: str) -> str:
         said.append(
             f"Since step {facts.hidden_since:,} noise is too large to tell whether {who} would be slow without."
         )
-    if facts.named is not None:
-        said.append(
-            f"Look in {facts.named}: rank {detection.ranks[0]} spends {facts.named_ms:.1f} ms a step in it, its peers"
-            f" {facts.peers_named_ms:.1f}."
-        )
+    if named := facts.named:
+        whose = f"rank {detection.ranks[0]} spends {named.mine_ms:.1f} ms a step in it, its peers {named.peers_ms:.1f}"
+        said.append(f"Look in {named.name}: {whose}.")
     if detection.until_step is not None:
         where = "then, and in its log" if len(detection.ranks) == 1 else "then, and in their logs"
         there = "" if _is_all(facts) else f"on the machine of {who} "
         said.append(f"It is over: look at what else ran {there}{where}.")
-    elif work := _more_work(facts):
+    elif work := facts.more_work:
         said.append(_even(facts, work, who))
     elif facts.gc_ms is not None:
         said.append(
