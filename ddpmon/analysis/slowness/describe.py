@@ -73,7 +73,7 @@ def _of_all(
     rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
 ) -> Slowdown | None:
     """Describe that all ranks became slower, those that are slow against the others and their peers."""
-    most = [group.first for group in groups if 2 * len(group.columns) > len(rows.world.ranks)]
+    most = [group.first for group in groups if 2 * len(group.columns) >= len(rows.world.ranks)]
     known = [one for one in before if one.scope == "all"]
     held = next((one for one in known if one.until is None), None)
     if held is not None and any(abs(first - held.since) <= who.TOGETHER_STEPS for first in most):

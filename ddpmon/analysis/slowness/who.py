@@ -200,11 +200,14 @@ def _slow_since(
     moved, rest = sorted({*moved, *also.tolist()}), np.setdiff1d(rest, also)
     if not moved or not len(rest):
         return (), "unknown"
-    high, low = (moved, rest.tolist()) if up else (rest.tolist(), moved)
+    # A rank that is near neither side is not named yet.
+    high, low = (np.array(moved), rest) if up else (rest[rises[rest] - median(rises[moved]) >= apart], moved)
+    if not len(high):
+        return (), "unknown"
     if median(rises[high]) > -median(rises[low]):
-        return high, "these"
+        return high.tolist(), "these"
     # Where a few became faster, nobody holds them back more than before.
-    return (high if 2 * len(high) <= len(rises) else ()), "others"
+    return (high.tolist() if 2 * len(high) <= len(rises) else ()), "others"
 
 
 def _rises(rows: Rows, first: int, phase: str | None) -> Floats | None:
