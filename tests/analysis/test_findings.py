@@ -80,8 +80,8 @@ def test_a_rank_is_slow_from_two_percent_of_the_run_on():
 def test_a_finding_stays_while_some_of_it_is_left_and_goes_when_it_ends():
     own = own_times(400, 4, noise=0.02)
     own[100:, 2, 0] += 5
-    own[200:, 2, 0] -= 2
-    own[300:, 2, 0] -= 3
+    own[200:, 2, 0] -= 3
+    own[300:, 2, 0] -= 2
     told = {moment.steps: moment.findings for moment in unfold(world_with(own), every=50)}
     assert [[f.ranks for f in told[steps]] for steps in (100, 200, 300)] == [[], [[2]], [[2]]]
     assert [f.until_step is None for steps in (200, 300) for f in told[steps]] == [True, True]

@@ -44,7 +44,7 @@ TIMES = Threshold(
 
 @dataclass(frozen=True)
 class Conditions:
-    """Of one rank: means of the last seconds of training; None: not measured."""
+    """Means of one rank over the last seconds of training; None: not measured."""
 
     rank: int
     host: str = ""
@@ -101,7 +101,7 @@ class Cause:
 
     @property
     def advice(self) -> str:
-        """What people read of it below the finding."""
+        """Return the sentences below the finding."""
         if self.began == "with":
             return f"{self.fact}: {self.conclusion}."
         when = "that did not begin when it became slow" if self.began == "apart" else "since when is not known"
@@ -110,7 +110,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Lateness:
-    """What a cause has to account for."""
+    """The slowdown for which a cause must account."""
 
     rank: int
     phase: str
@@ -124,17 +124,17 @@ class Lateness:
 
     @property
     def who(self) -> str:
-        """Begins a sentence."""
+        """Return the rank, or one of the host, to begin a sentence."""
         return f"A rank of {self.host}" if self.host else f"Rank {self.rank}"
 
     @property
     def others(self) -> str:
-        """Those that it is compared with."""
+        """Return the words for the ranks that it is compared with."""
         return "those of other hosts" if self.host else "its peers"
 
     @property
     def of_others(self) -> str:
-        """What is theirs."""
+        """Return the words for what is theirs."""
         return "those of other hosts" if self.host else "its peers'"
 
 
@@ -160,13 +160,13 @@ def cause(
 
 
 def _around(them: Sequence[Conditions], us_ago: tuple[int, int]) -> tuple[list[Conditions], list[Conditions]]:
-    """The conditions of ranks before and after it began, as far as they are known."""
+    """Return the conditions of ranks before and after it began, as far as they are known."""
     sides = [one.around(*us_ago) for one in them]
     return [before for before, _ in sides if before], [after for _, after in sides if after]
 
 
 def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Conditions]) -> list[Cause]:
-    """All that sets these apart from others and can account for half of the lateness, the surest first."""
+    """Return all that sets these apart from others and can account for half of the lateness, the surest first."""
     if not them:
         return []
     mine = typical(them)
@@ -175,7 +175,7 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
 
 
 def typical(them: Sequence[Conditions]) -> Conditions:
-    """One rank, or those of a host as one: medians, and what half of them have."""
+    """Return the conditions of several ranks as one: medians, and what half of them have."""
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
@@ -285,7 +285,7 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
 
 
 def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    """Of a host: that is counted of all its processes together."""
+    """Compare how long hosts wait for storage, which is measured for all processes of a host together."""
     if not late.host or late.phase not in {"data", "other"} or mine.io_wait_share is None:
         return None
     theirs = _median(one.io_wait_share for one in others)
@@ -319,7 +319,7 @@ def _other_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -
 
 
 def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[int, Conditions]) -> Finding:
-    """The finding with the median of each of these quantities over its ranks, or all, and over their peers."""
+    """Return the finding with the median of each of these quantities over its ranks, or all, and over their peers."""
     evidence = dict(finding.evidence)
     its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions} if quantities else {}
     for row in (QUANTITIES[name] for name in quantities):
@@ -331,7 +331,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
 
 
 def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[str, int] | None:
-    """The host that all late ranks are on, and how many ranks it has, if all of its ranks are late and others not."""
+    """Return the host whose ranks are all late while no others are, and how many ranks it has."""
     hosts = {by_rank[rank].host for rank in late if rank in by_rank}
     everywhere = {one.host for one in by_rank.values()}
     if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in by_rank for rank in late):
