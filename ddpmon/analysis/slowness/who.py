@@ -108,7 +108,7 @@ def _changes(
     """Return what signals of columns are of, the strongest first; further ones are as the strong ones near them."""
     known: list[tuple[Signal, _Change]] = []
     for column, candidates in signals[:STRONGEST]:
-        found = ((signal, _change(rows, column, signal)) for signal in candidates)
+        found = ((signal, _change(rows, column, signal, before)) for signal in candidates)
         lasting = ((signal, change) for signal, change in found if change and not _has_ended(change, rows, before))
         known += list(islice(lasting, 1))
     changes = [change for _, change in known]
@@ -119,7 +119,7 @@ def _changes(
     return changes
 
 
-def _change(rows: Rows, column: int | None, signal: Signal) -> _Change | None:
+def _change(rows: Rows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
     """Return what a signal is of, with its most likely first step; None: own time does not show it.
 
     Phases are tested less their share of own time, so that one seems slower where the others became faster: only the
@@ -138,8 +138,12 @@ def _change(rows: Rows, column: int | None, signal: Signal) -> _Change | None:
     way = 1 if up else -1
     if signal.evidence == "change" and len(times) >= FEWEST_ROWS:
         values = times.sum(axis=1) if signal.series == "own" else times[:, place]
-        found = onset(way * values, may_be_constant=True).index
-        at = found if found or not begin else at
+        # After the last stretch that has ended there is one rise.
+        over = [one.until for one in before if one.until is not None and _is_of(one, column, rows)]
+        skipped = max((rows.index(until) + 1 - begin for until in over if until < signal.step), default=0)
+        skipped = min(max(skipped, 0), at)
+        found = onset(way * values[skipped:], may_be_constant=True).index
+        at = found + skipped if found or not begin + skipped else at
         change = _rise(times, at)
     if min(way * change.sum(), way * times[at:].mean(axis=0).sum()) < np.abs(change).max() / 2:
         return None
@@ -158,11 +162,16 @@ def _rise(times: Floats, at: int) -> Floats:
 def _has_ended(change: _Change, rows: Rows, before: Sequence[Slowdown]) -> bool:
     """Return whether a change belongs to a slowdown that has ended since."""
     return any(
-        one.since - TOGETHER_STEPS <= change.step <= one.until
-        and (one.scope == "all" if change.column is None else rows.world.ranks[change.column] in one.ranks)
+        one.until is not None
+        and one.since - TOGETHER_STEPS <= change.step <= one.until
+        and _is_of(one, change.column, rows)
         for one in before
-        if one.until is not None
     )
+
+
+def _is_of(one: Slowdown, column: int | None, rows: Rows) -> bool:
+    """Return whether a slowdown is of the rank in a column, or of all ranks where the column is None."""
+    return one.scope == "all" if column is None else rows.world.ranks[column] in one.ranks
 
 
 def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
