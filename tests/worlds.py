@@ -18,10 +18,10 @@ def own_times(steps, ranks, *, noise=0.0, seed=0):
     return np.array(OWN) * (1 + noise * np.abs(rng.standard_normal((steps, ranks, 5))))
 
 
-def rows(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000_000):
+def rows(own, *, transfer=6.0, samples=64, tokens=0, loss=None, first=2, start_us=1_000_000):
     """[S, R] rows of a world that leaves each gradient synchronisation `transfer` ms after the last arrival.
 
-    own: [S, R, 5] ms. loss: [S, R] or None. samples: a number or one per rank; transfer: or one per step.
+    own: [S, R, 5] ms. loss: [S, R] or None. samples, tokens: a number, one per rank, or all. transfer: or one per step.
     """
     own_us = np.round(own * 1000).astype(np.int64)
     arrivals = own_us.sum(axis=2)
@@ -35,7 +35,7 @@ def rows(own, *, transfer=6.0, samples=64, loss=None, first=2, start_us=1_000_00
         table[phase] = own_us[..., place]
     if loss is not None:
         table["loss"], table["has"] = loss, HAS_LOSS
-    table["samples"], table["backwards"] = samples, 1
+    table["samples"], table["tokens"], table["backwards"] = samples, tokens, 1
     table["sync_count"] = 1
     sync = table["syncs"][..., 0]
     sync["kind"], sync["arrival_us"], sync["end_us"], sync["payload_bytes"] = (

@@ -60,7 +60,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     text = f"{counted(here, 'core')} for {counted(planned, 'rank')}"
     if planned > here:
         return note(
-            "cores", f"{text}: ranks take turns, and are told as late in turn", f"--nproc {here} gives each a core"
+            "cores", f"{text}: ranks take turns on them and wait for each other", f"--nproc {here} gives each a core"
         )
     threads = environ.get("OMP_NUM_THREADS", "")
     each = int(threads) if threads.isdecimal() else 1  # what torchrun sets where nothing else is set

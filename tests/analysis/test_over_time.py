@@ -1,28 +1,17 @@
 """What is told of made-up runs that are looked at again and again, as a hub does."""
 
-from math import inf
-
 import pytest
 
-from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence
 from tests.analysis.noise import STEP_MS, clean
-from tests.findings import judged
+from tests.findings import judged, unfold
 from tests.worlds import world_with
-
-WINDOW, EVERY = 600, 10
 
 
 def told(own):
-    """[(step, severity, sentence)] of a run whose window is looked at every EVERY steps; ends are told at once."""
-    world, before, log, news = world_with(own), [], [], News()
-    for end in range(20, len(world) + 1, EVERY):
-        part = world.between(max(0, end - WINDOW), end)
-        found = judged(part, Evidence(), before)
-        last = int(part.step[-1])
-        log += [(last, event.severity, event.text) for event in news.of(before, found, inf)]
-        before = found
-    return log
+    """[(step, severity, sentence)] of a run that is judged every 10 steps."""
+    moments = unfold(world_with(own), every=10)
+    return [(one.steps + 1, event.severity, event.text) for one in moments for event in one.events]
 
 
 @pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])
@@ -53,7 +42,7 @@ def test_taking_turns_is_told_soon_after_it_begins_and_taken_back_soon_after_it_
         own[step, step * 7 // 3 % 4, 1] += STEP_MS
     (begun, severity, alarm), (gone, _, over) = told(own)
     assert severity == "warn"
-    assert alarm.startswith("another rank is late each step")
+    assert alarm.startswith("another rank is slow each step")
     assert over.startswith("ranks no longer take turns")
     assert 300 < begun <= 335
     assert 600 < gone <= 665

@@ -1,8 +1,8 @@
-"""Describe what holds all ranks back: all became slower than they were, or another rank is slow each time."""
+"""Describe that all ranks became slower than they were."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,24 +13,8 @@ from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
-from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-STANDS_APART = Threshold(
-    4.0,
-    of="times twice the distance of the second rank from the third that the slowest is from the second, as medians",
-    why="1 for exponential tails, whatever their scale (Sukhatme, 1937); 1.4 for Pareto tails with exponent 1.5.",
-    keeps=0.7,
-)
-ONE_RANKS = Threshold(
-    0.6,
-    of="share of steps in which the same rank is the slowest",
-    why="Above it the slowdown is that rank's.",
-    below=True,
-)
-LATEST_STEPS = 64
-"""Latest steps that are looked at before all others."""
 SETTLED_STEPS = 150
 """Steps after which the first step stays as described."""
 
@@ -102,64 +86,3 @@ def _first_step(rows: Rows, values: Floats, begin: int) -> tuple[int, tuple[int,
     low, high = (lower + index for index in found.within)
     within = int(rows.first[low]), rows.last_step(high)
     return int(rows.first[lower + found.index]), within, found.is_ramp, found.evidence
-
-
-def describe_rotating(world: World, without: Collection[int], before: Slowdown | None) -> Slowdown | None:
-    """Describe that in most steps one rank stands apart from all others, but not always the same.
-
-    Args:
-        world: The window.
-        without: Columns with a slowdown of their own.
-        before: Its description of last time.
-
-    """
-    columns = [place for place in range(len(world.ranks)) if place not in set(without)]
-    if len(columns) < 3 or len(world) < FEWEST_ROWS * 4:
-        return None
-    if before is None and len(world) > 2 * LATEST_STEPS:
-        # Cheap, and nearly always enough: it is not so now.
-        third, second, slowest = np.partition(world.own_ms[-LATEST_STEPS:, columns], (-3, -2, -1), axis=1)[:, -3:].T
-        if not STANDS_APART.reached(median(slowest - second) / max(2 * median(second - third), 1e-9)):
-            return None
-    own = world.own_ms[:, columns]
-    third, second, slowest = np.partition(own, (-3, -2, -1), axis=1)[:, -3:].T
-    lead = slowest - second
-    begin = 0 if before is None else min(int(np.searchsorted(world.step, before.since)), len(world) - 1)
-    found = onset(lead, may_be_constant=True) if before is None else None
-    begin = found.index if found else begin
-    apart = median(lead[begin:]) / max(2 * median((second - third)[begin:]), 1e-9)
-    counts = np.bincount(own[begin:].argmax(axis=1), minlength=len(columns))
-    enough = len(world) - begin >= FEWEST_ROWS * 4
-    if (
-        not enough
-        or not STANDS_APART.reached(apart, held=before is not None)
-        or not ONE_RANKS.reached(counts.max() / counts.sum())
-    ):
-        return None
-    part = world.between(begin, len(world))
-    slow = np.array(columns)[own[begin:].argmax(axis=1)]
-    phases = part.phases_ms[np.arange(len(part)), slow] - medians(part.phases_ms[:, columns])
-    names = dict(zip(OWN_PHASES, medians(phases.T).tolist(), strict=True))
-    since, within = (before.since, before.since_within) if before else (int(part.step[0]), (0, 0))
-    if found:
-        within = int(world.step[found.within[0]]), int(world.step[found.within[1]])
-    saved, total = float(lead[begin:].sum()), float(part.step_ms.sum())
-    gain = total / max(total - saved, 1e-9)
-    return Slowdown(
-        ranks=tuple(world.ranks[place] for place in np.flatnonzero(counts).tolist()),
-        scope="rotating",
-        phases_ms=names,
-        phase=max(names, key=lambda name: names[name]),
-        pattern="lasting",
-        since=since,
-        since_within=within,
-        until=None,
-        every=None,
-        share=1.0,
-        excess_ms=median(lead[begin:]),
-        cost_ms=saved + (before.cost_ms if before and before.since < world.step[0] else 0.0),
-        as_of=int(world.step[-1]),
-        gain=gain,
-        gain_alone=gain,
-        changed="these",
-    )

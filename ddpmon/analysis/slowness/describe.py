@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ddpmon.analysis.slowness import who
-from ddpmon.analysis.slowness.all_ranks import describe_all, describe_rotating
+from ddpmon.analysis.slowness.all_ranks import describe_all
 from ddpmon.analysis.slowness.bursts import is_like_others
 from ddpmon.analysis.slowness.past import Past, Rows
+from ddpmon.analysis.slowness.rotating import describe_rotating
 from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
@@ -52,17 +53,7 @@ def describe(
             found += describe_ranks(rows, group, peers, hosts, ended)
     everyone = _of_all(rows, signals, before, groups)
     found += [everyone] if everyone else []
-    slow = {
-        world.ranks.index(rank)
-        for one in (*found, *ended)
-        if _is_of_ranks(one) and (one.until is None or one.until >= world.step[0])
-        for rank in one.ranks
-        if rank in world.ranks
-    }
-    turning = next((one for one in before if one.scope == "rotating" and one.until is None), None)
-    rotating = describe_rotating(world, slow, turning)
-    if rotating is None and turning is not None:
-        rotating = replace(turning, until=int(world.step[-1]))
+    rotating, found = describe_rotating(world, signals, found, before)
     found += [rotating] if rotating else []
     found = _worth_telling(rows, found, before)
     found += [one for one in ended if not any(_continues(one, other) for other in found)]
@@ -78,7 +69,8 @@ def _of_all(
     held = next((one for one in known if one.until is None), None)
     if held is not None and any(abs(first - held.since) <= who.TOGETHER_STEPS for first in most):
         held = None  # It was most ranks, not all.
-    new = [one for one in signals if one.rank is None and one.up and all(one.step > (old.until or 0) for old in known)]
+    up = [one for one in signals if one.rank is None and one.up and one.evidence != "turns"]
+    new = [one for one in up if all(one.step > (old.until or 0) for old in known)]
     peers = who.peers(rows, groups).tolist()
     if not peers or (held is None and not new):
         return None
@@ -90,7 +82,8 @@ def _of_all(
 
 def _continues(old: Slowdown, new: Slowdown) -> bool:
     """Return whether a slowdown that had ended is part of a new description."""
-    return set(old.ranks) <= set(new.ranks) and old.since >= new.since and new.scope == old.scope
+    same = set(old.ranks) <= set(new.ranks) or new.scope == "rotating"
+    return same and old.since >= new.since and new.scope == old.scope
 
 
 def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:

@@ -14,6 +14,8 @@ from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.signal import Evidence, Signal
+from ddpmon.analysis.slowness.slowdown import EVIDENCE
+from ddpmon.analysis.slowness.turns import TurnDetector
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 
@@ -141,6 +143,20 @@ class Detector:
         for column in np.flatnonzero(slow):
             z_of_bet = sqrt(2 * float(log_sum[column]))
             self._note(self.ranks[column], "own", True, z_of_bet, "long_steps", int(began[column]))
+        beside.turns.add_block(rows.own_ms, rows.step)
+        self._note_turns(beside.turns)
+
+    def _note_turns(self, turns: TurnDetector) -> None:
+        """Add the signal that ranks take turns in being slow, or that they do no longer."""
+        now, z = int(self._numbers[-1]), sqrt(2 * EVIDENCE.enter)
+        up, down = (("turns", None, "own", way) for way in (True, False))
+        before, found = self._signals.pop(up, None), turns.found
+        if found is not None:
+            since, first = max(found.since, self._first_number), now if before is None else before.found
+            self._signals[up] = Signal(None, "own", since, True, z, "turns", first, now, found)
+            self._signals.pop(down, None)
+        elif before is not None:
+            self._signals[down] = replace(before, up=False, found=now, held=now)
 
     def _note(
         self,
@@ -181,3 +197,4 @@ class _Beside:
         self.start = LevelSinceStart(len(PEER_SERIES), ranks)
         self.start_z = float(asked_z(CHANGE_Z.enter, LONG[-1], max(1.0, ranks / REFERENCE_RANKS)))
         self.long_steps = LongSteps(ranks)
+        self.turns = TurnDetector(ranks)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Evidence = Literal["change", "long_steps", "start"]
-"""A lasting change; single long steps of which this rank has too many; the mean since the start."""
+from ddpmon.analysis.slowness.turns import Turns
+
+Evidence = Literal["change", "long_steps", "start", "turns"]
+"""A lasting change; single long steps of which this rank has too many; the mean since the start; ranks that stand apart
+from all others in turn."""
 
 
 @dataclass(frozen=True)
@@ -29,3 +32,5 @@ class Signal:
     """Step number after which it was found first."""
     held: int
     """Step number after which it was found last."""
+    turns: Turns | None = None
+    """Of ranks that stand apart in turn: each turn."""

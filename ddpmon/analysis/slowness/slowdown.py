@@ -33,9 +33,9 @@ class Slowdown:
     """
 
     ranks: tuple[int, ...]
-    """The slow ranks; every rank where the scope is "all" or "rotating"."""
+    """The slow ranks; every rank where the scope is "all"."""
     scope: Scope
-    """"host": these are all ranks of one host or of several hosts."""
+    """"host": these are all ranks of one host or of several hosts. "rotating": one after another."""
     phases_ms: Mapping[str, float] = field(hash=False)
     """Excess of a slow step in each phase over the other ranks; for scope "all" over the past, with "transfer"."""
     phase: str
@@ -48,7 +48,7 @@ class Slowdown:
     until: int | None
     """Number of the last slow step; None while the slowdown lasts."""
     every: float | None
-    """Period in steps ("steps") or in seconds ("seconds")."""
+    """Period in steps ("steps") or in seconds ("seconds"); for scope "rotating" the steps of a turn."""
     share: float
     """Share of the steps from `since` on that are slow."""
     excess_ms: float
@@ -71,6 +71,8 @@ class Slowdown:
     """Moments at which the first and the last step of `since_within` began, by the clock of the steps' ends."""
     hidden_since: int | None = None
     """From this step on noise is too large to tell whether the slowdown goes on."""
+    work: str = ""
+    """What is uneven within each step and makes it so (scope "rotating"): "tokens" or "samples"."""
 
     @property
     def is_exact(self) -> bool:

@@ -172,13 +172,5 @@ def test_a_ramp_has_an_interval():
         assert one.since_within[0] <= FIRST + 400 <= one.since_within[1]
 
 
-def test_a_different_rank_in_each_step():
-    own = own_times(1100)
-    whose = np.random.default_rng(3).integers(0, 8, 1100)
-    own[np.arange(700, 1100), whose[700:], BACKWARD] += 0.5 * STEP_MS
-    for (one,) in play(own, [760, 1100], []):
-        assert (one.scope, one.phase, one.since) == ("rotating", "backward", FIRST + 700)
-
-
 def test_nothing_is_described_without_a_signal_in_noise():
     assert play(own_times(600, noise=0.3), [40, 300, 600], []) == [[], [], []]

@@ -135,11 +135,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-NOT_YET = ("another rank each step",)
-MARKED = [pytest.param(name, marks=pytest.mark.xfail(name in NOT_YET, reason="not yet")) for name in SHAPES]
-
-
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize("name", SHAPES)
 def test_a_run_is_described_as_it_is(name):
     shape = SHAPES[name]
     own = own_times(shape.steps, shape.world_size, seed=1)

@@ -1,0 +1,218 @@
+"""Describe a slowdown that moves from rank to rank: no rank is slow for long, and yet steps wait for one.
+
+Ranks take turns (`turns`), each for a step or for many, or own times follow the tokens or samples of each step, so that
+uneven work makes another rank slow each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ddpmon.analysis.slowness.onset import onset
+from ddpmon.analysis.slowness.signal import Signal
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, WORTH, Slowdown
+from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_STEPS
+from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
+from ddpmon.analysis.statistics.excess import EXPLAINS
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES
+
+TURNS = Threshold(
+    3,
+    of="times the steps of a turn that one rank is slow, where ranks take turns",
+    why="A judgement: a rank that is slow for three turns is slow for a reason of its own.",
+)
+MOSTLY = 0.75
+"""Share of its steps in which a rank is slow for a reason of its own: of two that take turns each is in half."""
+INVOLVED = 0.5
+"""Fair shares of the steps in which a rank is the slowest, from which on it is one of those that take turns."""
+LATEST_STEPS = 64
+"""Latest steps that show whether own times follow the work."""
+
+
+def describe_rotating(
+    world: World, signals: Sequence[Signal], others: Sequence[Slowdown], last: Sequence[Slowdown]
+) -> tuple[Slowdown | None, list[Slowdown]]:
+    """Describe that ranks are slow in turn.
+
+    Args:
+        world: The window.
+        signals: The changes that the detector is certain of.
+        others: The other slowdowns.
+        last: The result of last time.
+
+    Returns:
+        The description, which has ended if only `before` is left of it from last time; None: there is none.
+        Those of the others that are not only turns.
+
+    """
+    present = [one for one in last if one.until is None]
+    before = next((one for one in present if one.scope == "rotating"), None)
+    signal = next((one for one in signals if one.evidence == "turns"), None)
+    turns, goes_on = signal.turns if signal else None, signal is not None and signal.up
+    uneven = uneven_work(world.last(LATEST_STEPS), held=before is not None and bool(before.work))
+    if not goes_on and uneven is None:
+        until = turns.until if before and turns and turns.until >= before.since else int(world.step[-1])
+        return before and replace(before, until=until, pattern="stretch"), list(others)
+    lead = np.diff(np.partition(world.own_ms, (-2, -1), axis=1)[:, -2:], axis=1)[:, 0]
+    since, within = (before.since, before.since_within) if before else _first_step(world, lead, signal)
+    turn_steps = turns.turn_steps if turns and goes_on else None
+    known = {rank for one in present if one.scope not in {"all", "rotating"} for rank in one.ranks}
+    others = [
+        one
+        for one in others
+        if one.scope == "all"
+        or (known.issuperset(one.ranks) and _began_before(one, since, len(world.ranks)))
+        or not _is_turn(world, one, since, turn_steps or 1.0)
+    ]
+    own_reason = {rank for one in others if one.scope != "all" and one.until is None for rank in one.ranks}
+    slow = [place for place, rank in enumerate(world.ranks) if rank in own_reason]
+    columns = np.delete(np.arange(len(world.ranks)), slow)
+    if len(columns) < 2:
+        return before, others
+    own = world.own_ms[:, columns]
+    second, slowest = np.partition(own, (-2, -1), axis=1)[:, -2:].T
+    begin = min(int(np.searchsorted(world.step, since)), len(world) - 1)
+    part, own = world.between(begin, len(world)), own[begin:]
+    who = columns[own.argmax(axis=1)]
+    over = part.phases_ms[np.arange(len(part)), who] - medians(part.phases_ms[:, columns])
+    phases = dict(zip(OWN_PHASES, over.mean(axis=0).tolist(), strict=True))
+    # Without its lead a step takes as long as for the next rank, be that one slow for a reason of its own.
+    next_ms = np.maximum(second[begin:], part.own_ms[:, slow].max(axis=1, initial=0.0))
+    lost = np.maximum(slowest[begin:] - next_ms, 0.0)
+    explained = uneven.lost_ms(part) if uneven else np.zeros(len(part))
+    is_work = bool(explained.sum() >= EXPLAINS.enter * lost.sum()) or not goes_on
+    lost = explained if is_work else lost
+    cost = float(lost.sum())
+    if before and before.since < world.step[0]:
+        cost = before.cost_ms + float(lost[part.step > before.as_of].sum())
+    total = float(part.step_ms.sum())
+    gain = total / max(total - float(lost.sum()), 1e-9)
+    described = Slowdown(
+        ranks=_involved(world, who, len(columns)),
+        scope="rotating",
+        phases_ms=phases,
+        phase=max(phases, key=lambda name: phases[name]),
+        pattern="lasting",
+        since=since,
+        since_within=within,
+        until=None,
+        every=None if is_work else turn_steps,
+        share=1.0,
+        excess_ms=float(over.sum(axis=1).mean()),
+        cost_ms=cost,
+        as_of=int(world.step[-1]),
+        gain=gain,
+        gain_alone=gain,
+        changed="these",
+        work=uneven.unit if uneven and is_work else "",
+    )
+    return described, others
+
+
+def _began_before(one: Slowdown, since: int, ranks: int) -> bool:
+    """Return whether a slowdown began before ranks took turns."""
+    worth = WORTH.reached(max(one.gain, one.gain_alone), held=True)
+    # Of two ranks either is slow in half of the steps then.
+    return one.since < since - TOGETHER_STEPS and worth and ranks > 2
+
+
+def _is_turn(world: World, one: Slowdown, since: int, turn_steps: float) -> bool:
+    """Return whether the slowdown of some ranks is only their turn, where ranks take turns since a step.
+
+    It is more if it has lasted for several turns and they were slow in most steps.
+    """
+    columns = [world.ranks.index(rank) for rank in one.ranks]
+    begin = min(int(np.searchsorted(world.step, max(one.since, since))), len(world) - FEWEST_ROWS)
+    part = world.between(begin, len(world))
+    over = part.own_ms[:, columns] - medians(np.delete(part.own_ms, columns, axis=1))[:, None]
+    mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
+    step_ms = float(part.step_ms.mean())
+    slow = WORTH.reached(step_ms / max(step_ms - mostly_ms, 1e-9))
+    return not slow or not TURNS.reached(len(part) / turn_steps)
+
+
+def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:
+    """Return the first step and its interval: the signal's, refined where the steps around it are in the window."""
+    if signal is None or not signal.up:
+        place, signal = len(world), None
+    else:
+        place = int(np.searchsorted(world.step, signal.step))
+    around = slice(max(0, place - REFINED_STEPS), place + REFINED_STEPS)
+    steps = world.step[around]
+    if signal is not None and (signal.step < steps[0] or len(steps) < 2 * FEWEST_ROWS):
+        return signal.step, (signal.step, signal.step)
+    found = onset(lead[around], may_be_constant=around.start == 0)
+    step, (low, high) = int(steps[found.index]), (int(steps[edge]) for edge in found.within)
+    if signal is None or abs(step - signal.step) <= TOGETHER_STEPS:
+        return step, (low, high)
+    return signal.step, (min(low, signal.step), max(high, signal.step))
+
+
+def _involved(world: World, who: Ints, among: int) -> tuple[int, ...]:
+    """Return the ranks that are the slowest often enough."""
+    counts = np.bincount(who, minlength=len(world.ranks))
+    return tuple(world.ranks[place] for place in np.flatnonzero(counts * among >= INVOLVED * len(who)).tolist())
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """Work that differs between the ranks within each step."""
+
+    unit: str
+    """"tokens" or "samples"."""
+    item_ms: float
+    """Own time that one more of them takes."""
+
+    def lost_ms(self, part: World) -> Floats:
+        """[S] Return by how much shorter each step were if the work of each were spread evenly."""
+        counts = part.tokens if self.unit == "tokens" else part.samples
+        return _lost_ms(part.own_ms, counts, self.item_ms)
+
+
+def uneven_work(part: World, *, held: bool) -> Uneven | None:
+    """Return what makes own times differ within a step, by least squares, if that is beyond chance and matters.
+
+    Differences that stay are left out on both sides: a rank that has more in all steps is slow by itself.
+
+    Args:
+        part: The latest steps.
+        held: It was so last time: then it goes on unless it is beyond chance that it costs too little.
+
+    """
+    own, certain = part.own_ms, (2 * EVIDENCE.enter) ** 0.5
+    ranks, over = own.shape[1], _centred(own)
+    if ranks < 2:
+        return None
+    for unit, each in (("tokens", part.tokens), ("samples", part.samples)):
+        counts = each.astype(np.float64)
+        more = _centred(counts)
+        square = float(np.square(more).sum())
+        if (counts <= 0).any() or square <= 1e-9 * float(np.square(counts).sum()):
+            continue
+        item_ms = float((more * over).sum()) / square
+        # Of unequal variances (White, 1980); centring takes one of the ranks' freedom.
+        strays = float(np.square(more * (over - item_ms * more)).sum()) * ranks / (ranks - 1)
+        error_ms = strays**0.5 / square
+        least = item_ms + certain * error_ms if held else item_ms
+        lost, total = float(_lost_ms(own, counts, least).sum()), float(part.step_ms.sum())
+        if (held or item_ms >= certain * error_ms) and WORTH.reached(total / max(total - lost, 1e-9)):
+            return Uneven(unit, max(item_ms, 0.0))
+    return None
+
+
+def _centred(values: Floats) -> Floats:
+    """[S, R] Return values less the mean of their step, and of their rank."""
+    within = values - values.mean(axis=1, keepdims=True)
+    centred: Floats = within - within.mean(axis=0)
+    return centred
+
+
+def _lost_ms(own: Floats, counts: Floats | Ints, item_ms: float) -> Floats:
+    even = own - item_ms * (counts - counts.mean(axis=1, keepdims=True))
+    lost: Floats = own.max(axis=1) - even.max(axis=1)
+    return lost

@@ -1,0 +1,136 @@
+"""Ranks that take turns: in most turns the slowest rank stands apart from all others, and then another one does.
+
+One rank is the slowest of every step by chance alone, and another one in most of them. So the distance of the slowest
+rank from the second is measured by that of the second from the third: of exponential tails, the heaviest that usual
+noise has, it is distributed as twice that distance (Sukhatme, 1937).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from math import log
+from statistics import mean, median
+
+import numpy as np
+
+from ddpmon.analysis.slowness.slowdown import EVIDENCE
+from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.threshold import Threshold
+
+APART = Threshold(
+    8.0,
+    of="times twice the usual distance of the second rank from the third by which the slowest exceeds the second",
+    why="By chance 0.4% of turns have it in exponential tails, 15% in Pareto tails with exponent 1.5 and 20% in skewed "
+    "bursts (benchmarks/scenario_noises.py).",
+)
+CHANCE = 1 / 6
+"""Share of the turns in which one rank stands apart by chance. Each turn that is apart counts against this share, with
+the alternative half-way between it and all turns: what has it in less than 36% of the turns is never told."""
+OF_TWO = Threshold(
+    0.75,
+    of="times the usual distance of two ranks that the slower one exceeds the other by",
+    why="62.5% of turns have it at most where small differences are the most frequent ones, whatever the noise.",
+)
+CHANCE_OF_TWO = 2 / 3
+"""The same share for two ranks."""
+USUAL_TURNS = 32
+"""Latest turns whose median distance is the usual one: a quarter off, and noise that grows soon becomes usual."""
+
+
+class TurnDetector:
+    """Follows who is the slowest, in single steps beside their neighbours and in what lasts for three steps or more."""
+
+    def __init__(self, ranks: int) -> None:
+        self._own_ms: Floats = np.empty((0, ranks))
+        self._numbers: Ints = np.empty(0, np.int64)
+        # Of two ranks either is slow too often for its level to be without that.
+        self._tests = [_Test(APART.enter, CHANCE) for _ in "12"] if ranks > 2 else [_Test(OF_TWO.enter, CHANCE_OF_TWO)]
+
+    def add_block(self, own_ms: Floats, numbers: Ints) -> None:
+        """Add steps. own_ms: [S, R]; numbers: [S] of the steps."""
+        own = np.concatenate((self._own_ms, own_ms))
+        numbers = np.concatenate((self._numbers, numbers))
+        self._own_ms, self._numbers = own[-SMOOTHED:], numbers[-SMOOTHED:]
+        if len(own) <= SMOOTHED:
+            return
+        middle = slice(SMOOTHED // 2, -SMOOTHED // 2)
+        level = steady(own)
+        series = (own[middle] - level, level) if len(self._tests) > 1 else (own[middle],)
+        for test, values in zip(self._tests, series, strict=True):
+            test.add(values, numbers[middle])
+
+    @property
+    def found(self) -> Turns | None:
+        """The turns that go on; None: nobody takes turns."""
+        return next((test.found for test in self._tests if test.found is not None), None)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Turns that stand apart, one after another."""
+
+    since: int
+    """The first step; 0 if they began with the run."""
+    until: int
+    """The last step of the latest one."""
+    turn_steps: float
+    """Mean length of one."""
+
+
+class _Test:
+    """A sequential probability ratio test (Wald, 1945) that starts at each turn; its mirror image ends the turns."""
+
+    def __init__(self, apart: float, chance: float) -> None:
+        """apart: times the usual distance that a turn has to stand apart. chance: share of turns that have it."""
+        self.found: Turns | None = None
+        self._factor, self._rise, self._fall = apart, log((1 + chance) / 2 / chance), log(0.5)
+        self._slowest, self._first, self._last = -1, 0, 0
+        """Of the present turn."""
+        self._leads: list[float] = []
+        self._gaps: list[float] = []
+        self._usual: deque[float] = deque(maxlen=USUAL_TURNS)
+        self._sum = 0.0
+        """Log likelihood ratio since it was 0: above 0 before turns are found, below 0 after."""
+        self._begun: int | None = 0
+        """First step of the turns that make it up; 0: all so far. None: the next turn's."""
+        self._lengths: list[int] = []
+        """Steps of those of them that stand apart."""
+        self._apart = -1
+        """The rank that stood apart last. The same again is no evidence, as one rank may have long steps."""
+
+    def add(self, values: Floats, numbers: Ints) -> None:
+        """Add steps. values: [S, R]"""
+        slowest = values.argmax(axis=1).tolist()
+        top = np.partition(values, range(-min(3, values.shape[1]), 0), axis=1)[:, -3:]
+        leads = (top[:, -1] - top[:, -2]).tolist()
+        gaps = (2 * (top[:, -2] - top[:, -3])).tolist() if values.shape[1] > 2 else leads
+        for rank, lead, gap, number in zip(slowest, leads, gaps, numbers.tolist(), strict=True):
+            if rank != self._slowest:
+                if self._leads:
+                    self._end_turn()
+                self._slowest, self._first, self._leads, self._gaps = rank, number, [], []
+            self._last = number
+            self._leads.append(lead)
+            self._gaps.append(gap)
+
+    def _end_turn(self) -> None:
+        self._usual.append(median(self._gaps))
+        is_apart = median(self._leads) > self._factor * median(self._usual)
+        if is_apart and self._slowest == self._apart:
+            return
+        self._sum += self._rise if is_apart else self._fall
+        if is_apart:
+            self._apart = self._slowest
+            self._lengths = [*self._lengths[1 - USUAL_TURNS :], len(self._leads)]
+        if self.found is None:
+            self._begun = self._first if self._begun is None else self._begun
+            if self._sum <= 0:
+                self._sum, self._begun, self._lengths = 0.0, None, []
+            elif EVIDENCE.reached(self._sum):
+                self.found, self._sum = Turns(self._begun, self._last, mean(self._lengths)), 0.0
+        elif self._sum >= 0:
+            self.found, self._sum = replace(self.found, until=self._last, turn_steps=mean(self._lengths)), 0.0
+        elif EVIDENCE.reached(-self._sum):
+            self.found, self._begun, self._sum = None, None, 0.0
