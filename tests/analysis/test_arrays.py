@@ -1,12 +1,9 @@
-"""Medians and quantiles, which are asked for hundreds of times in a judgement."""
+"""Medians, which are asked for hundreds of times in a judgement."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-from ddpmon.analysis.statistics.arrays import NARROW, medians, middles, quantile
+from ddpmon.analysis.statistics.arrays import NARROW, medians, middles
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, NARROW, NARROW + 1, NARROW + 2])
@@ -18,8 +15,3 @@ def test_the_middles_of_rows_are_the_median_and_what_lies_beside_it(ranks):
     np.testing.assert_array_equal([low, high], in_order[:, beside].T)
     np.testing.assert_array_equal(middle, np.median(rows, axis=1))
     np.testing.assert_array_equal(medians(rows), middle)
-
-
-@given(arrays(np.float64, st.integers(1, 40), elements=st.floats(-1e6, 1e6)), st.floats(0, 1))
-def test_a_quantile_lies_between_values_in_proportion(values, share):
-    assert quantile(values, share) == pytest.approx(np.quantile(values, share), rel=1e-9, abs=1e-6)

@@ -16,8 +16,8 @@ from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, mean_step_ms, since
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
-from ddpmon.analysis.statistics.arrays import medians, running_total
-from ddpmon.analysis.statistics.excess import EXPLAINS, SOME, chance, deviations, over_peers, steady
+from ddpmon.analysis.statistics.arrays import medians
+from ddpmon.analysis.statistics.excess import EXPLAINS, SOME, over_peers
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
 
@@ -38,6 +38,8 @@ LEAST_MS = Threshold(
     why="A judgement: a busy machine wakes a thread that may go on later than an idle one does.",
     keeps=STAYS,
 )
+PARTS = 4
+"""Parts of the window in each of which transfers must take longer as a rule: some long ones in a row are no link."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,7 @@ def detect(moment: Moment) -> Iterator[Detection[SlowLink]]:
     peers = np.delete(np.arange(ranks), slow)
     some = peers[:: -(-len(peers) // SOME)]
     over = world.transfer_ms[:, slow] - medians(world.transfer_ms[:, some])[:, None]
-    smooth = steady(over)
-    bound = chance(running_total(smooth), 0.0).bound_ms(len(smooth), deviations(ranks))
-    sure = (smooth.mean(axis=0) >= np.maximum(bound, least)) & (np.median(smooth, axis=0) >= least)
+    sure = np.min([medians(part.T) for part in np.array_split(over, PARTS)], axis=0) >= least
     if not sure.any():
         return
     late = sorted(world.ranks[column] for column in slow[sure].tolist())

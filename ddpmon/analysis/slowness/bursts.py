@@ -14,7 +14,6 @@ import numpy as np
 from ddpmon.analysis.slowness.past import Rows
 from ddpmon.analysis.slowness.patterns import MORE_OFTEN
 from ddpmon.analysis.slowness.slowdown import Slowdown
-from ddpmon.analysis.statistics.arrays import running_total
 from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
@@ -50,7 +49,8 @@ def is_like_others(rows: Rows, one: Slowdown, told: Sequence[Slowdown]) -> bool:
             _log_ratio(int(counts[: len(mine)].sum()), int(counts.sum()), len(mine) / len(counts))
         )
     lost_ms = size * float(rows.steps[span].sum())
-    total = running_total((excess[:, len(mine) :] - AS_MUCH.enter * size) * rows.steps[:, None])
+    beyond = (excess[:, len(mine) :] - AS_MUCH.enter * size) * rows.steps[:, None]
+    total = np.cumsum(np.concatenate((np.zeros_like(beyond[:1]), beyond)), axis=0)
     return bool((total - np.minimum.accumulate(total)).max() >= AS_MUCH.enter * lost_ms)
 
 

@@ -1,4 +1,4 @@
-"""What arrays hold, their running totals, and medians of rows."""
+"""Types of arrays, and medians that are quicker than NumPy's."""
 
 from __future__ import annotations
 
@@ -12,23 +12,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.floating[Any])
 
-WIDE = 256
-"""Columns from which on row after row is added up more quickly than NumPy goes down columns."""
-
-
 NARROW = 16
 """Columns up to which sorting rows whole is quicker than sorting out some places and going through the rest."""
-
-
-def running_total(series: NDArray[Number]) -> NDArray[Number]:
-    """[S, ...] -> [S + 1, ...] Sums of all rows before each."""
-    total = np.zeros((len(series) + 1, *series.shape[1:]), series.dtype)
-    if series[:1].size < WIDE:
-        np.cumsum(series, axis=0, out=total[1:])
-        return total
-    for place, row in enumerate(series):
-        np.add(total[place], row, out=total[place + 1])
-    return total
 
 
 def middles(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -69,12 +54,3 @@ def median(values: NDArray[Number]) -> float:
     half, parts = len(values) // 2, values.copy()
     parts.partition(half)
     return float(parts[half] if len(values) % 2 else (parts[:half].max() + parts[half]) / 2)
-
-
-def quantile(values: Floats, share: float) -> float:
-    """Of one series, between its values in proportion. Quicker than `np.quantile`, which is made for many."""
-    place = share * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(values) - 1)
-    parts = np.partition(values, (low, high))
-    return float(parts[low] + (parts[high] - parts[low]) * (place - low))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.run_state import WARM_UP_STEPS
-from ddpmon.analysis.statistics.arrays import Bools, Floats, median, quantile
+from ddpmon.analysis.statistics.arrays import Bools, Floats, median
 from ddpmon.analysis.statistics.excess import share_over_peers
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -120,7 +120,7 @@ def summarise(world: World) -> Summary:
         gradient_bytes=float(world.mean("gradient_bytes").mean()),
         step_ms_mean=float(step.mean()),
         step_ms_p50=median(lengths),
-        step_ms_p95=quantile(lengths, 0.95),
+        step_ms_p95=float(np.quantile(lengths, 0.95)),
         step_ms_max=float(lengths.max()),
         efficiency=efficiency(world),
     )

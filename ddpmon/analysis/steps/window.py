@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Floats, running_total
-from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_following
 
 FEWEST = 40
@@ -40,7 +39,7 @@ class Window:
             kept = min(self._end - self._first, self.steps - len(part))
             for buffer in (*self._buffers.values(), *self._sums.values()):
                 buffer[:kept] = buffer[self._end - kept : self._end].copy()
-            for total in (self._buffers["total_ms"], *self._sums.values()):
+            for total in self._sums.values():
                 total[:kept] -= total[:1].copy()  # so that it stays small
             self._first, self._end = 0, kept
         begin, self._end = self._end, self._end + len(part)
@@ -63,20 +62,11 @@ class Window:
         """Compute what follows from the steps from index `begin` on."""
         buffers, end = self._buffers, self._end
         new = self._world(begin, end)
-        for name in ("step_ms", "slowest_ms", "typical_ms", "excess_ms"):
+        for name in FOLLOWING:
             buffers[name][begin:end] = getattr(new, name)
         for name, sums in self._sums.items():
             np.cumsum(buffers[name][begin:end], axis=0, out=sums[begin:end])
             sums[begin:end] += sums[begin - 1] if begin else 0.0
-        # A running median belongs to the last of the steps that it was taken of, its total too.
-        smooth = steady(buffers["excess_ms"][max(0, begin - SMOOTHED) : end])
-        total = buffers["total_ms"]
-        if begin < SMOOTHED:
-            begin = SMOOTHED
-            total[begin - 1] = 0.0
-        if len(smooth):
-            buffers["smooth_ms"][begin:end] = smooth
-            total[begin:end] = total[begin - 1] + running_total(smooth)[1:]
 
     def world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
         """The steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
@@ -90,7 +80,7 @@ class Window:
             ends = self._buffers["end_us"][first : self._end]
             recent = first + int(np.searchsorted(ends, ends[-1] - int(seconds * 1e6)))
             first = max(first, min(recent, self._end - at_least))
-        following = {name: self._buffers[name][first + cut : self._end] for name, cut in FOLLOWING.items()}
+        following = {name: self._buffers[name][first : self._end] for name in FOLLOWING}
         last, steps = self._end - 1, self._end - first
         means = {
             # None of them is below zero, nor may what sums round away make it so.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, middles, running_total
-from ddpmon.analysis.statistics.excess import SMOOTHED, Chance, chance, over_peers, restless, steady
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, middles
+from ddpmon.analysis.statistics.excess import over_peers
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,6 @@ class World:
         return self._middles[1]
 
     @cached_property
-    def usual_ms(self) -> float:
-        """The median of these: a typical own time."""
-        return median(self.typical_ms)
-
-    @cached_property
     def excess_ms(self) -> Floats:
         """[S, R] Own time less the median of the peers'."""
         return over_peers(self.own_ms, self._middles)
@@ -110,36 +105,6 @@ class World:
         return 0.0 if np.isnan(share) else share
 
     @cached_property
-    def smooth_ms(self) -> Floats:
-        """[S - 4, R] Running median of five steps of the excess."""
-        return steady(self.excess_ms)
-
-    @cached_property
-    def total_ms(self) -> Floats:
-        """[S - 3, R] Running total of `smooth_ms`: row n less row m is the sum of its rows m to before n."""
-        return running_total(self.smooth_ms)
-
-    @cached_property
-    def noise(self) -> Chance:
-        """How far chance alone carries means of these excesses; of 10 steps at least. Dear: asked only where needed."""
-        own = chance(self.total_ms, self.usual_ms)
-        return own if self.parts is None else own.of_means(self.parts[0].noise, self.parts[1])
-
-    @cached_property
-    def restless(self) -> float:
-        """How much neighbouring steps' excesses differ as a rule."""
-        return restless(self.excess_ms)
-
-    @cached_property
-    def parts(self) -> tuple[World, Floats] | None:
-        """Where its columns are means: the world of what they are means of, and what each strays of that at least."""
-        return None
-
-    def strays_as_means_of(self, parts: World, share: Floats) -> None:
-        """Its columns are means of those of another world, which tells of their noise too: see `Chance.of_means`."""
-        vars(self)["parts"] = parts, share
-
-    @cached_property
     def _means(self) -> dict[str, Floats]:
         return {}
 
@@ -160,22 +125,13 @@ class World:
         """The same world, steps `first` to before `end` by index. Views, no copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
         part = dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
-        following = {
-            name: values[first : end - FOLLOWING[name]] for name, values in vars(self).items() if name in FOLLOWING
-        }
-        return with_following(part, following) if end - first > SMOOTHED else part
+        following = {name: values[first:end] for name, values in vars(self).items() if name in FOLLOWING}
+        return with_following(part, following)
 
 
 ARRAYS = tuple(field.name for field in dataclasses.fields(World) if field.name != "ranks")
-FOLLOWING = {
-    "step_ms": 0,
-    "slowest_ms": 0,
-    "typical_ms": 0,
-    "excess_ms": 0,
-    "smooth_ms": SMOOTHED,
-    "total_ms": SMOOTHED - 1,
-}
-"""What follows from the arrays, and by how many rows it is shorter than they are."""
+FOLLOWING = ("step_ms", "slowest_ms")
+"""What follows from the arrays and is kept by a Window."""
 MEANED = (
     *("length_ms", "phases_ms", "own_ms", "wait_ms", "transfer_ms", "exposed_ms", "exposed_wait_ms"),
     *("gradient_bytes", "samples", "tokens", "gc_ms"),
