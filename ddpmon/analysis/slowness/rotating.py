@@ -18,14 +18,8 @@ from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_ST
 from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-TURNS = Threshold(
-    3,
-    of="times the steps of a turn that one rank is slow, where ranks take turns",
-    why="A judgement: a rank that is slow for three turns is slow for a reason of its own.",
-)
 MOSTLY = 0.75
 """Share of its steps in which a rank is slow for a reason of its own: of two that take turns each is in half."""
 INVOLVED = 0.5
@@ -67,7 +61,7 @@ def describe_rotating(
         for one in others
         if one.scope == "all"
         or (known.issuperset(one.ranks) and _began_before(one, since, len(world.ranks)))
-        or not _is_turn(world, one, since, turn_steps or 1.0)
+        or not _is_turn(world, one, since, round_steps=round((turn_steps or 1.0) * len(world.ranks)))
     ]
     own_reason = {rank for one in others if one.scope != "all" and one.until is None for rank in one.ranks}
     slow = [place for place, rank in enumerate(world.ranks) if rank in own_reason]
@@ -121,19 +115,16 @@ def _began_before(one: Slowdown, since: int, ranks: int) -> bool:
     return one.since < since - TOGETHER_STEPS and worth and ranks > 2
 
 
-def _is_turn(world: World, one: Slowdown, since: int, turn_steps: float) -> bool:
-    """Return whether the slowdown of some ranks is only their turn, where ranks take turns since a step.
-
-    It is more if it has lasted for several turns and they were slow in most steps.
-    """
+def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
+    """Return whether ranks are slow in some steps only, of a round of turns at least: then it is their turn."""
     columns = [world.ranks.index(rank) for rank in one.ranks]
-    begin = min(int(np.searchsorted(world.step, max(one.since, since))), len(world) - FEWEST_ROWS)
+    latest = len(world) - max(FEWEST_ROWS, round_steps)
+    begin = min(int(np.searchsorted(world.step, max(one.since, since))), latest)
     part = world.between(begin, len(world))
     over = part.own_ms[:, columns] - medians(np.delete(part.own_ms, columns, axis=1))[:, None]
     mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
     step_ms = float(part.step_ms.mean())
-    slow = WORTH.reached(step_ms / max(step_ms - mostly_ms, 1e-9))
-    return not slow or not TURNS.reached(len(part) / turn_steps)
+    return not WORTH.reached(step_ms / max(step_ms - mostly_ms, 1e-9))
 
 
 def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:
