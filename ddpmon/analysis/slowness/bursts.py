@@ -26,20 +26,20 @@ AS_MUCH = Threshold(
 )
 
 
-def is_like_others(rows: Rows, one: Slowdown, told: Sequence[Slowdown]) -> bool:
+def is_like_others(rows: Rows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
     """Return whether another rank was about as slow for about as long, or has single slow steps about as often.
 
     Args:
         rows: The run.
         one: A slowdown of some ranks.
-        told: Slowdowns that are findings: what their ranks took longer is no noise.
+        faults: Slowdowns that are no noise.
 
     """
     ranks = np.array(rows.world.ranks)
     mine, others = (some_of(np.flatnonzero(np.isin(ranks, one.ranks) == slow)) for slow in (True, False))
     # One of the slow ranks at least besides, so that a single other one has a peer.
     excess = over_peers(rows.phases_ms([*mine, *others])[..., OWN_PHASES.index(one.phase)])
-    for known in told:
+    for known in faults:
         excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
     span, size = _span(rows, one), one.phases_ms[one.phase]
     if one.share < 1:

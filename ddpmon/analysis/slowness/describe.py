@@ -103,19 +103,25 @@ def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowd
     present = [one for one in found if one.until is None and _is_of_ranks(one)]
     # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
     took_ms = float((rows.length_ms * rows.steps).sum())
-    costs = {id(one): one.gain if one.until is None else took_ms / max(took_ms - one.cost_ms, 1e-9) for one in found}
+    of_run = {id(one): took_ms / max(took_ms - one.cost_ms, 1e-9) for one in (*found, *before)}
+    costs = {id(one): one.gain if one.until is None else of_run[id(one)] for one in found}
     if len(present) > 1:
         latest = max(one.since for one in present)
         whole = _gain(world, present, latest)
         for one in present:
             rest = [other for other in present if other is not one]
             costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest, latest))
-    told_before = [one for one in before if _is_of_ranks(one)]
+    # What goes on in other ranks, and what cost enough, is no burst to compare with.
+    faults = [
+        one
+        for one in (*found, *before)
+        if _is_of_ranks(one) and (one.until is None or threshold.reached(of_run[id(one)]))
+    ]
     told = [
         one
         for one in found
         if one in held
-        or (threshold.reached(costs[id(one)]) and not (_is_of_ranks(one) and is_like_others(rows, one, told_before)))
+        or (threshold.reached(costs[id(one)]) and not (_is_of_ranks(one) and is_like_others(rows, one, faults)))
     ]
     together = [one for one in told if one in present]
     if len(together) < 2:

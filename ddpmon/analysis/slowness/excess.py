@@ -20,6 +20,8 @@ PLAIN = Threshold(
 )
 OWN = len(OWN_PHASES)
 """Column of own time, after the phases."""
+FEW_PEERS = 2
+"""Peers up to which each is compared with its own past: the median of two is as far from the one as from the other."""
 PEERS = 16
 """Peers whose median stands for all: it strays by a third of what one rank does (1.25 / sqrt(16))."""
 NOISE_ROWS = 32
@@ -66,7 +68,9 @@ def excess_over(rows: Rows, columns: Sequence[int], peers: Sequence[int]) -> Exc
     mine = rows.phases_ms(chosen).mean(axis=1)
     mine = np.column_stack([mine, mine.sum(axis=1)])
     over = mine - medians(theirs)
-    noise, memory = _noise(rows, theirs)
+    among = len(others) > FEW_PEERS
+    # One or two peers may be quiet while all others are not.
+    noise, memory = _noise(rows, theirs if among else np.column_stack([theirs, mine[:, None]]), among=among)
     return Excess(over[:, :-1], over[:, -1], noise, memory)
 
 
@@ -75,7 +79,7 @@ def own_change(rows: Rows, values: Floats, before: int) -> tuple[Floats, Floats,
     over = values - median(values[:before])
     rest = over.copy()
     rest[before:] -= median(over[before:])
-    noise, memory = _noise(rows, rest[:, None, None])
+    noise, memory = _noise(rows, rest[:, None, None], among=False)
     return over, noise[:, 0], float(memory[0])
 
 
@@ -83,18 +87,17 @@ def _some(columns: Sequence[int]) -> Sequence[int]:
     return columns[:: -(-len(columns) // PEERS)]
 
 
-def _noise(rows: Rows, values: Floats) -> tuple[Floats, Floats]:
+def _noise(rows: Rows, values: Floats, *, among: bool) -> tuple[Floats, Floats]:
     """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
 
-    values: [N, P, 6], or 1 of the 6. A peer is compared with the median of all peers, two or one with
-    their own past.
+    values: [N, P, 6], or 1 of the 6. among: each is compared with the median of all, otherwise with its own past.
     """
     count, ranks = values.shape[:2]
     groups = np.arange(count) // NOISE_ROWS
     groups[groups == groups[-1]] = max(0, groups[-1] - 1)  # the last one is not short
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     ends = [*starts[1:], count]
-    if ranks > 2:
+    if among:
         # Compared with a median of which it is a part, a rank of few strays less than by itself.
         stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
         local = stray
@@ -112,7 +115,7 @@ def _noise(rows: Rows, values: Floats) -> tuple[Floats, Floats]:
     for block in BLOCKS:
         if len(window) >= 4 * block:
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
-            if ranks > 2:
+            if among:
                 variance = np.square(means).mean(axis=(0, 1))
             else:  # One change for good is no noise.
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
