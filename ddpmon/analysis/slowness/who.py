@@ -31,7 +31,7 @@ REFINED_STEPS = 200
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
 """Steps before and after a change whose medians are compared, and rows of the run that these must be at least."""
 PLAIN = 6.0
-"""Median deviations of what the others changed by, beyond which a rank without a signal has changed too: 4 sigma."""
+"""Median deviations beyond which a rank without a signal has changed, or has not: four standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -196,27 +196,30 @@ def _slow_since(
     Signals compare ranks with each other, and several at a step need not find all that changed. What each rank took
     before does, and shows whether those above became slower or those below faster.
     """
-    up, down = ({one.column for one in together if one.up is way and one.column is not None} for way in (True, False))
-    moved, rises = sorted(up or down), _rises(rows, first, phase)
-    rest = np.delete(np.arange(len(rows.world.ranks)), moved)
-    if rises is None or not len(rest):
+    up, down = (
+        sorted({one.column for one in together if one.up is way and one.column is not None}) for way in (True, False)
+    )
+    rises = _rises(rows, first, phase)
+    if rises is None or len(rises) in {len(up), len(down)}:
         # Nothing is known from before: what most ranks take is usual.
-        return sorted(up), "unknown"
-    usual = median(rises[rest])
-    size = abs(median(rises[moved]) - usual) if moved else usual
-    apart = max(size / 2, PLAIN * median(np.abs(rises[rest] - usual)))
-    also = rest[(rises[rest] - usual if up else usual - rises[rest]) >= apart]
-    moved, rest = sorted({*moved, *also.tolist()}), np.setdiff1d(rest, also)
-    if not moved or not len(rest):
-        return (), "unknown"
+        return up, "unknown"
+    if up or down:
+        high = median(rises[up] if up else np.delete(rises, down))
+        low = median(rises[down] if down else np.delete(rises, up))
+    else:  # A quarter of the ranks and more rose, or the median would not; others may be as before.
+        high, low = float(np.quantile(rises, 0.75)), 0.0
+    noise = median(np.minimum(np.abs(rises - high), np.abs(rises - low)))
+    apart = max((high - low) / 2, PLAIN * noise)
     # A rank that is near neither side is not named yet.
-    high, low = (np.array(moved), rest) if up else (rest[rises[rest] - median(rises[moved]) >= apart], moved)
-    if not len(high):
-        return (), "unknown"
-    if median(rises[high]) > -median(rises[low]):
-        return high.tolist(), "these"
+    is_slow, is_usual = rises - low >= apart, high - rises >= apart
+    is_slow[up], is_slow[down] = True, False
+    if high - low <= apart or not (up or down or is_usual.any()):
+        return up, "unknown"
+    slow = np.flatnonzero(is_slow).tolist()
+    if high > -low:
+        return slow, "these"
     # Where a few became faster, nobody holds them back more than before.
-    return (high.tolist() if 2 * len(high) <= len(rises) else ()), "others"
+    return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
 def _rises(rows: Rows, first: int, phase: str | None) -> Floats | None:
