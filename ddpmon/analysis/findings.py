@@ -32,7 +32,6 @@ def findings(
     longer: the same world with more steps before it, for what comes every so many steps.
     """
     steps = 0 if world is None else len(world)
-    before = [one for finding in before for one in (finding, *kind_of(finding).parts(finding))]
     moment = Moment(evidence, world, before, longer if longer is not None else world)
     first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.lasts), None)
     everything: list[Finding] = []
@@ -43,14 +42,12 @@ def findings(
                 ones = list(kind.detect(moment))
                 block += [one.kind.finding(one) if isinstance(one, Detection) else one for one in ones]
                 moment.findings = everything + block
-                moment.detections += [one for one in ones if isinstance(one, Detection)]
         everything += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
     larger = [finding for finding in everything if kind_of(finding).outdoes]
     return [
         with_means(finding, kind_of(finding).quantities, moment.conditions)
         for finding in everything
-        if finding.text  # a part without its whole is nobody's any more
-        and not any(kind_of(whole).leaves_out(whole, finding) for whole in larger)
+        if not any(kind_of(whole).leaves_out(whole, finding) for whole in larger)
     ]
 
 

@@ -56,7 +56,8 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         heat=heat, past=past, sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings), clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
-            seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,
+            seats=seats, world_size=len(seats), host="node00", unmeasured=(),
+            host_is_silent=lambda process: False,
         ),
     )  # fmt: skip
 

@@ -72,8 +72,6 @@ class Moment:
     """The same world with more steps before it, for what comes every so many steps."""
     findings: list[Finding] = field(default_factory=list)
     """Of this judgement, from the kinds that come earlier in KINDS."""
-    detections: list[Detection[Any]] = field(default_factory=list)
-    """The same before they had words; without findings of last time that are only kept."""
 
     @property
     def world(self) -> World:
@@ -127,8 +125,6 @@ class Kind(Generic[Facts]):
     """Kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
     """Whether a finding of this kind (the first argument) leaves out one of those (the second)."""
-    parts: Callable[[Finding], Sequence[Finding]] = lambda _: ()
-    """What a finding of this kind has taken the place of, for its kinds to hold on to at the next judgement."""
     is_announced: bool = True
     """Whether its beginning is an event; False: whatever noticed it first has made one already."""
     stays_told: bool = True

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.own_time import caveat, forward_may_be
-from ddpmon.analysis.kinds.slow import SlowRanks, slow_ranks
+from ddpmon.analysis.kinds.slow import SlowRanks, forward_may_be, slow_ranks
+from ddpmon.analysis.kinds.slow_words import caveat
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.steps.even_work import MORE_WORK
 from ddpmon.analysis.steps.summary import efficiency
@@ -92,7 +92,7 @@ def words(detection: Detection[MovingStraggler]) -> Words:
         lead = "another rank is slow each step:"
     balance = f", load balance {facts.load_balance_moving:.0%}"
     text = fitting_parts(lead + over, (1, f"; {facts.gain:.2f}x if even"), (2, balance))
-    return Words(text, caveat(facts, _advice(detection)), lead=lead)
+    return Words(text, caveat(_advice(detection), may_be_forward=facts.may_be_forward), lead=lead)
 
 
 def _advice(detection: Detection[MovingStraggler]) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, for_words
-from ddpmon.analysis.kinds.own_time import forward_may_be
 from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
@@ -230,6 +230,11 @@ class SlowRanks:
         held = self.before is not None and self.before.kind == "load_imbalance"
         more = (work for work in self._works if work.times > 1 and not work.is_alike)
         return next((work for work in more if EXPLAINS.reached(work.share, held=held)), None)
+
+
+def forward_may_be(phase: str, evidence: Evidence) -> bool:
+    """Return whether time of this phase may be forward's, because forward is not measured and counts as other."""
+    return phase == "other" and "forward" in evidence.unmeasured
 
 
 def has_company(finding: Finding) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ddpmon.analysis.kinds.kind import Detection, Words
-from ddpmon.analysis.kinds.own_time import caveat
 from ddpmon.analysis.kinds.slow import Slow
 from ddpmon.analysis.steps.even_work import Work
 from ddpmon.analysis.words import WIDTH, fitting, fitting_parts, named_ranks
@@ -38,7 +37,7 @@ def words(detection: Detection[Slow]) -> Words:
         over = f" {facts.increase_share:+.0%} {detection.phase}"
     elif detection.subject and facts.host_ranks:
         over = f" {'both' if facts.host_ranks == 2 else f'all {facts.host_ranks}'} ranks{over}"
-    advice = caveat(facts, _advice(detection, who))
+    advice = caveat(_advice(detection, who), may_be_forward=facts.may_be_forward)
     if until is not None:
         lead = f"{who} {were} {slow}{adverb} from step {since:,} to {until:,}:"
         return Words(fitting(lead + over, " a step"), advice, f"{who} {were} {slow} until step {until:,}", lead)
@@ -54,6 +53,11 @@ def words(detection: Detection[Slow]) -> Words:
     gain = (2, _gain(facts, len(ranks), WIDTH - len(lead + over)))
     text = fitting_parts(lead + over, (4, _rhythm(facts)), (0, why), changed, (5, _since(facts, since)), gain)
     return Words(text, advice, lead=lead)
+
+
+def caveat(advice: str, *, may_be_forward: bool) -> str:
+    """Return advice with what is to be known first where the time may be forward's."""
+    return f"Forward is not measured here and counts as other: it may be that. {advice}" if may_be_forward else advice
 
 
 def _is_all(facts: Slow) -> bool:
