@@ -17,8 +17,8 @@ from tests.worlds import rows, split_of
 LONGEST_MS = 700_000.0
 """Six phases of so much are as long as a record can say (2^32 µs)."""
 HOSTS = {rank: f"host{rank // 3}" for rank in range(80)}
-WINDOW_STEPS = 150
-JUDGED_STEPS = 25
+WINDOW_STEPS = 90
+JUDGED_STEPS = 12
 
 
 class Choice:
@@ -33,21 +33,24 @@ class Choice:
 
 def noise(draw, shape):
     """[steps, ranks, 5] Noise as a share of the usual time."""
-    kind, share = draw.of("normal", "normal", "none", "heavy", "rare", "louder", "wanders"), draw.of(0.03, 0.01, 0.3)
+    kind, share = (
+        draw.of("normal", "normal", "none", "heavy", "rare", "louder", "wanders"),
+        draw.of(0.03, 0.01, 0.003, 0.3),
+    )
     normal = share * draw.rng.standard_normal(shape)
     if kind == "heavy":
         return share * draw.rng.pareto(1.1, shape)
     if kind == "rare":
         return normal + 3 * (draw.rng.random(shape) < 0.01)
     if kind == "louder":
-        return normal * np.where(np.arange(shape[0]) < draw.of(60, 150, 200), 1, 30)[:, None, None]
+        return normal * np.where(np.arange(shape[0]) < draw.of(50, 90, 120), 1, 30)[:, None, None]
     return {"none": 0 * normal, "normal": normal, "wanders": np.cumsum(normal, axis=0) / 5}[kind]
 
 
 def slowed(draw, own):
     """Make some ranks slower, or faster, in some steps, which may come again and again."""
     steps, ranks = np.arange(own.shape[0]), np.arange(own.shape[1])
-    begin, lasts, every = draw.of(0, 1, 60, 100, 150, 180), draw.of(1000, 1000, 100, 20, 1), draw.of(1, 1, 1, 7, 40)
+    begin, lasts, every = draw.of(0, 1, 40, 60, 80, 120), draw.of(1000, 1000, 60, 20, 1), draw.of(1, 1, 1, 7, 40)
     slow = (steps >= begin) & (steps < begin + lasts) & (steps % every < draw.of(1, 1, 5))
     slow &= draw.rng.random(len(steps)) < draw.of(1, 1, 0.2)
     turn = draw.of(1, 1, 7, 60)
@@ -60,8 +63,8 @@ def slowed(draw, own):
 
 def world(draw, ranks, first):
     """Steps of one set of ranks, the numbers of which rise from `first` on."""
-    steps = draw.of(260, 400, 260, 130, 40, 9, 1)
-    usual = draw.of(46.0, 46.0, 46.0, 1.0, 0.003, 3e4, LONGEST_MS, 0.0) * np.array(
+    steps = draw.of(150, 220, 150, 60, 9, 1)
+    usual = draw.of(46.0, 46.0, 46.0, 46.0, 46.0, 1.0, 0.003, 3e4, LONGEST_MS, 0.0) * np.array(
         draw.of([0.1, 0.2, 0.4, 0.05, 0.05], [0.1, 0.2, 0.4, 0.05, 0.05], [0, 0, 1, 0, 0], [0.5, 0, 0, 0, 0.5])
     )
     own = usual * np.maximum(0.0, 1 + noise(draw, (steps, ranks, 5)))
@@ -79,7 +82,7 @@ def test_no_run_is_too_odd_to_be_described(seed):
     draw = Choice(seed)
     window, engine, first, waiting = Window(WINDOW_STEPS), Engine(), 1, 0
     for _ in range(draw.of(1, 1, 2, 3)):
-        run, piece = world(draw, draw.of(4, 8, 3, 2, 2, 5, 1, 70), first), draw.of(1, 7, 25, 64)
+        run, piece = world(draw, draw.of(4, 8, 3, 2, 2, 5, 1, 70), first), draw.of(5, 12, 12, 40)
         first = int(run.step[-1]) + 1
         for begin in range(0, len(run), piece):
             part = run.between(begin, begin + piece)
