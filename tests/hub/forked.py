@@ -9,6 +9,7 @@ Run as a program, this file is that process. Its argument is the descriptor of a
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib
@@ -36,7 +37,13 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
             )
-        self._file = mine.makefile("rw")
+        with mine:
+            self._file = mine.makefile("rw")
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        self._file.close()
+        self._process.wait()
 
     def ask(self, **request: Any) -> Any:
         """Send a request and return the answer."""
