@@ -30,6 +30,19 @@ class Scheduling(LoadScopeScheduling):
                 return prefixes[0]
         return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
 
+    def schedule(self) -> None:
+        """Give a worker that replaces a crashed one two tests: it holds the last one back until it has another."""
+        super().schedule()
+        for node in self.nodes:
+            self._reschedule(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Hand out again what a crashed worker did not finish, but nothing else: of an empty unit no end is heard."""
+        work = self.assigned_work[node]
+        for scope in [scope for scope, done in work.items() if all(done.values())]:
+            del work[scope]
+        return super().remove_node(node)
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         if len(self.nodes) > 2 and node is self.nodes[-1]:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)

@@ -30,6 +30,7 @@ from ddpmon.messages import (
 )
 from ddpmon.messages.changes import are_changes, changed
 from tests.conftest import short_folder
+from tests.hub.forked import ForkedHub
 from tests.in_process import cli
 
 __all__ = ["cli"]  # a fixture
@@ -196,10 +197,14 @@ class Stage:
         runs.save(self.run)
 
     def hub(self, ready=True, before=()):
-        """before: what its command line begins with."""
-        with (self.dir / "logs" / "hub.log").open("ab") as log:
-            line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
-            hub = subprocess.Popen(line, stdout=log, stderr=log)
+        """Start a hub: forked, or as a program where `before` is given, with which its command line begins."""
+        path = self.dir / "logs" / "hub.log"
+        if before:
+            with path.open("ab") as log:
+                line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
+                hub = subprocess.Popen(line, stdout=log, stderr=log)
+        else:
+            hub = ForkedHub(self.run.id, path)
         self.hubs.append(hub)
         if ready:
             self.viewer().get()

@@ -52,12 +52,12 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         for rank in range(own.shape[1])
     }  # fmt: skip
     return SimpleNamespace(
-        since_start=since_start, last_steps=world.last, parallelism="DDP", unmeasured=[],
+        since_start=since_start, last_steps=world.last,
         heat=heat, past=past, sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings), clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
-            seats=seats, world_size=len(seats), host="node00", unmeasured=(),
-            host_is_silent=lambda process: False,
+            seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,
+            parallelism="DDP", unmeasured=[],
         ),
     )  # fmt: skip
 
