@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, compare, settled
 from ddpmon.analysis.difference import interval, notes, sentence, times
-from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.messages import Finding
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -29,7 +28,7 @@ def falling(steps, begin=2.0, rate=0.01, ranks=4, seed=0):
 
 
 def compared(a, b):
-    return compare(a, b, findings(a, Evidence()), findings(b, Evidence()))
+    return compare(a, b, judged(a), judged(b))
 
 
 def test_a_fix_that_helped_is_told_with_its_reason():

@@ -119,7 +119,7 @@ def test_another_rank_is_another_finding():
 def test_a_cause_of_the_whole_world_stays_one_when_ranks_join_in():
     before = Finding("moving_straggler", "warn", "another rank is late each step", [0, 1])
     assert changes([before], [Finding("moving_straggler", "warn", "x", [0, 1, 2])]) == []
-    assert changes([before], []) == [("info", "ranks no longer take turns in being late")]
+    assert changes([before], []) == [("info", "ranks no longer take turns in being slow")]
 
 
 def test_the_gravest_is_told_first_and_a_failure_by_whoever_hears_of_it():
