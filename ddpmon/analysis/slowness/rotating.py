@@ -81,7 +81,8 @@ def describe_rotating(
     explained = uneven.lost_ms(part) if uneven else np.zeros(len(part))
     is_work = bool(explained.sum() >= EXPLAINS.enter * lost.sum()) or not goes_on
     lost = explained if is_work else lost
-    cost = float(lost.sum())
+    # What the window has lost already counts as its mean.
+    cost = float(lost.mean()) * max(len(part), int(part.step[-1]) - since + 1)
     if before and before.since < world.step[0]:
         cost = before.cost_ms + float(lost[part.step > before.as_of].sum())
     total = float(part.step_ms.sum())
@@ -125,6 +126,21 @@ def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
     step_ms = float(part.step_ms.mean())
     return not WORTH.reached(step_ms / max(step_ms - mostly_ms, 1e-9))
+
+
+def outside_turns(signals: Sequence[Signal], last: Sequence[Slowdown]) -> list[Signal]:
+    """Return the signals but for those of single ranks that only had their turns, which are over.
+
+    last: the result of last time.
+    """
+    down = next((one.turns for one in signals if one.evidence == "turns" and not one.up), None)
+    over = [(one.since, one.until or (down.until if down else 0)) for one in last if one.scope == "rotating"]
+    return [
+        one
+        for one in signals
+        if one.rank is None
+        or not any(since - TOGETHER_STEPS <= one.step <= until + TOGETHER_STEPS for since, until in over)
+    ]
 
 
 def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:

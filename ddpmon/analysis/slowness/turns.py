@@ -25,9 +25,9 @@ APART = Threshold(
     why="By chance 0.4% of turns have it in exponential tails, 15% in Pareto tails with exponent 1.5 and 20% in skewed "
     "bursts (benchmarks/scenario_noises.py).",
 )
-CHANCE = 1 / 6
-"""Share of the turns in which one rank stands apart by chance. Each turn that is apart counts against this share, with
-the alternative half-way between it and all turns: what has it in less than 36% of the turns is never told."""
+CHANCE = 1 / 4
+"""Share of the turns in which one rank stands apart by chance, for a while at least: skewed bursts have it for some 30
+steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
     of="times the usual distance of two ranks that the slower one exceeds the other by",
