@@ -86,6 +86,12 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
     return same and old.since >= new.since and new.scope == old.scope
 
 
+def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
+    """Return whether a new description is of a known slowdown. Of two stretches that have ended neither goes on."""
+    over = old.until is not None and new.until is not None and old.since != new.since
+    return not over and (_continues(old, new) or _continues(new, old))
+
+
 def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
     """Return the slowdowns that cost enough, those of ranks with what all present ones of ranks cost together.
 
@@ -96,7 +102,7 @@ def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowd
     held = [
         one
         for one in found
-        if any(_continues(other, one) or _continues(one, other) for other in before)
+        if any(_goes_on_as(other, one) for other in before)
         # A part that is over beside one that goes on is worth telling by itself or not at all.
         and (one.until is None or not any(other.until is None and other.ranks == one.ranks for other in found))
     ]

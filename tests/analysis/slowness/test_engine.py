@@ -200,6 +200,13 @@ def test_a_rank_that_is_slow_again_after_it_recovered_is_slow_twice():
     assert abs(past.until - FIRST - 279) <= 2
 
 
+def test_a_stretch_that_has_ended_stays_as_it_was_described():
+    own = own_times(900, 3, noise=0.02)
+    own[60:160, 1, DATA] += QUARTER
+    told = [(one.since, one.until) for _, (one,) in judgements(own)[8:]]
+    assert told == [pytest.approx((FIRST + 60, FIRST + 159), abs=2)] * len(told)
+
+
 def test_one_of_many_ranks_is_slow():
     own = own_times(200, 256)
     own[100:, 200, FORWARD] += TENTH
