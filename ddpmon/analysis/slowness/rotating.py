@@ -81,7 +81,7 @@ def describe_rotating(
     explained = uneven.lost_ms(part) if uneven else np.zeros(len(part))
     is_work = bool(explained.sum() >= EXPLAINS.enter * lost.sum()) or not goes_on
     lost = explained if is_work else lost
-    # What the window has lost already counts as its mean.
+    # Steps that the window no longer has cost as much as those that it has.
     cost = float(lost.mean()) * max(len(part), int(part.step[-1]) - since + 1)
     if before and before.since < world.step[0]:
         cost = before.cost_ms + float(lost[part.step > before.as_of].sum())
