@@ -112,7 +112,8 @@ def _changes(
         lasting = ((signal, change) for signal, change in found if change and not _has_ended(change, rows, before))
         known += list(islice(lasting, 1))
     changes = [change for _, change in known]
-    for column, (signal, *_) in signals[STRONGEST:] if known else ():
+    for column, candidates in signals[STRONGEST:] if known else ():
+        signal = max(candidates, key=lambda one: one.z)  # phases that only seem slower are weaker than what changed
         near, change = min(known, key=lambda one: (one[0].up is not signal.up, abs(one[0].step - signal.step)))
         is_near = near.up is signal.up and abs(near.step - signal.step) <= REFINED_STEPS
         changes.append(replace(change, column=column) if is_near else _Change(column, signal.step, signal.up, None))

@@ -1,5 +1,7 @@
 """Signals say that something changed; what each rank took before says which ranks did."""
 
+from dataclasses import replace
+
 import pytest
 
 from ddpmon.analysis.slowness.engine import Engine
@@ -44,6 +46,15 @@ def test_the_few_whose_phase_seems_faster_show_that_the_others_became_slower():
     own = slowed((0, 1, 2, 3, 4), 0.25 * STEP_MS, where=BACKWARD)
     signals = [down(6, BEGIN, "backward"), up(6, BEGIN, "forward")]
     assert named(own, signals) == [((0, 1, 2, 3, 4), "backward", FIRST + BEGIN, "these")]
+
+
+def test_of_many_ranks_with_signals_none_is_slow_that_only_seems_slower_in_a_phase():
+    ranks, slow = 34, tuple(range(17))
+    own = slowed(slow, 0.25 * STEP_MS, where=BACKWARD, ranks=ranks)
+    signals = [up(rank, BEGIN) for rank in slow]
+    for rank in range(len(slow), ranks):
+        signals += [replace(up(rank, BEGIN, "forward"), z=7.0), down(rank, BEGIN)]
+    assert named(own, signals) == [(slow, "backward", FIRST + BEGIN, "these")]
 
 
 @pytest.mark.parametrize("signals", [[down(2, BEGIN)], [up(2, BEGIN, "data")], [down(2, BEGIN), up(2, BEGIN, "data")]])
