@@ -15,14 +15,13 @@ from ddpmon.analysis.threshold import Threshold
 CHANGE_Z = Threshold(
     6.2,
     of="z of a contrast of 4 steps, 8 ranks, six series, steps of 46 ms",
-    why="376,000 blocks a day at 48 series of 80 contrasts, many alike. In 13 hours of eleven noises and mixtures "
-    "there was no false signal that cost 2%.",
+    why="376,000 blocks a day of 46 ms steps at 48 series of 62 contrasts, many alike.",
 )
 ALL_RANKS_Z = Threshold(
     6.7,
     of="the same, of series of all ranks together",
-    why="no other series shows the tails of their noise: in 1.8 hours of skewed bursts, the worst noise, there were "
-    "three false signals with 6.2 and one with 6.7, in 7 hours of other noise none.",
+    why="no other series shows the tails of their noise: an earlier version, of blocks of ten steps, had three false "
+    "signals in 1.8 hours of skewed bursts with 6.1, one with 6.6, and none in 7 hours of other noise.",
 )
 LONGER_Z = 0.13
 """What less of z is asked for each doubling of a contrast's length: contrasts of many steps change slowly from look to
@@ -41,6 +40,8 @@ RECORD_FADES = BLOCK / 10_000
 """What a record loses with each block: it is that of the last 10,000 steps."""
 RECORD_DELAY = 380 // BLOCK
 """Blocks until a record counts for the column that set it: no contrast reaches further back."""
+BURST_BLOCKS = 40 // BLOCK
+"""Blocks after which a change is no burst: shorter ones are noise, which the spread is learned from."""
 SETTLING = 8
 """Steps beyond its length after which a contrast is judged first."""
 
@@ -83,6 +84,8 @@ class Contrasts:
         self._asked_z, self._shortest = asked_z, shortest
         self._record = np.zeros((2, series, columns), np.float32)
         """Largest z as a share of what is asked, of each direction and column."""
+        self._blocks_beyond: Ints = np.zeros((series, columns), np.int64)
+        """Blocks in a row in which a column had a signal."""
         self._waiting: list[Float32s] = []
         self._steps = 0
         self.latest: Floats = np.zeros((series, BLOCK, columns))
@@ -121,7 +124,8 @@ class Contrasts:
             spread = scale[series, best, column % scale.shape[2]] * noisier[series, column]
             z = float(z_of_t(np.array(abs(size) / spread), freedom[series, best]))
             hits.append(Hit(int(series), int(column), size, z, int(LENGTH_OF[best])))
-        self._spread.learn(contrasts, beyond.any(axis=0), ready)
+        self._blocks_beyond = np.where(beyond.any(axis=0), self._blocks_beyond + 1, 0)
+        self._spread.learn(contrasts, self._blocks_beyond > BURST_BLOCKS, ready)
         self._set_record(np.where(beyond, 0.0, largest))
         return hits
 

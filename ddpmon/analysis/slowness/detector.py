@@ -12,7 +12,7 @@ from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, REFERENCE_
 from ddpmon.analysis.slowness.level_since_start import LevelSinceStart
 from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
-from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PEER_SERIES, PastSeries, PeerSeries
+from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.signal import Evidence, Signal
 from ddpmon.analysis.slowness.slowdown import EVIDENCE
 from ddpmon.analysis.slowness.turns import TurnDetector
@@ -130,12 +130,12 @@ class Detector:
         excess = beside.series.of_block(rows.own_ms, rows.phases_ms)
         for hit in beside.contrasts.judge(excess, step_ms):
             rank, up = self.ranks[hit.column], hit.size > 0
-            self._note(rank, PEER_SERIES[hit.series], up, hit.z, "change", self._judged - hit.length)
+            self._note(rank, beside.series.names[hit.series], up, hit.z, "change", self._judged - hit.length)
         z = beside.start.add_block(beside.contrasts.latest, step_ms)
         if z is not None:
             for series, column in zip(*np.nonzero(np.abs(z) >= beside.start_z), strict=True):
                 value = float(z[series, column])
-                self._note(self.ranks[column], PEER_SERIES[series], value > 0, abs(value), "start", 0)
+                self._note(self.ranks[column], beside.series.names[series], value > 0, abs(value), "start", 0)
         looks_a_day = DAY_MS / (BLOCK * step_ms)
         enough = log(max(looks_a_day, 1.0) * len(self.ranks))
         first = self._judged - BLOCK
@@ -192,9 +192,10 @@ class _Beside:
     """What compares ranks with each other."""
 
     def __init__(self, ranks: int) -> None:
-        self.series = PeerSeries()
-        self.contrasts = Contrasts(len(PEER_SERIES), ranks, peers=True, asked_z=CHANGE_Z.enter)
-        self.start = LevelSinceStart(len(PEER_SERIES), ranks)
+        self.series = PeerSeries(ranks)
+        series = len(self.series.names)
+        self.contrasts = Contrasts(series, ranks, peers=True, asked_z=CHANGE_Z.enter)
+        self.start = LevelSinceStart(series, ranks)
         self.start_z = float(asked_z(CHANGE_Z.enter, LONG[-1], max(1.0, ranks / REFERENCE_RANKS)))
         self.long_steps = LongSteps(ranks)
         self.turns = TurnDetector(ranks)

@@ -19,6 +19,8 @@ CLIP = Threshold(
     why="with 6 there was one false signal in 8 hours of all noises, in Pareto hiccups; with 4 none. Of normal values "
     "it cuts off 0.006%.",
 )
+RANKS_WITH_PHASES = 2048
+"""Ranks up to which phases are judged too: with more, own time shows what matters and the rest costs too much."""
 SMALLEST = Threshold(
     0.005,
     of="share of a step that a change, or what a rank differs by for good, is at least",
@@ -41,7 +43,8 @@ def sample_of(ranks: int) -> slice:
 class PeerSeries:
     """Compares own time and phases of each rank with the median of the other ranks in the same step."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int) -> None:
+        self.names = PEER_SERIES if ranks <= RANKS_WITH_PHASES else PEER_SERIES[:1]
         self.phase_share = np.zeros(len(OWN_PHASES))
         """Share of each phase in own time, of a typical rank."""
         self._blocks = 0
@@ -56,9 +59,11 @@ class PeerSeries:
             own_ms: [S, R]
             phases_ms: [S, R, 5]
 
-        Returns: [6, S, R] in ms, in the order of PEER_SERIES.
+        Returns: [P, S, R] in ms, in the order of `names`.
 
         """
+        if len(self.names) == 1:
+            return over_peers(own_ms)[None]
         sample = sample_of(own_ms.shape[1])
         shares = medians(medians(phases_ms[:, sample] / np.maximum(own_ms[:, sample, None], 1e-9))[None])[0]
         self._blocks += 1
