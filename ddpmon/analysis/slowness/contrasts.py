@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, SHORT, FilterBank, Float32s
-from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, Clip
-from ddpmon.analysis.slowness.spread import FEW_RANKS, STEADY, PastSpread, PeerSpread, t_of_z, unseen_share, z_of_t
+from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY, Clip
+from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, t_of_z, unseen_share, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.threshold import Threshold
 
@@ -40,8 +40,6 @@ RECORD_FADES = BLOCK / 10_000
 """What a record loses with each block: it is that of the last 10,000 steps."""
 RECORD_DELAY = 380 // BLOCK
 """Blocks until a record counts for the column that set it: no contrast reaches further back."""
-BURST_BLOCKS = 40 // BLOCK
-"""Blocks after which a change is no burst: shorter ones are noise, which the spread is learned from."""
 SETTLING = 8
 """Steps beyond its length after which a contrast is judged first."""
 
@@ -84,8 +82,6 @@ class Contrasts:
         self._asked_z, self._shortest = asked_z, shortest
         self._record = np.zeros((2, series, columns), np.float32)
         """Largest z as a share of what is asked, of each direction and column."""
-        self._blocks_beyond: Ints = np.zeros((series, columns), np.int64)
-        """Blocks in a row in which a column had a signal."""
         self._waiting: list[Float32s] = []
         self._steps = 0
         self.latest: Floats = np.zeros((series, BLOCK, columns))
@@ -102,13 +98,15 @@ class Contrasts:
         if not self._steps:
             self._bank.baseline += np.median(values, axis=1)
         self._steps += BLOCK
-        self.latest = self._clip(values, self._bank.baseline, step_ms)
+        unseen_of_step = unseen_share(self._steps, self._columns)
+        # Few steps or ranks tell less, and only a larger value is certain.
+        self.latest = self._clip(values, self._bank.baseline, step_ms, unseen_of_step)
         contrasts, variance = self._spread.measure(self._bank.filter(self.latest), self.latest, (STEADY * step_ms) ** 2)
         count = contrasts.shape[1]
         ready = np.zeros(len(LENGTH_OF), bool)
         ready[:count] = (self._steps >= LENGTH_OF[:count] + SETTLING) & (self._shortest <= LENGTH_OF[:count])
         # Noise that wanders more than it has shown yet makes the variance larger by so much, at most.
-        unseen = unseen_share(self._steps, self._columns) * np.square(self._clip.scale)[:, None]
+        unseen = unseen_of_step * np.square(self._clip.scale)[:, None]
         freedom = self._spread.freedom()[:count] * np.square(1 + unseen / variance.mean(axis=2))
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
         critical = np.where(ready[:count], t_of_z(asked_z(self._asked_z, LENGTH_OF[:count], chances), freedom), np.inf)
@@ -124,8 +122,7 @@ class Contrasts:
             spread = scale[series, best, column % scale.shape[2]] * noisier[series, column]
             z = float(z_of_t(np.array(abs(size) / spread), freedom[series, best]))
             hits.append(Hit(int(series), int(column), size, z, int(LENGTH_OF[best])))
-        self._blocks_beyond = np.where(beyond.any(axis=0), self._blocks_beyond + 1, 0)
-        self._spread.learn(contrasts, self._blocks_beyond > BURST_BLOCKS, ready)
+        self._spread.learn(contrasts, beyond.any(axis=0), ready)
         self._set_record(np.where(beyond, 0.0, largest))
         return hits
 

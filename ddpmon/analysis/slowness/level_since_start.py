@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, SMALLEST
-from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, STEADY, unseen_share, z_of_t
+from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY
+from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, unseen_share, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats, medians
 
 MOST_BATCHES = 32

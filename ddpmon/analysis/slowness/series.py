@@ -24,9 +24,13 @@ RANKS_WITH_PHASES = 2048
 SMALLEST = Threshold(
     0.005,
     of="share of a step that a change, or what a rank differs by for good, is at least",
-    why="a quarter of what costs 2% of the run; any two ranks differ by less if compared for long enough. A clip at 4 "
-    "of these does not hide what matters in a quiet run.",
+    why="a quarter of what costs 2% of the run; any two ranks differ by less if compared for long enough.",
 )
+LEAST_CLIP = 1.5
+"""The limit of the clip in a quiet run, as a multiple of SMALLEST: three of four steps exceed SMALLEST on average, two
+do not."""
+STEADY = 5e-4
+"""Share of a step that a spread is at least: clocks and schedulers stray by as much where a run is made of sleeps."""
 SCALE_RATE = BLOCK / 1000
 """Weight of the latest block in the scale of the noise: it follows a new regime within some 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
@@ -143,18 +147,27 @@ class Clip:
         """[P] Robust standard deviation of a step."""
         self._blocks = 0
 
-    def __call__(self, excess: Floats, baseline: Floats, step_ms: float) -> Floats:
-        """[P, S, R] -> [P, S, R]. baseline: [P, R]"""
+    def __call__(self, excess: Floats, baseline: Floats, step_ms: float, wider: float) -> Floats:
+        """Clip a block.
+
+        Args:
+            excess: [P, S, R]
+            baseline: [P, R]
+            step_ms: Typical length of a step.
+            wider: Share by which the limit is wider than usual.
+
+        """
         sample = sample_of(excess.shape[2])
         around = excess - baseline[:, None]
         spread = SIGMAS_PER_MAD * medians(np.abs(around[..., sample]).reshape(len(excess), -1))
-        log_scale = np.log(np.maximum(spread, SMALLEST.enter * step_ms))
+        log_scale = np.log(np.maximum(spread, STEADY * step_ms))
         self._blocks += 1
         # A mean of logarithms: one block of a warm-up, a hundred times as noisy, does not blind the next hundred.
         if self._log_scale is None:
             self._log_scale = log_scale
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)
         self.scale = np.exp(self._log_scale)
-        limit = CLIP.enter * self.scale[:, None, None]
+        least = LEAST_CLIP * SMALLEST.enter * step_ms
+        limit = np.maximum(CLIP.enter * (1 + wider) * self.scale, least)[:, None, None]
         clipped: Floats = baseline[:, None] + np.clip(around, -limit, limit)
         return clipped

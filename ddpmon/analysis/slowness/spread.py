@@ -29,8 +29,6 @@ LARGEST = 12.0
 INDEPENDENT = 1.3
 """Independent values for each stretch of a contrast's support. Stretches that overlap tell up to 1.5 times as much of a
 variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
-STEADY = 5e-4
-"""Share of a step that a spread is at least: clocks and schedulers stray by as much where a run is made of sleeps."""
 ROUGH_RATE = 0.3
 """Weight of the latest block in how much neighbouring steps differ: six blocks of eight ranks tell it to 7%."""
 ROUGH_SHARE = 0.5
