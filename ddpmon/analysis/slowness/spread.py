@@ -35,6 +35,8 @@ ROUGH_SHARE = 0.5
 """Share of what the latest block shows of it that counts at once: one block of eight ranks tells it to 40%."""
 FEW_RANKS = 3
 """Ranks up to which the others do not tell the spread: one of two is as far from the other as the other from it."""
+LOOKS_BEFORE_PEERS = 30 // BLOCK
+"""Looks after which the spread of the other ranks counts: fewer do not show how heavy its tails are."""
 LOOKS_BEFORE_RATIO = 80 // BLOCK
 """Blocks after which the noise of one rank is compared with that of the others: the ratio of fewer is chance."""
 RATIO_DELAY = 20 // BLOCK
@@ -112,7 +114,7 @@ class PeerSpread:
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
         peers = self._squares.shape[2] - 2
-        return np.where(self._memory.looks > 0, peers * (1 + self._memory.independent()), 0.0)
+        return np.where(self._memory.looks >= LOOKS_BEFORE_PEERS, peers * (1 + self._memory.independent()), 0.0)
 
     def _of_others(self, squares: Floats | Float32s) -> Floats:
         """[..., R] -> [..., R], or [..., 1] where noise is learned from a sample: mean of the other ranks."""
