@@ -8,7 +8,16 @@ import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, SHORT, FilterBank, Float32s
 from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY, Clip
-from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, PastSpread, PeerSpread, t_of_z, unseen_share, z_of_t
+from ddpmon.analysis.slowness.spread import (
+    FEW_RANKS,
+    MEMORY,
+    PastSpread,
+    PeerSpread,
+    t_of_z,
+    unseen_covariance,
+    unseen_share,
+    z_of_t,
+)
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.threshold import Threshold
 
@@ -98,15 +107,17 @@ class Contrasts:
         if not self._steps:
             self._bank.baseline += np.median(values, axis=1)
         self._steps += BLOCK
-        unseen_of_step = unseen_share(self._steps, self._columns) if self._columns > 1 else 0.0
-        # Few steps or ranks tell less, and only a larger value is certain.
-        self.latest = self._clip(values, self._bank.baseline, step_ms, unseen_of_step)
+        single = self._columns == 1
+        # Few steps or ranks ask for a large t, which a tight limit would rule out.
+        wider = 0.0 if single else 2 * unseen_covariance(self._steps, self._columns)
+        self.latest = self._clip(values, self._bank.baseline, step_ms, wider)
         contrasts, variance = self._spread.measure(self._bank.filter(self.latest), self.latest, (STEADY * step_ms) ** 2)
         count = contrasts.shape[1]
         ready = np.zeros(len(LENGTH_OF), bool)
         ready[:count] = (self._steps >= LENGTH_OF[:count] + SETTLING) & (self._shortest <= LENGTH_OF[:count])
         # Noise that wanders more than it has shown yet makes the variance larger by so much, at most.
-        unseen = unseen_of_step * np.square(self._clip.scale)[:, None] * (LENGTH_OF[:count] < 2 * MEMORY)
+        of_step = 0.0 if single else unseen_share(self._steps, self._columns)
+        unseen = of_step * np.square(self._clip.scale)[:, None] * (LENGTH_OF[:count] < 2 * MEMORY)
         freedom = self._spread.freedom()[:count] * np.square(1 + unseen / variance.mean(axis=2))
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
         critical = np.where(ready[:count], t_of_z(asked_z(self._asked_z, LENGTH_OF[:count], chances), freedom), np.inf)

@@ -35,11 +35,11 @@ ROUGH_SHARE = 0.5
 """Share of what the latest block shows of it that counts at once: one block of eight ranks tells it to 40%."""
 FEW_RANKS = 3
 """Ranks up to which the others do not tell the spread: one of two is as far from the other as the other from it."""
-LOOKS_BEFORE_PEERS = 30 // BLOCK
-"""Looks after which the spread of the other ranks counts: fewer do not show how heavy its tails are."""
+FEWEST_LOOKS = 30 // BLOCK
+"""Looks after which a spread counts: fewer do not show how heavy its tails are."""
 LOOKS_BEFORE_RATIO = 80 // BLOCK
 """Blocks after which the noise of one rank is compared with that of the others: the ratio of fewer is chance."""
-RATIO_DELAY = 20 // BLOCK
+RATIO_DELAY = 40 // BLOCK
 """Blocks until a square counts in that ratio: a rank that becomes slow is not noisier before it is found."""
 
 
@@ -58,13 +58,17 @@ def t_of_z(z: Floats, freedom: Floats) -> Floats:
     return t
 
 
-def unseen_share(steps: int, ranks: int) -> float:
-    """Return by how much noise may wander unseen in so many steps: a variance, as a share of that of single steps.
+def unseen_covariance(steps: int, ranks: int) -> float:
+    """Return the covariance of neighbouring steps that may be unseen in so many, as a share of their variance."""
+    return UNSEEN_ERRORS / sqrt(steps * max(ranks - 1, 1))
 
-    It would show as a covariance of neighbouring steps, but for a few standard errors of that. A run that is longer
-    than the noise's memory shows what it does.
+
+def unseen_share(steps: int, ranks: int) -> float:
+    """Return the variance by which noise may wander unseen in so many steps, as a share of that of single steps.
+
+    A run that is longer than the noise's memory shows what it does.
     """
-    return UNSEEN_ERRORS / sqrt(steps * max(ranks - 1, 1)) * min(1.0, 2 * MEMORY / steps)
+    return unseen_covariance(steps, ranks) * min(1.0, 2 * MEMORY / steps)
 
 
 class _Memory:
@@ -114,7 +118,7 @@ class PeerSpread:
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
         peers = self._squares.shape[2] - 2
-        return np.where(self._memory.looks >= LOOKS_BEFORE_PEERS, peers * (1 + self._memory.independent()), 0.0)
+        return np.where(self._memory.looks >= FEWEST_LOOKS, peers * (1 + self._memory.independent()), 0.0)
 
     def _of_others(self, squares: Floats | Float32s) -> Floats:
         """[..., R] -> [..., R], or [..., 1] where noise is learned from a sample: mean of the other ranks."""
@@ -204,7 +208,7 @@ class PastSpread:
 
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
-        return self._others * self._memory.independent()
+        return np.where(self._memory.looks >= FEWEST_LOOKS, self._others * self._memory.independent(), 0.0)
 
     def measure(self, contrasts: Float32s, _values: Floats, floor: float) -> tuple[Float32s, Floats]:
         """Return the contrasts [P, K, R] and their variance [P, K, 1]. floor: the smallest."""
