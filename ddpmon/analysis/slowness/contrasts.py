@@ -49,6 +49,8 @@ RECORD_FADES = BLOCK / 10_000
 """What a record loses with each block: it is that of the last 10,000 steps."""
 RECORD_DELAY = 380 // BLOCK
 """Blocks until a record counts for the column that set it: no contrast reaches further back."""
+MOST_WIDER = 0.4
+"""Share by which the limit of the clip is wider early in a run, at most: two single steps of five make no signal."""
 SETTLING = 8
 """Steps beyond its length after which a contrast is judged first."""
 
@@ -109,7 +111,7 @@ class Contrasts:
         self._steps += BLOCK
         single = self._columns == 1
         # Few steps or ranks ask for a large t, which a tight limit would rule out.
-        wider = 0.0 if single else 2 * unseen_covariance(self._steps, self._columns)
+        wider = 0.0 if single else min(MOST_WIDER, 2 * unseen_covariance(self._steps, self._columns))
         self.latest = self._clip(values, self._bank.baseline, step_ms, wider)
         contrasts, variance = self._spread.measure(self._bank.filter(self.latest), self.latest, (STEADY * step_ms) ** 2)
         count = contrasts.shape[1]
