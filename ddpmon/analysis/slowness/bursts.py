@@ -42,16 +42,17 @@ def is_like_others(rows: Rows, one: Slowdown, faults: Sequence[Slowdown]) -> boo
     for known in faults:
         excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
     span, size = _span(rows, one), one.phases_ms[one.phase]
-    if one.share < 1:
-        is_long = excess[span] >= size / 2
-        counts = (is_long[1:] & ~is_long[:-1]).sum(axis=0)
-        return not MORE_OFTEN.reached(
-            _log_ratio(int(counts[: len(mine)].sum()), int(counts.sum()), len(mine) / len(counts))
-        )
-    lost_ms = size * float(rows.steps[span].sum())
+    lost_ms = one.share * size * float(rows.steps[span].sum())
     beyond = (excess[:, len(mine) :] - AS_MUCH.enter * size) * rows.steps[:, None]
-    total = np.cumsum(np.concatenate((np.zeros_like(beyond[:1]), beyond)), axis=0)
-    return bool((total - np.minimum.accumulate(total)).max() >= AS_MUCH.enter * lost_ms)
+    if one.share == 1:
+        total = np.cumsum(np.concatenate((np.zeros_like(beyond[:1]), beyond)), axis=0)
+        return bool((total - np.minimum.accumulate(total)).max() >= AS_MUCH.enter * lost_ms)
+    if np.maximum(beyond[span], 0.0).sum(axis=0).max() >= AS_MUCH.enter * lost_ms:
+        return True
+    is_long = excess[span] >= size / 2
+    counts = (is_long[1:] & ~is_long[:-1]).sum(axis=0)
+    more = _log_ratio(int(counts[: len(mine)].sum()), int(counts.sum()), len(mine) / len(counts))
+    return not MORE_OFTEN.reached(more)
 
 
 def _log_ratio(count: int, of: int, share: float) -> float:

@@ -87,8 +87,8 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
 
 
 def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
-    """Return whether a new description is of a known slowdown. Of two stretches that have ended neither goes on."""
-    over = old.until is not None and new.until is not None and old.since != new.since
+    """Return whether a new description is of a known slowdown. What comes again after its end is told anew."""
+    over = old.until is not None and (new.until is None or old.since != new.since)
     return not over and (_continues(old, new) or _continues(new, old))
 
 
