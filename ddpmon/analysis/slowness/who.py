@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -86,13 +86,31 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
         if not joined or len(taken | joined) == len(column):
             continue  # none, or nobody would be left to compare with
         near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
-        joins = next((one for one in near if phase is None or one.phase in {phase, None}), None)
+        alike = (one for one in near if phase is None or one.phase in {phase, None})
+        joins = next((one for one in alike if _are_as_slow(rows, sorted(joined), one, taken)), None)
         if joins is not None:
             found[found.index(joins)] = replace(joins, columns=tuple(sorted({*joins.columns, *joined})))
         else:
             found.append(Group(tuple(sorted(joined)), first, changed, phase=phase))
         taken |= joined
     return found
+
+
+def _are_as_slow(rows: Rows, columns: Sequence[int], group: Group, taken: Collection[int]) -> bool:
+    """Return whether ranks have at least half of the excess of a group that was described before."""
+    least = group.before.excess_ms / 2 if group.before else 0.0
+    return bool(_levels(rows, columns, group.first, taken).min() >= least)
+
+
+def _levels(rows: Rows, columns: Sequence[int], first: int, slow: Collection[int] = ()) -> Floats:
+    """[C] Return the mean excess in own time of ranks since a step, over ranks that are neither they nor slow."""
+    rest = np.delete(np.arange(len(rows.world.ranks)), [*columns, *slow])
+    mine, theirs = (
+        rows.phases_ms(some, rows.index(first)).sum(axis=2)
+        for some in (columns, rest[:: -(-len(rest) // PEERS)].tolist())
+    )
+    levels: Floats = (mine - medians(theirs)[:, None]).mean(axis=0)
+    return levels
 
 
 def _is_explained(signal: Signal, before: Sequence[Slowdown]) -> bool:
@@ -202,7 +220,10 @@ def _slow_since(
     )
     rises = _rises(rows, first, phase)
     if rises is None or len(rises) in {len(up), len(down)}:
-        # Nothing is known from before: what most ranks take is usual.
+        # Nothing is known from before: what most ranks take is usual, and ranks may differ a little for good.
+        if 1 < len(up) < len(rows.world.ranks):
+            levels = _levels(rows, up, first)
+            up = [column for column, level in zip(up, levels.tolist(), strict=True) if level >= levels.max() / 2]
         return up, "unknown"
     if up or down:
         high = median(rises[up] if up else np.delete(rises, down))

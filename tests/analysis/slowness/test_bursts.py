@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
 
+from ddpmon.analysis.slowness.describe import describe
+from ddpmon.analysis.slowness.past import Past
+from ddpmon.analysis.steps.window import Window
 from tests.analysis.slowness.runs import BACKWARD, DATA, FIRST, STEP_MS, own_times, play, up
+from tests.worlds import world_with
 
 BURST_STEPS, BURST_MS = 15, 0.2 * STEP_MS
 
@@ -62,3 +66,17 @@ def test_a_slowdown_that_becomes_less_goes_on():
     *lasts, over = play(own, [180, 220, 300, 400, 600], [up(2, 100)])
     assert [(one.since, one.until) for (one,) in lasts] == [(FIRST + 100, None)] * 4
     assert over[0].until == pytest.approx(FIRST + 399, abs=3)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_rank_that_differs_a_little_for_good_is_not_taken_in(at_once):
+    own = own_times(500, noise=0.02)
+    own[:, 7, DATA] += 0.05 * STEP_MS
+    own[:, 0] *= 1.015
+    world, window, past = world_with(own), Window(600), Past()
+    window.append(world)
+    past.append(world)
+    told, signals = [], [up(7, 0, evidence="start"), up(0, 0, evidence="start")]
+    for known in (signals,) if at_once else (signals[:1], signals):
+        told = describe(window.world(), past, known, dict.fromkeys(world.ranks, "here"), told)
+        assert [one.ranks for one in told] == [(7,)]
