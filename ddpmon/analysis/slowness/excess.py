@@ -55,6 +55,9 @@ class Excess:
         every = np.column_stack([self.phases_ms, self.own_ms])
         after = every[start : start + SHOWN_STEPS].mean(axis=0)
         noise = np.sqrt(np.square(self.noise_ms[start:]).mean(axis=0) * self.memory)
+        # Noise that has just become loud, in these ranks or in the few that they are compared with, shows here first.
+        latest = every[-NOISE_ROWS // 2 :]
+        noise = np.maximum(noise, np.sqrt(np.square(latest - _middle(latest)).mean(axis=0)))
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
         phase = OWN if PLAIN.reached(clear[OWN]) else int(clear.argmax())
         return every[:, phase], self.noise_ms[:, phase], float(self.memory[phase])
