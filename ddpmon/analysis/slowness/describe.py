@@ -13,6 +13,7 @@ from ddpmon.analysis.slowness.rotating import describe_rotating, outside_turns
 from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
+from ddpmon.analysis.statistics.arrays import median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -123,11 +124,16 @@ def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowd
         for one in (*found, *before)
         if _is_of_ranks(one) and (one.until is None or threshold.reached(of_run[id(one)]))
     ]
+    # No rank costs more than its excess, whatever the ranks cost together.
+    least_ms = (threshold.enter - 1) * median(rows.length_ms)
     told = [
         one
         for one in found
         if one in held
-        or (threshold.reached(costs[id(one)]) and not (_is_of_ranks(one) and is_like_others(rows, one, faults)))
+        or (
+            threshold.reached(costs[id(one)])
+            and not (_is_of_ranks(one) and (one.share * one.excess_ms < least_ms or is_like_others(rows, one, faults)))
+        )
     ]
     together = [one for one in told if one in present]
     if len(together) < 2:
