@@ -144,13 +144,15 @@ def _change(rows: Rows, column: int | None, signal: Signal, before: Sequence[Slo
     Phases are tested less their share of own time, so that one seems slower where the others became faster: only the
     times themselves show which phase changed, and in which direction.
     """
-    begin, end = rows.index(signal.step - REFINED_STEPS), rows.index(signal.step + REFINED_STEPS) + 1
+    near = rows.index(signal.step)
+    begin = max(0, min(rows.index(signal.step - REFINED_STEPS), near - FEWEST_ROWS))
+    end = min(len(rows), max(rows.index(signal.step + REFINED_STEPS), near + FEWEST_ROWS) + 1)
     ranks = np.arange(len(rows.world.ranks))
     others = ranks if column is None else np.delete(ranks, column)
     times = medians(rows.phases_ms(others[:: -(-len(others) // PEERS)].tolist(), begin, end))
     if column is not None:
         times = rows.phases_ms([column], begin, end)[:, 0] - times
-    rough = at = rows.index(signal.step) - begin
+    rough = at = near - begin
     change = _rise(times, at)
     place = int(np.abs(change).argmax())
     up = signal.up if signal.series == "own" else bool(change[place] > 0)
