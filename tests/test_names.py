@@ -15,11 +15,13 @@ SAME_IDEA = {
     "changes": "only what changed is sent: of a snapshot, of a terminal's screen",
     "compare": "two runs: the comparison, and its screen",
     "events": "what happened to a run: made from findings, listed",
+    "excess": "a rank's time beyond that of the others: in general, and of slow ranks",
     "folder": "what a rank leaves in its run's folder: its form, and the rank's way to it",
     "inspecting": "one rank: what a hub shows of it, and the way to it in the dashboard",
     "launching": "a start: the command's, the dashboard's",
     "nodes": "several nodes: a hub among them, and what they say",
     "parallelism": "how a run trains in parallel: concluded in a rank, put into words",
+    "past": "steps that the window no longer has: in bins for charts, in blocks for descriptions",
     "pauses": "what a run does besides training: seen, counted, found worth a word",
     "place": "a machine whose runs are listed",
     "processes": "processes of a run",
@@ -38,6 +40,7 @@ SAME_IDEA = {
 }
 """Names of files that stand in several packages, and the idea, or the plain word, that they have in common."""
 PLAIN = {
+    "Past": "what is kept of steps that the window no longer has: for charts, for descriptions",
     "Pause": "of a rank, on the wire; of a run, as counted",
     "Replicas": "of DDP models: in a rank, compared",
     "World": "all ranks side by side: the arrays, the screen",

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.excess import PEERS, own_change
 from ddpmon.analysis.slowness.onset import onset
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
@@ -20,7 +20,7 @@ SETTLED_STEPS = 150
 
 
 def describe_all(
-    rows: Rows, first: int, series: str, before: Slowdown | None, columns: Sequence[int]
+    rows: RunRows, first: int, series: str, before: Slowdown | None, columns: Sequence[int]
 ) -> Slowdown | None:
     """Describe a slowdown of all ranks against their own past.
 
@@ -79,7 +79,7 @@ def describe_all(
     )
 
 
-def _first_step(rows: Rows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool, float]:
+def _first_step(rows: RunRows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool, float]:
     """Find the first step of a rise near a row, from the steps of the window if it is in there, and its evidence."""
     lower = len(rows.blocks) if begin > len(rows.blocks) + FEWEST_ROWS else 0
     found = onset(values[lower:], may_be_constant=False)

@@ -11,7 +11,7 @@ from math import log
 
 import numpy as np
 
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import MORE_OFTEN
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.excess import over_peers, some_of
@@ -26,7 +26,7 @@ AS_MUCH = Threshold(
 )
 
 
-def is_like_others(rows: Rows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
+def is_like_others(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
     """Return whether another rank was about as slow for about as long, or has single slow steps about as often.
 
     Args:
@@ -62,5 +62,5 @@ def _log_ratio(count: int, of: int, share: float) -> float:
     return ratio if count > share * of else -ratio
 
 
-def _span(rows: Rows, one: Slowdown) -> slice:
+def _span(rows: RunRows, one: Slowdown) -> slice:
     return slice(rows.index(one.since), len(rows) if one.until is None else rows.index(one.until) + 1)

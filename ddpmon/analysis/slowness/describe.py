@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all
 from ddpmon.analysis.slowness.bursts import is_like_others
-from ddpmon.analysis.slowness.past import Past, Rows
+from ddpmon.analysis.slowness.past import Past, RunRows
 from ddpmon.analysis.slowness.rotating import describe_rotating, outside_turns
 from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
@@ -44,7 +44,7 @@ def describe(
     """
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
-    rows, signals = Rows(world, past), outside_turns(signals, before)
+    rows, signals = RunRows(world, past), outside_turns(signals, before)
     ended = sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
     groups = who.groups(rows, signals, before)
     peers = who.peers(rows, groups).tolist()
@@ -62,7 +62,7 @@ def describe(
 
 
 def _of_all(
-    rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
+    rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
 ) -> Slowdown | None:
     """Describe that all ranks became slower, those that are slow against the others and their peers."""
     most = [group.first for group in groups if 2 * len(group.columns) >= len(rows.world.ranks)]
@@ -93,7 +93,7 @@ def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
     return not over and (_continues(old, new) or _continues(new, old))
 
 
-def _worth_telling(rows: Rows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
+def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
     """Return the slowdowns that cost enough, those of ranks with what all present ones of ranks cost together.
 
     Once told, a slowdown may only end on evidence. One that was over before it was told has cost a share of the run.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.series import SIGMAS_PER_MAD
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.threshold import Threshold
@@ -25,7 +25,7 @@ FEW_PEERS = 2
 PEERS = 16
 """Peers whose median stands for all: it strays by a third of what one rank does (1.25 / sqrt(16))."""
 NOISE_ROWS = 32
-"""Rows over which the spread of noise counts as constant."""
+"""RunRows over which the spread of noise counts as constant."""
 BLOCKS = (4, 16, 64)
 """Steps of the blocks whose means show how long noise lasts."""
 SHOWN_STEPS = 72
@@ -63,7 +63,7 @@ class Excess:
         return every[:, phase], self.noise_ms[:, phase], float(self.memory[phase])
 
 
-def excess_over(rows: Rows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
+def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
     """Compare the mean of some ranks with the median of their peers."""
     chosen, others = _some(columns), _some(peers)
     theirs = rows.phases_ms(others)
@@ -77,7 +77,7 @@ def excess_over(rows: Rows, columns: Sequence[int], peers: Sequence[int]) -> Exc
     return Excess(over[:, :-1], over[:, -1], noise, memory)
 
 
-def own_change(rows: Rows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
+def own_change(rows: RunRows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
     """Compare a series of all ranks with its own past, the rows before an index; returns as `Excess.series` does."""
     over = values - median(values[:before])
     rest = over.copy()
@@ -90,7 +90,7 @@ def _some(columns: Sequence[int]) -> Sequence[int]:
     return columns[:: -(-len(columns) // PEERS)]
 
 
-def _noise(rows: Rows, values: Floats, *, among: bool) -> tuple[Floats, Floats]:
+def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Floats]:
     """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
 
     values: [N, P, 6], or 1 of the 6. among: each is compared with the median of all, otherwise with its own past.

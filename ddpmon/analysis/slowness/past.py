@@ -21,7 +21,7 @@ BLOCKS_OF_A_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StepBlock:
     """Means over some consecutive steps."""
 
     first: int
@@ -37,10 +37,10 @@ class Block:
     phases_ms: NDArray[np.float32]
     """[R, 5]"""
 
-    def __add__(self, after: Block) -> Block:
+    def __add__(self, after: StepBlock) -> StepBlock:
         steps = self.steps + after.steps
         mine, its = self.steps / steps, after.steps / steps
-        return Block(
+        return StepBlock(
             self.first,
             after.last,
             steps,
@@ -56,8 +56,8 @@ class Past:
 
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()
-        self._pending: Block | None = None
-        self._sizes: list[deque[Block]] = []
+        self._pending: StepBlock | None = None
+        self._sizes: list[deque[StepBlock]] = []
         """By size, the youngest and smallest first; within a size the oldest first."""
 
     def append(self, part: World) -> None:
@@ -75,7 +75,7 @@ class Past:
                 self._add(self._pending, 0)
                 self._pending = None
 
-    def _add(self, block: Block, size: int) -> None:
+    def _add(self, block: StepBlock, size: int) -> None:
         if size == len(self._sizes):
             self._sizes.append(deque())
         blocks = self._sizes[size]
@@ -83,19 +83,19 @@ class Past:
         if len(blocks) > BLOCKS_OF_A_SIZE:
             self._add(blocks.popleft() + blocks.popleft(), size + 1)
 
-    def before(self, step: int) -> list[Block]:
+    def before(self, step: int) -> list[StepBlock]:
         """Return the blocks that end before a step, oldest first."""
         return [block for block in chain.from_iterable(reversed(self._sizes)) if block.last < step]
 
 
-def _block(part: World) -> Block:
+def _block(part: World) -> StepBlock:
     length, transfer = part.length_ms.max(axis=1).mean(), part.transfer_ms.min(axis=1).mean()
     first, last, end = int(part.step[0]), int(part.step[-1]), int(part.end_us[-1])
     phases = part.phases_ms.mean(axis=0).astype(np.float32)
-    return Block(first, last, len(part), end, float(length), float(transfer), phases)
+    return StepBlock(first, last, len(part), end, float(length), float(transfer), phases)
 
 
-class Rows:
+class RunRows:
     """The whole run as rows, oldest first: blocks of the past, then the single steps of the window."""
 
     def __init__(self, world: World, past: Past) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE
 from ddpmon.analysis.slowness.stretches import Stretches
 from ddpmon.analysis.statistics.arrays import Floats
@@ -64,7 +64,7 @@ class Recurrence:
     """None came for so long that it is over."""
 
 
-def recurrence(rows: Rows, found: Stretches, *, held: bool = False) -> Recurrence | None:
+def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurrence | None:
     """Describe the stretches of a run together; None: they are too few, or one of them outlasts all others.
 
     held: they had a rhythm last time.
@@ -98,7 +98,7 @@ def recurrence(rows: Rows, found: Stretches, *, held: bool = False) -> Recurrenc
     return Recurrence(spans, unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(begins) + 2)))
 
 
-def _beginning(rows: Rows, found: Stretches) -> int:
+def _beginning(rows: RunRows, found: Stretches) -> int:
     """Return the first stretch of those that come more often than stretches did before: two Poisson rates."""
     spans = found.spans
     if not RECURRENCES.reached(len(spans)):
@@ -116,7 +116,7 @@ def _beginning(rows: Rows, found: Stretches) -> int:
 
 
 def _rhythm(
-    rows: Rows, begins: list[int], *, single: bool, held: bool
+    rows: RunRows, begins: list[int], *, single: bool, held: bool
 ) -> tuple[Literal["steps", "seconds"], float] | None:
     """Return the unit and the period, if the beginnings have a rhythm. single: each stretch is a single step."""
     in_steps, in_seconds = np.array(begins, np.float64), np.interp(begins, rows.first, rows.begin_s)

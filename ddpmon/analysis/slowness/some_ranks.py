@@ -9,9 +9,9 @@ import numpy as np
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.excess import Excess, excess_over
-from ddpmon.analysis.slowness.hidden import hidden_since
+from ddpmon.analysis.slowness.lost_in_noise import hidden_since
 from ddpmon.analysis.slowness.onset import onset
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
@@ -23,7 +23,7 @@ from ddpmon.messages import OWN_PHASES
 SETTLED_STEPS = 150
 """Steps after the first slow one that show it as well as more steps would: it then stays as described."""
 SEGMENT_ROWS = 300
-"""Rows on both sides of a first step that show it."""
+"""RunRows on both sides of a first step that show it."""
 LATEST_STEPS = 50
 """Latest slow steps that show what each of them costs."""
 PHASE_STEPS = 16
@@ -32,7 +32,7 @@ PHASE_STEPS = 16
 
 @dataclass(frozen=True)
 class _Span:
-    """Rows `begin` to before `end` of a slowdown, first and last step, and the shape of its beginning."""
+    """RunRows `begin` to before `end` of a slowdown, first and last step, and the shape of its beginning."""
 
     begin: int
     end: int
@@ -44,7 +44,7 @@ class _Span:
 
 
 def describe_ranks(
-    rows: Rows, group: who.Group, peers: Sequence[int], hosts: Mapping[int, str], ended: Sequence[Slowdown]
+    rows: RunRows, group: who.Group, peers: Sequence[int], hosts: Mapping[int, str], ended: Sequence[Slowdown]
 ) -> list[Slowdown]:
     """Describe a group of slow ranks: the slowdown now, and one before it that has ended since last time.
 
@@ -97,7 +97,7 @@ def describe_ranks(
     return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
 
 
-def _places(rows: Rows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
+def _places(rows: RunRows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
     """Return which spans to describe: that of last time, and the latest."""
     last = len(spans) - 1
     if before is None:
@@ -107,7 +107,7 @@ def _places(rows: Rows, spans: list[tuple[int, int]], before: Slowdown | None) -
     return sorted({held, last})
 
 
-def _span(rows: Rows, values: Floats, spans: list[tuple[int, int]], place: int, before: Slowdown | None) -> _Span:
+def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: int, before: Slowdown | None) -> _Span:
     """Find the first and the last step of a span of slow rows."""
     begin, end = spans[place]
     lower = spans[place - 1][1] if place else 0
@@ -140,7 +140,7 @@ def _span(rows: Rows, values: Floats, spans: list[tuple[int, int]], place: int, 
     return _Span(begin, end, since, within, until, pattern)
 
 
-def _uniform(rows: Rows, values: Floats, near: int, lower: int, upper: int) -> tuple[Floats, Floats, int]:
+def _uniform(rows: RunRows, values: Floats, near: int, lower: int, upper: int) -> tuple[Floats, Floats, int]:
     """Return blocks of equal size around a row: their first steps, their means, and their size in steps."""
     size = int(rows.steps[max(lower, near - who.FEWEST_ROWS)])
     lower = max(lower, near - SEGMENT_ROWS, int(np.argmax(rows.steps <= size)))
@@ -153,7 +153,7 @@ def _uniform(rows: Rows, values: Floats, near: int, lower: int, upper: int) -> t
     return rows.first[lower:upper][starts].astype(np.float64), means, size
 
 
-def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
+def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
     """Split a span where another phase became the slow one."""
     end, begin = span.end, max(span.begin, span.end - SEGMENT_ROWS, len(rows.blocks))
     if end - begin < 2 * PHASE_STEPS:
@@ -181,7 +181,7 @@ def _by_phase(rows: Rows, excess: Excess, span: _Span) -> list[_Span]:
 
 
 def _described(
-    rows: Rows,
+    rows: RunRows,
     one: Slowdown,
     span: _Span,
     counts: Floats,

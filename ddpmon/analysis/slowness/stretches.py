@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.slowness.excess import NOISE_ROWS
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, WORTH
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median
 from ddpmon.analysis.threshold import Threshold
@@ -53,7 +53,7 @@ class Stretches:
     known: tuple[tuple[int, int], ...] = ()
     """First and last step of stretches that were described before."""
 
-    def with_known(self, rows: Rows, known: Sequence[tuple[int, int]]) -> Stretches:
+    def with_known(self, rows: RunRows, known: Sequence[tuple[int, int]]) -> Stretches:
         """Add stretches that were described before, by first and last step: blocks of the past show them badly."""
         if self.single:
             return self
@@ -66,7 +66,7 @@ class Stretches:
             counts[around] = np.maximum(np.minimum(end, last + 1) - np.maximum(begin, first), 0)
         return replace(self, slow=slow, counts=counts, known=tuple(known))
 
-    def steps(self, rows: Rows) -> list[tuple[int, int]]:
+    def steps(self, rows: RunRows) -> list[tuple[int, int]]:
         """Return the first and the last step of each stretch, as exactly as they are known."""
         known = {rows.index(first): (first, last) for first, last in self.known}
         return [
@@ -84,7 +84,9 @@ class Stretches:
         return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def stretches(rows: Rows, series: tuple[Floats, Floats, float], start: int, level_ms: float | None = None) -> Stretches:
+def stretches(
+    rows: RunRows, series: tuple[Floats, Floats, float], start: int, level_ms: float | None = None
+) -> Stretches:
     """Label the rows as slow or usual: the most likely labels, where each change needs EVIDENCE.
 
     Args:
@@ -139,7 +141,7 @@ def _slow_rows(
     return slow, level
 
 
-def _steps_apart(rows: Rows, values: Floats, noise: Floats, start: int) -> Stretches | None:
+def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> Stretches | None:
     """Label step by step, if slow and usual steps are far apart and the usual ones are at the peers' level."""
     first = max(start, len(rows.blocks))
     some = values[first:]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.excess import PEERS
 from ddpmon.analysis.slowness.onset import onset
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
@@ -60,7 +60,7 @@ class _Change:
     """The phase that has nearly all of it, if one has."""
 
 
-def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
+def groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
     """Group the ranks that are slow against the others.
 
     before: the slowdowns of last time.
@@ -96,13 +96,13 @@ def groups(rows: Rows, signals: Sequence[Signal], before: Sequence[Slowdown]) ->
     return found
 
 
-def _are_as_slow(rows: Rows, columns: Sequence[int], group: Group, taken: Collection[int]) -> bool:
+def _are_as_slow(rows: RunRows, columns: Sequence[int], group: Group, taken: Collection[int]) -> bool:
     """Return whether ranks have at least half of the excess of a group that was described before."""
     least = group.before.excess_ms / 2 if group.before else 0.0
     return bool(_levels(rows, columns, group.first, taken).min() >= least)
 
 
-def _levels(rows: Rows, columns: Sequence[int], first: int, slow: Collection[int] = ()) -> Floats:
+def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[int] = ()) -> Floats:
     """[C] Return the mean excess in own time of ranks since a step, over ranks that are neither they nor slow."""
     rest = np.delete(np.arange(len(rows.world.ranks)), [*columns, *slow])
     mine, theirs = (
@@ -121,7 +121,7 @@ def _is_explained(signal: Signal, before: Sequence[Slowdown]) -> bool:
 
 
 def _changes(
-    rows: Rows, signals: Sequence[tuple[int | None, list[Signal]]], before: Sequence[Slowdown]
+    rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]], before: Sequence[Slowdown]
 ) -> list[_Change]:
     """Return what signals of columns are of, the strongest first; further ones are as the strong ones near them."""
     known: list[tuple[Signal, _Change]] = []
@@ -138,7 +138,7 @@ def _changes(
     return changes
 
 
-def _change(rows: Rows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
+def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
     """Return what a signal is of, with its most likely first step; None: own time does not show it.
 
     Phases are tested less their share of own time, so that one seems slower where the others became faster: only the
@@ -180,7 +180,7 @@ def _rise(times: Floats, at: int) -> Floats:
     return rise
 
 
-def _has_ended(change: _Change, rows: Rows, before: Sequence[Slowdown]) -> bool:
+def _has_ended(change: _Change, rows: RunRows, before: Sequence[Slowdown]) -> bool:
     """Return whether a change belongs to a slowdown that has ended since."""
     return any(
         one.until is not None
@@ -190,7 +190,7 @@ def _has_ended(change: _Change, rows: Rows, before: Sequence[Slowdown]) -> bool:
     )
 
 
-def _is_of(one: Slowdown, column: int | None, rows: Rows) -> bool:
+def _is_of(one: Slowdown, column: int | None, rows: RunRows) -> bool:
     """Return whether a slowdown is of the rank in a column, or of all ranks where the column is None."""
     return one.scope == "all" if column is None else rows.world.ranks[column] in one.ranks
 
@@ -210,7 +210,7 @@ def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
 
 
 def _slow_since(
-    rows: Rows, first: int, phase: str | None, together: Sequence[_Change]
+    rows: RunRows, first: int, phase: str | None, together: Sequence[_Change]
 ) -> tuple[Sequence[int], Changed]:
     """Decide which ranks are slow since a step at which some changed: the columns, and who changed.
 
@@ -246,7 +246,7 @@ def _slow_since(
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
-def _rises(rows: Rows, first: int, phase: str | None) -> Floats | None:
+def _rises(rows: RunRows, first: int, phase: str | None) -> Floats | None:
     """[R] Return by how much a phase, or own time, of each rank rose at a step; None: nothing is known from before."""
     at, every = rows.index(first), list(range(len(rows.world.ranks)))
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
@@ -267,6 +267,6 @@ def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]
     return "ranks" if None in mine or mine & rest or len(columns) == len(mine) else "host"
 
 
-def peers(rows: Rows, slow: Sequence[Group]) -> Ints:
+def peers(rows: RunRows, slow: Sequence[Group]) -> Ints:
     """Return the columns that no group has: the ranks that others are compared with."""
     return np.delete(np.arange(len(rows.world.ranks)), [place for group in slow for place in group.columns])

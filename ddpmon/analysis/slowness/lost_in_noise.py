@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.past import Rows
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, median
@@ -17,7 +17,9 @@ NOISIER = Threshold(
 )
 
 
-def hidden_since(rows: Rows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None) -> int | None:
+def hidden_since(
+    rows: RunRows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None
+) -> int | None:
     """Return the row from which noise is so large that the level may be the peers' as well as the full excess.
 
     Args:
