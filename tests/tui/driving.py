@@ -33,6 +33,7 @@ def drive(source, *steps, size=(80, 24), **options):
                 text = screen_text(app)
             for timer in list(app._timers):
                 timer.stop()  # a frame while its screens are closed one by one would wish for what is left of them
+            app.workers.cancel_all()  # as leaving the app does, but not the pilot, before it closes the screens
         return app, text
 
     return asyncio.run(run())
