@@ -22,7 +22,7 @@ def test_another_rank_in_each_step_is_nobodys_fault(ranks):
     assert finding.cost_ms == pytest.approx(15, abs=3)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.xfail(reason="two ranks are accused"))])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_nobody_is_accused_where_all_wander_by_as_much(seed):
     own = own_times(400, 8, noise=0.01, seed=seed) * wandering(400, 8, share=0.1, lasts=33, seed=seed)
     own[200 + np.arange(200), np.random.default_rng(seed).integers(0, 8, 200), 2] += 0.25 * sum(OWN)
@@ -43,7 +43,7 @@ def test_turns_of_many_steps_are_announced_once_with_cost_and_rhythm(longer):
     assert finding.evidence["turn_steps"] == pytest.approx(40, rel=0.2)
     assert finding.cost_ms == pytest.approx(6 * longer, rel=0.25)
     severities = [event.severity for moment in moments for event in moment.events if "in turn" in event.text]
-    assert severities in (["info"], ["info", "warn"])
+    assert severities in (["info"], ["warn"], ["info", "warn"])
 
 
 def test_uneven_work_of_each_step_is_named_as_what_moves():

@@ -220,8 +220,8 @@ def _slow_since(
     up, down = (
         sorted({one.column for one in together if one.up is way and one.column is not None}) for way in (True, False)
     )
-    rises = _rises(rows, first, phase)
-    if rises is None or len(rises) in {len(up), len(down)}:
+    rises, strays = _rises(rows, first, phase)
+    if not len(rises) or len(rises) in {len(up), len(down)}:
         # Nothing is known from before: what most ranks take is usual, and ranks may differ a little for good.
         if 1 < len(up) < len(rows.world.ranks):
             levels = _levels(rows, up, first)
@@ -232,7 +232,8 @@ def _slow_since(
         low = median(rises[down] if down else np.delete(rises, up))
     else:  # A quarter of the ranks and more rose, or the median would not; others may be as before.
         high, low = float(np.quantile(rises, 0.75)), 0.0
-    noise = median(np.minimum(np.abs(rises - high), np.abs(rises - low)))
+    # A few ranks may be alike by chance, and rare long steps move no median: then only signals show who changed.
+    noise = max(strays, median(np.minimum(np.abs(rises - high), np.abs(rises - low))))
     apart = max((high - low) / 2, PLAIN * noise)
     # A rank that is near neither side is not named yet.
     is_slow, is_usual = rises - low >= apart, high - rises >= apart
@@ -246,16 +247,25 @@ def _slow_since(
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
-def _rises(rows: RunRows, first: int, phase: str | None) -> Floats | None:
-    """[R] Return by how much a phase, or own time, of each rank rose at a step; None: nothing is known from before."""
+def _rises(rows: RunRows, first: int, phase: str | None) -> tuple[Floats, float]:
+    """Compare the medians of a phase, or of own time, of each rank before and after a step.
+
+    Returns:
+        [R] the rises, empty if nothing is known from before; and the median deviation that one has by chance.
+
+    """
     at, every = rows.index(first), list(range(len(rows.world.ranks)))
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
-        return None
+        return np.empty(0), 0.0
     begin, end = min(at - 1, rows.index(first - COMPARED_STEPS)), max(at + 1, rows.index(first + COMPARED_STEPS))
-    before, after = (rows.phases_ms(every, *part) for part in ((begin, at), (at, end)))
     chosen = slice(None) if phase is None else [OWN_PHASES.index(phase)]
-    rises: Floats = medians(after[..., chosen].sum(axis=2).T) - medians(before[..., chosen].sum(axis=2).T)
-    return rises
+    levels, variances = [], []
+    for part in ((begin, at), (at, end)):
+        values = rows.phases_ms(every, *part)[..., chosen].sum(axis=2).T
+        levels.append(medians(values))
+        # A median of independent normal values varies by pi/2 times what their mean does.
+        variances.append(np.pi / 2 * np.square(medians(np.abs(values - levels[-1][:, None]))) / values.shape[1])
+    return levels[1] - levels[0], median(np.sqrt(variances[0] + variances[1]))
 
 
 def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
