@@ -32,14 +32,15 @@ class LevelSinceStart:
         self._partial_blocks = 0
         self._batch_blocks = 1
         self._steps = 0
-        self._products = np.zeros((2, series, ranks))
-        """Mean square of a step, and mean product of two neighbouring steps of a block."""
+        self._moments = np.zeros((5, series, ranks))
+        """Means of a step and of its square; of two neighbouring steps of a block: of each, and of their product."""
 
     def add_block(self, values: Floats, step_ms: float) -> Floats | None:
         """Add a block [P, BLOCK, R] and return z [P, R] of the level since the start, where it is time for a test."""
-        products = np.stack(((values**2).mean(axis=1), (values[:, 1:] * values[:, :-1]).mean(axis=1)))
+        before, after = values[:, :-1], values[:, 1:]
+        moments = np.stack([each.mean(axis=1) for each in (values, values**2, before, after, before * after)])
         self._steps += BLOCK
-        self._products += BLOCK / self._steps * (products - self._products)
+        self._moments += BLOCK / self._steps * (moments - self._moments)
         self._partial += values.mean(axis=1)
         self._partial_blocks += 1
         if self._partial_blocks < self._batch_blocks:
@@ -59,7 +60,8 @@ class LevelSinceStart:
         level, pairs = means.mean(axis=0), self._batches // 2
         double = ((means[0 : 2 * pairs : 2] + means[1 : 2 * pairs : 2]) / 2).var(axis=0, ddof=1) * 2
         batched = np.maximum(double, 2 * double - means.var(axis=0, ddof=1)) / self._batches
-        variance, covariance = np.maximum(self._products - level**2, 0.0)
+        mean, square, before, after, product = self._moments
+        variance, covariance = np.maximum((square - mean**2, product - before * after), 0.0)
         fades = min(1.0, 2 * MEMORY / self._steps)
         others = max(ranks - 1, 1)
         of_batches, wandering = _of_others(batched), fades * _of_others(covariance)
