@@ -87,6 +87,8 @@ class Evidence:
     records: int = 0
     """Step records received."""
     lost: int = 0
+    lost_ranks: Sequence[int] = ()
+    """Ranks whose records those are."""
     damaged: bool = False
     """They come from a recording of which something could not be read."""
     bad_losses: Sequence[BadLoss] = ()

@@ -386,8 +386,3 @@ class Intake:
     def bucket_times(self) -> BucketTimes:
         """Of the last steps in which buckets were recorded."""
         return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})
-
-    @property
-    def records_lost(self) -> int:
-        """Of processes that are or were a rank."""
-        return sum(process.lost for process in self.registry.everyone.values() if process.attempt >= 0)

@@ -49,6 +49,20 @@ class Registry:
     _last_id: int = 0
     _past_worlds: deque[str] = field(default_factory=lambda: deque(maxlen=PAST_WORLDS))
 
+    @property
+    def records_lost(self) -> int:
+        """Of processes that are or were a rank."""
+        return sum(process.lost for process in self._ever_ranks)
+
+    @property
+    def ranks_with_lost_records(self) -> list[int]:
+        """Return the ranks of those processes of which some are lost."""
+        return sorted({process.rank for process in self._ever_ranks if process.lost})
+
+    @property
+    def _ever_ranks(self) -> list[RankProcess]:
+        return [process for process in self.everyone.values() if process.attempt >= 0]
+
     def covers_all(self, ranks: Sequence[int]) -> bool:
         """Whether these ranks are all that train: the others have ended, or are heard and do not step.
 

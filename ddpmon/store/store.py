@@ -126,7 +126,8 @@ class Store(Intake):
         recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
-            lost=self.records_lost,
+            lost=self.registry.records_lost,
+            lost_ranks=self.registry.ranks_with_lost_records,
             damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or self._failed_so_far(),

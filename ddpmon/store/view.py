@@ -90,7 +90,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         else None,
         gpu_percent=sum(loads) / len(loads) if loads else None,
         samples_per_s=sum(rates) if rates else None,
-        records_lost=store.records_lost,
+        records_lost=store.registry.records_lost,
         window=summary.window if summary else None,
         ranks=ranks,
         loss_series=store.histories.series("loss"),

@@ -166,7 +166,7 @@ def test_a_node_behind_delay_loss_and_a_stall_with_a_drifting_clock_is_neither_g
     hubs.store.digest()
     assert hubs.link.retransmitted > 5
     assert not [text for text in hubs.events if "gone" in text or "nothing is heard" in text or "is back" in text]
-    assert (hubs.store.records_lost, hubs.up.dropped) == (0, 0)
+    assert (hubs.store.registry.records_lost, hubs.up.dropped) == (0, 0)
     (clock,) = hubs.store._clocks.agreements()  # of this moment
     last_us = hubs.told[0][hubs.sent - 1].end_us
     assert abs(clock.offset_us - (last_us - hubs.theirs_us(last_us))) <= clock.within_us <= 100
@@ -206,7 +206,7 @@ def test_a_link_that_is_cut_for_most_of_a_minute_loses_nothing_and_is_named(hubs
     hubs.link.heal()
     hubs.until(lambda: "host1 is back" in hubs.events, "that it is back")
     hubs.until(hubs.all_there, "all steps", trains=False)
-    assert (hubs.store.records_lost, hubs.up.dropped) == (0, 0)
+    assert (hubs.store.registry.records_lost, hubs.up.dropped) == (0, 0)
 
 
 def test_of_a_cut_that_outlasts_the_memory_exactly_what_is_lost_is_counted(hubs):
@@ -223,7 +223,7 @@ def test_of_a_cut_that_outlasts_the_memory_exactly_what_is_lost_is_counted(hubs)
     there = hubs.records()
     assert there[0] == hubs.sent
     assert 0 < there[2] < hubs.sent
-    assert hubs.store.records_lost == 2 * hubs.sent - there[2] - there[3]
+    assert hubs.store.registry.records_lost == 2 * hubs.sent - there[2] - there[3]
 
 
 def test_hosts_that_fall_silent_together_are_one_event_and_so_is_their_return(home):

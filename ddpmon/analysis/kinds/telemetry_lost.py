@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, named_ranks
 
 HARMFUL = Threshold(
     0.01,
@@ -25,6 +25,7 @@ class TelemetryLost:
     read: int = for_words()
     damaged: bool = for_words()
     """The recording is."""
+    world_size: int = for_words()
 
 
 def detect(moment: Moment) -> Iterator[Detection[TelemetryLost]]:
@@ -32,8 +33,8 @@ def detect(moment: Moment) -> Iterator[Detection[TelemetryLost]]:
     evidence = moment.evidence
     if evidence.lost:
         share = evidence.lost / (evidence.lost + evidence.records)
-        facts = TelemetryLost(evidence.lost, share, evidence.records, evidence.damaged)
-        yield Detection(KIND, "warn" if HARMFUL.reached(share) else "info", facts)
+        facts = TelemetryLost(evidence.lost, share, evidence.records, evidence.damaged, evidence.world_size)
+        yield Detection(KIND, "warn" if HARMFUL.reached(share) else "info", facts, evidence.lost_ranks)
 
 
 def words(detection: Detection[TelemetryLost]) -> Words:
@@ -43,9 +44,10 @@ def words(detection: Detection[TelemetryLost]) -> Words:
         made = counted(facts.read + facts.lost, "record")
         lead = "recording damaged:"
         return Words(f"{lead} {facts.read:,} of about {made} of steps could be read", lead=lead)
-    were = "was" if facts.lost == 1 else "were"
+    ranks, were = detection.ranks, "was" if facts.lost == 1 else "were"
+    of = f" of {named_ranks(ranks, facts.world_size)}" if len(ranks) < facts.world_size and len(ranks) else ""
     return Words(
-        f"{counted(facts.lost, 'record of a step', 'records of steps')} {were} lost ({facts.share:.1%});"
+        f"{counted(facts.lost, 'record of a step', 'records of steps')}{of} {were} lost ({facts.share:.1%});"
         " the report leaves those steps out"
     )
 
