@@ -120,7 +120,7 @@ def test_steps_that_were_merged_are_not_lost_where_the_file_is_damaged(home):
     with Recording(run) as recording:
         store = restored_store(recording)
         assert recording.database.salvaged
-    assert (store.step, store.records_lost) == (3000, 0)
+    assert (store.step, store.registry.records_lost) == (3000, 0)
     player = Player(run)
     assert 300 < player.at(BEGAN + 100.0).step < 600
     player.close()
