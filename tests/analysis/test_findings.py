@@ -142,10 +142,10 @@ def test_lost_telemetry_is_said_and_weighs_by_its_share(lost, severity):
 
 
 def test_lost_telemetry_names_the_ranks_it_is_of_unless_it_is_of_all():
-    (some,) = judged(None, Evidence(records=900, lost=100, lost_ranks=[2], world_size=4))
+    (some,) = findings(None, Evidence(records=900, lost=100, lost_ranks=[2], world_size=4))
     assert some.text == "100 records of steps of rank 2 were lost (10.0%); the report leaves those steps out"
     assert some.ranks == [2]
-    (every,) = judged(None, Evidence(records=900, lost=100, lost_ranks=[0, 1, 2, 3], world_size=4))
+    (every,) = findings(None, Evidence(records=900, lost=100, lost_ranks=[0, 1, 2, 3], world_size=4))
     assert every.text == "100 records of steps were lost (10.0%); the report leaves those steps out"
 
 
