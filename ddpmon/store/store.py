@@ -124,10 +124,11 @@ class Store(Intake):
     def _evidence(self, standstill: Standstill | None, wait: Wait | None) -> Evidence:
         processes = self.registry.seats.values()
         recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
+        lost = self.registry.lost_by_rank()
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
-            lost=self.registry.records_lost,
-            lost_ranks=self.registry.ranks_with_lost_records,
+            lost=sum(lost.values()),
+            lost_ranks=sorted(lost),
             damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or self._failed_so_far(),

@@ -197,7 +197,7 @@ class Stage:
         runs.save(self.run)
 
     def hub(self, ready=True, before=()):
-        """Start a hub: forked, or as a program where `before` is given, with which its command line begins."""
+        """Start a hub by forking, or as a program whose command line begins with `before` if that is given."""
         path = self.dir / "logs" / "hub.log"
         if before:
             with path.open("ab") as log:

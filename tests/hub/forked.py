@@ -1,8 +1,8 @@
 """Real hubs that share one import: forked from a process that has imported the hub and done nothing else.
 
-A fresh hub spends half a second of a core on imports, several times what most tests have it do. Use a fresh one where
-a test is about the command line, the environment at the start, or anything that /proc says of either: there a forked
-hub has those of the process that forked it.
+A hub that is started as a program takes half a second of CPU time for its imports, several times as much as for what
+most tests ask of it. Start it as a program if the test reads the hub's command line or its first environment, also from
+/proc: a forked hub shows those of the process that forked it.
 
 Run as a program, this file is that process. Its argument is the descriptor of a socket with one JSON request a line.
 """
@@ -27,7 +27,7 @@ from typing import Any
 
 
 class ForkServer:
-    """The test's end of the process that forks hubs. That process ends when this one does."""
+    """The connection of a test worker to its process that forks hubs, which ends together with the worker."""
 
     def __init__(self) -> None:
         mine, theirs = socket.socketpair()
@@ -46,7 +46,7 @@ class ForkServer:
         self._process.wait()
 
     def ask(self, **request: Any) -> Any:
-        """Send a request and return the answer."""
+        """Send a request to the process that forks hubs, and return its answer."""
         print(json.dumps(request), file=self._file, flush=True)
         answer = self._file.readline()
         assert answer, "the process that forks hubs has ended"
@@ -66,13 +66,13 @@ class ForkedHub:
         self.pid: int = self._server.ask(run_id=run_id, log=str(log), folder=os.getcwd(), environment=dict(os.environ))
 
     def poll(self) -> int | None:
-        """Return the exit code, as Popen does: None as long as the hub runs, negative after a signal."""
+        """Return the exit code as `Popen.poll` does: None while the hub runs, -9 if signal 9 ended it."""
         if self.returncode is None:
             self.returncode = self._server.ask(pid=self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit code."""
+        """Wait until the hub has ended, and return its exit code."""
         if self.poll() is None:
             ended = os.pidfd_open(self.pid)
             try:
@@ -97,7 +97,10 @@ class ForkedHub:
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
-    """Fork a hub for each request. In a hub: return its request. None once there are no more."""
+    """Fork a hub for each request that has a run, and return the exit code of a hub for each that has a pid.
+
+    Returns in each forked hub, with its request, and in the process itself, with None, once no more requests come.
+    """
     with requests, requests.makefile("rw") as file:
         for line in file:
             request = json.loads(line)
@@ -113,7 +116,7 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Run the hub as `python -m ddpmon.hub` would in a process of its own."""
+    """Do in this forked process what `python -m ddpmon.hub` does in a fresh one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
