@@ -29,8 +29,8 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.messages.changes import are_changes, changed
+from tests import forked
 from tests.conftest import short_folder
-from tests.hub.forked import ForkedHub
 from tests.in_process import cli
 
 __all__ = ["cli"]  # a fixture
@@ -204,7 +204,7 @@ class Stage:
                 line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
                 hub = subprocess.Popen(line, stdout=log, stderr=log)
         else:
-            hub = ForkedHub(self.run.id, path)
+            hub = forked.hub(self.run.id, path)
         self.hubs.append(hub)
         if ready:
             self.viewer().get()
