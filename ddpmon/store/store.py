@@ -28,7 +28,7 @@ from ddpmon.messages import (
 from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.standstill import next_timeout, standstill, start_stands_s
+from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
 
 
 class Store(Intake):
@@ -189,7 +189,7 @@ class Store(Intake):
 
     def _failed_so_far(self) -> failing.FirstFailure | None:
         """The first failure of the ranks, before anything is known of how their launcher saw it."""
-        gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self._may_blame_the_gone else []
+        gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self.blames_the_gone else []
         return failing.first((), self.failures_of(self.registry.attempt), {}, gone=self.gone(gone))
 
     def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
@@ -207,6 +207,16 @@ class Store(Intake):
             ending.common_line,
             self.gone(gone),
         )
+
+    @property
+    def blames_the_gone(self) -> bool:
+        """Whether a rank that ended without a word has failed, as far as is known while the launcher lives.
+
+        Some launchers kill ranks that have trained to the end: only a rank that needs such a peer, or has lost one,
+        shows that it ended too early. Otherwise the launcher's exit code tells.
+        """
+        harmed = needs_peers(self.registry) or bool(self.failures_of(self.registry.attempt))
+        return self._may_blame_the_gone and harmed
 
     @property
     def _may_blame_the_gone(self) -> bool:
