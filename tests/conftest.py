@@ -21,6 +21,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import spec, start, stop
+from tests import forked
 from tests.disks import module_disk, small_disk
 from tests.namespaces import no_names, other_namespace
 
@@ -66,13 +67,13 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("DDPMON_HOME", str(folder / "home"))
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(folder / "s"))
     (folder / "s").mkdir(mode=0o700)
+    monkeypatch.setattr(start, "subprocess", forked.Subprocess)
     yield folder
     for run in runs.all_runs():
         with contextlib.suppress(DdpmonError):  # as if started elsewhere
             stop.request(run, now=True)
-    mark = f"DDPMON_HOME={folder / 'home'}".encode()
     deadline = time.monotonic() + 15
-    while (left := _started_with(mark)) and time.monotonic() < deadline:
+    while (left := _started_with(folder / "home")) and time.monotonic() < deadline:
         time.sleep(0.05)
     alive = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
     for pid in left:
@@ -82,14 +83,23 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not alive, f"still alive after the test: {alive}"
 
 
-def _started_with(mark: bytes) -> list[int]:
+def _started_with(home: Path) -> list[int]:
+    """The processes with this home in their environment, or, as a forked supervisor, with a log of it as stderr."""
+    mark = f"DDPMON_HOME={home}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                given = (entry / "environ").read_bytes().split(b"\0")
+                if mark in given or os.readlink(entry / "fd" / "2").startswith(f"{home}/"):
                     found.append(int(entry.name))
     return found
+
+
+@pytest.fixture
+def fresh_programs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start supervisors and hubs as people do, each by an interpreter of its own."""
+    monkeypatch.setattr(start, "subprocess", subprocess)
 
 
 def wait_for(what: Callable[[], Any], timeout_s: float = 60.0, every_s: float = 0.02) -> Any:

@@ -31,13 +31,19 @@ class Scheduling(LoadScopeScheduling):
         return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
 
     def schedule(self) -> None:
-        """Give a worker that replaces a crashed one two tests: it holds the last one back until it has another."""
+        """Give every worker at least two tests, or the one that replaces a crashed worker never starts.
+
+        A worker runs a test only when it knows the next one, and asks for more only after it has run one.
+        """
         super().schedule()
         for node in self.nodes:
             self._reschedule(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Hand out again what a crashed worker did not finish, but nothing else: of an empty unit no end is heard."""
+        """Hand out again what a crashed worker did not finish, and none of what it did.
+
+        A worker that is given a unit without a test to run reports nothing, and so is never given another.
+        """
         work = self.assigned_work[node]
         for scope in [scope for scope, done in work.items() if all(done.values())]:
             del work[scope]

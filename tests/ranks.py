@@ -11,12 +11,14 @@ JSON each, until its stdin ends. With --order it takes that one, as a launcher o
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import gc
 import importlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -103,9 +105,13 @@ def _meeting() -> dict[str, str]:
 
 
 def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    """Return a port that nothing listens at and that the kernel gives to nobody who asks it for any."""
+    beyond = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, beyond)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return str(port)
 
 
 AT_IMPORT = frozenset(("DDPMON_SOCKET", "DDPMON_BUCKETS", "PYTHONPATH", "HF_HUB_OFFLINE"))

@@ -47,6 +47,8 @@ class EpisodeRecord(msgspec.Struct):
     """In the order in which they were reported."""
     times: int = 1
     """Episodes that were merged into this one."""
+    place: int = 0
+    """Its place among the lasting findings of the last judgement that had it, the worst first."""
 
     @property
     def lasts(self) -> bool:

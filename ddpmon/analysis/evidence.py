@@ -89,7 +89,7 @@ class Evidence:
     """Step records received."""
     lost: int = 0
     lost_ranks: Sequence[int] = ()
-    """Ranks whose records those are."""
+    """The ranks that lost these records."""
     damaged: bool = False
     """They come from a recording of which something could not be read."""
     bad_losses: Sequence[BadLoss] = ()

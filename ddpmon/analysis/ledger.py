@@ -67,8 +67,8 @@ class Ledger:
         self._numbers = 0
         self._changed: dict[int, list[EpisodeRecord]] = {}
         self._costs_written_at = 0.0
-        self._order: dict[Hashable, int] = {}
-        """The place of each lasting finding in the last judgement."""
+        self._reported: set[Hashable] = set()
+        """The identities of the lasting findings of the last judgement."""
         for told in sorted(episodes, key=attrgetter("record", "number")):
             self._numbers = max(self._numbers, told.record)
             if told.attempt == attempt:
@@ -86,21 +86,20 @@ class Ledger:
         self._write_all()
         self._earlier = self.episodes()[-MAX_EARLIER_EPISODES:]
         self.attempt, self.judged = attempt, Judged(attempt)
-        self._records, self._order = {}, {}
+        self._records, self._reported = {}, set()
 
     def enter(self, findings: Sequence[Finding], moment: Judgement, *, over: bool) -> None:
         """Enter the findings of a judgement, worst first. over: the run has ended."""
         self.judged = Judged(self.attempt, moment.last_step, over)
-        self._order = {}
         lasting = [finding for finding in findings if finding.lasts]
         for finding in findings:
             if not finding.lasts:
                 self._enter_ended(finding, moment)
-        for finding in lasting:
-            self._order.setdefault(identity_of(finding), len(self._order))
-            self._enter_lasting(finding, moment)
+        for place, finding in enumerate(lasting):
+            self._enter_lasting(finding, place, moment)
+        self._reported = {identity_of(finding) for finding in lasting}
         for key, episodes in self._records.items():
-            if episodes[-1].lasts and key not in self._order:
+            if episodes[-1].lasts and key not in self._reported:
                 self._end(episodes[-1], None, moment)
         for finding in lasting:
             self._replace_parts(finding, moment)
@@ -136,12 +135,12 @@ class Ledger:
 
     def _lasting(self) -> list[tuple[Hashable, list[EpisodeRecord]]]:
         lasting = [(key, episodes) for key, episodes in self._records.items() if episodes[-1].lasts]
-        return sorted(lasting, key=lambda pair: self._order.get(pair[0], 0))
+        return sorted(lasting, key=lambda pair: pair[1][-1].place)
 
     def _ended(self) -> Iterator[list[EpisodeRecord]]:
         return (episodes for episodes in self._records.values() if not episodes[-1].lasts)
 
-    def _enter_lasting(self, finding: Finding, moment: Judgement) -> None:
+    def _enter_lasting(self, finding: Finding, place: int, moment: Judgement) -> None:
         key = identity_of(finding)
         episodes = self._records.setdefault(key, [])
         last = episodes[-1] if episodes else None
@@ -170,7 +169,7 @@ class Ledger:
             last.severity, last.grave_at = finding.severity, moment.unix
         if finding.phase is not None and finding.phase not in last.phases:
             last.phases.append(finding.phase)
-        last.finding, last.last_step = finding, moment.last_step
+        last.finding, last.place, last.last_step = finding, place, moment.last_step
 
     def _set_aside(self, key: Hashable) -> None:
         """Have the next episode of an identity begin another record: it is about other ranks."""
@@ -227,7 +226,7 @@ class Ledger:
         begin = self._records[key][-1].begin_step
         for other, episodes in self._records.items():
             last = episodes[-1]
-            if other == key or other in self._order or last.replaced_at is not None:
+            if other == key or other in self._reported or last.replaced_at is not None:
                 continue
             most_of_it = begin <= (last.begin_step + last.end_step) / 2
             if most_of_it and _is_part(last.finding, whole):

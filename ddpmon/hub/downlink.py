@@ -271,7 +271,7 @@ class Downlink:
                     and not any(process.failed_of(failure) for failure in self._store.failures)
                 ):
                     text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
-                    self._store.add_event(unix, "critical", text)
+                    self._store.add_event(unix, "critical" if self._store.blames_the_gone else "info", text)
         self._take_blocks(node, blocks, places, len(bundle.items), now, unix)
 
     def _take_blocks(

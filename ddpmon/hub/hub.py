@@ -218,6 +218,8 @@ class Hub:
             is_first = all(other.ended_us is None or other.ended_us == process.ended_us for other in others)
             own_faults = (f for f in store.failures_of(process.attempt) if not is_consequence(f))
             severity = "critical" if is_first and not any(own_faults) else "warn"
+            if not store.blames_the_gone:
+                severity = "info"
             store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) is gone")
 
     def _analyse(self, now: float, unix: float, *, judge: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -51,17 +51,16 @@ class Registry:
 
     @property
     def records_lost(self) -> int:
-        """Of processes that are or were a rank."""
-        return sum(process.lost for process in self._ever_ranks)
+        """Return how many records of steps were lost, of all ranks and all attempts."""
+        return sum(self.lost_by_rank().values())
 
-    @property
-    def ranks_with_lost_records(self) -> list[int]:
-        """Return the ranks of those processes of which some are lost."""
-        return sorted({process.rank for process in self._ever_ranks if process.lost})
-
-    @property
-    def _ever_ranks(self) -> list[RankProcess]:
-        return [process for process in self.everyone.values() if process.attempt >= 0]
+    def lost_by_rank(self) -> Counter[int]:
+        """Count the lost records of each rank that lost some, in all attempts."""
+        lost: Counter[int] = Counter()
+        for process in self.everyone.values():
+            if process.attempt >= 0 and process.lost:  # others said that they are a rank and never were
+                lost[process.rank] += process.lost
+        return lost
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
         """Whether these ranks are all that train: the others have ended, or are heard and do not step.

@@ -8,7 +8,7 @@ from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.processes.hangs import Standstill, missing
 from ddpmon.analysis.processes.starts import Starting, start_still_s
 from ddpmon.analysis.run_state import STARTING_S, Signs, stalled_after_s, state
-from ddpmon.messages import END_STATES, STAGE_MODEL, STARTING_WORKERS, Stack
+from ddpmon.messages import END_STATES, OWN_PHASES, STAGE_MODEL, STARTING_WORKERS, Stack
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
@@ -73,6 +73,14 @@ def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
         return None
     waited_s, timeout_s = min(waits, key=lambda wait: wait[1] - wait[0])
     return Wait(waited_s, timeout_s, unix + timeout_s - waited_s, _now(registry, waited_s, now))
+
+
+def needs_peers(registry: Registry) -> bool:
+    """Whether a rank is still inside a step, waits in a collective, or is still to come: it needs all the others."""
+    if len(registry.seats) < registry.world_size:
+        return True
+    live = (process for process in registry.seats.values() if not process.gone)
+    return any(OWN_PHASES[process.phase] != "other" or _waits_since(process) is not None for process in live)
 
 
 def _waits_since(process: RankProcess) -> float | None:

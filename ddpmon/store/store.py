@@ -29,7 +29,7 @@ from ddpmon.messages import (
 from ddpmon.plain import utf8
 from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.standstill import next_timeout, standstill, start_stands_s
+from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
 
 
 class Store(Intake):
@@ -126,10 +126,11 @@ class Store(Intake):
     def _evidence(self, standstill: Standstill | None, wait: Wait | None, window: World | None) -> Evidence:
         processes = self.registry.seats.values()
         recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
+        lost = self.registry.lost_by_rank()
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
-            lost=self.registry.records_lost,
-            lost_ranks=self.registry.ranks_with_lost_records,
+            lost=sum(lost.values()),
+            lost_ranks=sorted(lost),
             damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or self._failed_so_far(),
@@ -191,7 +192,7 @@ class Store(Intake):
 
     def _failed_so_far(self) -> failing.FirstFailure | None:
         """The first failure of the ranks, before anything is known of how their launcher saw it."""
-        gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self._may_blame_the_gone else []
+        gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self.blames_the_gone else []
         return failing.first((), self.failures_of(self.registry.attempt), {}, gone=self.gone(gone))
 
     def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
@@ -209,6 +210,16 @@ class Store(Intake):
             ending.common_line,
             self.gone(gone),
         )
+
+    @property
+    def blames_the_gone(self) -> bool:
+        """Whether a rank that ended without a word has failed, as far as is known while the launcher lives.
+
+        Some launchers kill ranks that have trained to the end: only a rank that needs such a peer, or has lost one,
+        shows that it ended too early. Otherwise the launcher's exit code tells.
+        """
+        harmed = needs_peers(self.registry) or bool(self.failures_of(self.registry.attempt))
+        return self._may_blame_the_gone and harmed
 
     @property
     def _may_blame_the_gone(self) -> bool:

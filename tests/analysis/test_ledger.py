@@ -121,16 +121,19 @@ def test_a_moment_of_the_past_shows_what_was_shown_then():
 
 def test_it_goes_on_from_its_rows_and_begins_anew_with_an_attempt():
     ledger = Ledger()
-    judge(ledger, 400, slow(since=101))
+    lost = Finding("telemetry_lost", "warn", "3 records of steps were lost", [])
+    judge(ledger, 390, lost)
+    shown = judge(ledger, 400, slow(since=101), lost)
+    assert [finding.kind for finding in shown] == ["straggler", "telemetry_lost"], "worst first, though told later"
     rows = [msgspec.msgpack.encode(told) for _, episodes in ledger.take_changed() for told in episodes]
     again = Ledger(0, [msgspec.msgpack.decode(row, type=EpisodeRecord) for row in rows], ledger.judged)
     assert again.findings(20.0) == ledger.findings(20.0)
-    assert again.previous(400) == [slow(since=101)]
-    assert again.previous(100) == [], "its steps are missing"
+    assert again.previous(400) == [slow(since=101), lost]
+    assert again.previous(100) == [lost], "the steps of the other are missing"
     again.begin_attempt(1)
     assert again.findings(20.0) == []
     (shown,) = judge(again, 30, slow(since=3))
-    assert [told.record for told in again.episodes()] == [1, 2]
+    assert [told.record for told in again.episodes()] == [1, 2, 3]
     assert shown.since_step == 3
 
 

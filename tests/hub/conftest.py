@@ -29,8 +29,8 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.messages.changes import are_changes, changed
+from tests import forked
 from tests.conftest import short_folder
-from tests.hub.forked import ForkedHub
 from tests.in_process import cli
 
 __all__ = ["cli"]  # a fixture
@@ -197,14 +197,14 @@ class Stage:
         runs.save(self.run)
 
     def hub(self, ready=True, before=()):
-        """Start a hub: forked, or as a program where `before` is given, with which its command line begins."""
+        """Start a hub by forking, or as a program whose command line begins with `before` if that is given."""
         path = self.dir / "logs" / "hub.log"
         if before:
             with path.open("ab") as log:
                 line = [*before, sys.executable, "-m", "ddpmon.hub", self.run.id]
                 hub = subprocess.Popen(line, stdout=log, stderr=log)
         else:
-            hub = ForkedHub(self.run.id, path)
+            hub = forked.hub(self.run.id, path)
         self.hubs.append(hub)
         if ready:
             self.viewer().get()

@@ -12,6 +12,7 @@ from ddpmon.messages import Bye, Card, Meeting, Next, encode
 from ddpmon.messages.nodes import LINK, Join
 from ddpmon.runs import job_key
 from tests.hub.machines import late_world, listening, machines, seen_whole, tell, world
+from tests.ranks import free_port
 
 __all__ = ["machines"]  # a fixture
 
@@ -101,9 +102,7 @@ def has_ipv6():
 
 def given(machines, *keys):
     """Have the machines meet at a port of the first, each with a key of the job."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = f"127.0.0.1:{free_port()}"
     for machine, key in zip(machines, keys, strict=True):
         machine.save(hub_at=place, hub_is_here=machine is machines[0])
         job_key.keep(machine.run.id, key)

@@ -324,7 +324,7 @@ def test_a_message_without_end_is_cut_off_and_honest_ranks_lose_nothing(stage, t
     viewer.get()
     before = most = memory_mb(hub.pid)
     path = address(stage.run.id).removeprefix("ipc://")
-    flood = subprocess.Popen([sys.executable, BENCHMARK.with_name("hostile_peers.py"), "endless", path, "200", "30"])
+    flood = subprocess.Popen([sys.executable, BENCHMARK.with_name("hostile_peers.py"), "endless", path, "200", "150"])
     try:
         snapshot = viewer.get()
         while not any("was cut off" in event.text for event in snapshot.events):

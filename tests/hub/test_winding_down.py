@@ -2,9 +2,11 @@
 
 import time
 
+import pytest
+
 from ddpmon import runs
 from ddpmon.export import report as reports
-from ddpmon.messages import Failure, encode
+from ddpmon.messages import OWN_PHASES, Failure, encode
 from ddpmon.recording.recorded import recorded_snapshot
 from tests.worlds import own_times, records
 
@@ -122,3 +124,34 @@ def test_ranks_that_end_in_order_are_no_failure_whatever_their_launcher_does_nex
     stage.finish(exit_code=4)
     last = recorded_snapshot(runs.load(stage.run.id))
     assert last.verdict == "the command ended with exit 4: train.sh: upload failed"
+
+
+def ends_ranks(stage, ranks, viewer):
+    """Kill ranks one after the other; returns what is shown once all are dead."""
+    for rank in ranks:
+        rank.kill()
+        viewer.until(lambda s, rank=rank: s.ranks[rank.rank].health == "dead", "it is dead")
+    return viewer.get(viewer.get())
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "verdict"), [(0, "done"), (1, "rank 0 failed first: it ended without a goodbye")]
+)
+def test_ranks_that_a_launcher_kills_after_training_have_failed_only_if_it_says_so(stage, exit_code, verdict):
+    ranks, viewer = training(stage, ("rank_process",) * 3)
+    stage.save(world_size=0)  # another launcher than torchrun
+    shot = ends_ranks(stage, ranks, viewer)
+    assert [finding.kind for finding in shot.findings if finding.kind == "rank_failed"] == []
+    assert {event.severity for event in shot.events if event.text.endswith("is gone")} == {"info"}
+    assert "failed" not in shot.verdict
+    stage.finish(exit_code=exit_code)
+    assert recorded_snapshot(runs.load(stage.run.id)).verdict.startswith(verdict)
+
+
+def test_a_killed_rank_that_others_still_need_has_failed(stage):
+    ranks, viewer = training(stage, ("rank", "rank_process", "rank"))
+    ranks[0].batch(phase=OWN_PHASES.index("backward"))
+    ranks[0].acknowledged(2)
+    ranks[1].kill()
+    shot = viewer.until(lambda s: s.verdict.startswith("rank 1 failed"), "rank 1 is named")
+    assert [event.severity for event in shot.events if event.text.endswith("is gone")] == ["critical"]

@@ -28,7 +28,7 @@ def waiting(launch, tmp_path) -> Started:
     """A run that ends with 7 once there is a file `go`."""
     started = launch(sys.executable, "-c", WAITS, str(tmp_path / "go"))
     wait_for((runs.socket_dir(started.id) / "view.sock").exists)
-    wait_for(lambda: started.run.hub)
+    wait_for(lambda: started.run.hub and started.run.agent)
     return started
 
 

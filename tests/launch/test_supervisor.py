@@ -74,6 +74,7 @@ def test_a_command_that_cannot_be_started_is_a_failed_run_that_says_why(launch, 
     assert "No such file" in ended.error
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_the_command_sees_the_probes_environment_an_empty_stdin_and_default_signals(python, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job of a shell
@@ -352,6 +353,7 @@ def test_a_hub_that_ends_is_started_again_and_the_command_does_not_notice(python
     assert not second.alive()
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_file_of_the_working_directory_does_not_stand_in_for_a_module_of_ours(launch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("json", "argparse", "dataclasses", "zmq"):

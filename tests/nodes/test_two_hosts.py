@@ -162,7 +162,8 @@ def test_a_rank_that_is_restarted_and_a_host_that_dies_leave_a_world_that_trains
     assert [rank["host"] for rank in alone["ranks"]] == ["host0", "host0"]
     assert [attempt["world_size"] for attempt in alone["run"]["attempts"]] == [3, 3]
     assert not {finding["kind"] for finding in alone["findings"]} & {"straggler", "hang", "rank_failed"}
-    assert "rank 2" not in one.cli("status").stdout
+    # The only thing left to say of it is that its last records were lost.
+    assert "rank 2" not in one.cli("status").stdout.replace("steps of rank 2 were lost", "")
     assert one.cli("stop").returncode == 0
 
 

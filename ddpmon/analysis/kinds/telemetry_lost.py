@@ -29,12 +29,13 @@ class TelemetryLost:
 
 
 def detect(moment: Moment) -> Iterator[Detection[TelemetryLost]]:
-    """Any that were lost."""
+    """Report lost records, with the ranks that lost them unless all ranks did."""
     evidence = moment.evidence
     if evidence.lost:
         share = evidence.lost / (evidence.lost + evidence.records)
         facts = TelemetryLost(evidence.lost, share, evidence.records, evidence.damaged, evidence.world_size)
-        yield Detection(KIND, "warn" if HARMFUL.reached(share) else "info", facts, evidence.lost_ranks)
+        ranks = evidence.lost_ranks if len(evidence.lost_ranks) < evidence.world_size else ()
+        yield Detection(KIND, "warn" if HARMFUL.reached(share) else "info", facts, ranks)
 
 
 def words(detection: Detection[TelemetryLost]) -> Words:
@@ -45,7 +46,7 @@ def words(detection: Detection[TelemetryLost]) -> Words:
         lead = "recording damaged:"
         return Words(f"{lead} {facts.read:,} of about {made} of steps could be read", lead=lead)
     ranks, were = detection.ranks, "was" if facts.lost == 1 else "were"
-    of = f" of {named_ranks(ranks, facts.world_size)}" if len(ranks) < facts.world_size and len(ranks) else ""
+    of = f" of {named_ranks(ranks, facts.world_size)}" if ranks else ""
     return Words(
         f"{counted(facts.lost, 'record of a step', 'records of steps')}{of} {were} lost ({facts.share:.1%});"
         " the report leaves those steps out"

@@ -1,0 +1,285 @@
+"""Real supervisors and hubs that share one import: forked from a process that has imported them and no more.
+
+A hub that is started as a program takes half a second of CPU time for its imports, a supervisor a tenth: several times
+as much as for what most tests ask of them. Start them as programs if the test reads their command line or their first
+environment, also from /proc: a forked program shows those of the process that forked it. A drain is always started as
+a program, as the next drain recognizes it by its command line.
+
+Run as a program, this file is that process. Its argument is the descriptor of a socket with one JSON request a message.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ddpmon.launch import processes
+
+PYTHON = [sys.executable, "-P", "-m"]
+"""Words with which ddpmon starts a program of its own."""
+SUPERVISOR, HUB = "ddpmon.launch.supervisor", "ddpmon.hub"
+
+
+class ForkServer:
+    """The connection of a test worker to its process that forks programs, which ends together with the worker."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Without our variables: a test that looks for the processes of its own home must not find this one.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
+            )
+        self._lock = threading.Lock()
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def ask(self, *descriptors: int, **request: Any) -> Any:
+        """Send a request with open descriptors and return the answer."""
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            answer = self._socket.recv(1 << 16)
+        assert answer, "the process that forks programs has ended"
+        return json.loads(answer)
+
+
+_server = functools.cache(ForkServer)
+
+
+class Forked:
+    """A program of ddpmon and the part of Popen's interface that tests use."""
+
+    def __init__(self, module: str, *arguments: str, stdin: int, stdout: int, stderr: int, **options: Any) -> None:
+        """Fork it with these descriptors as its standard streams.
+
+        Args:
+            module: the program, as in `python -P -m MODULE`.
+            arguments: its command line after that.
+            stdin: an open descriptor.
+            stdout: an open descriptor.
+            stderr: an open descriptor.
+            options: `folder` to run in instead of the current one; `session`: whether it begins a session of its own.
+        """
+        self._server = _server()
+        self.args = [*PYTHON, module, *arguments]
+        self.returncode: int | None = None
+        umask = os.umask(0o077)
+        os.umask(umask)
+        request = {"folder": os.getcwd(), "session": False, **options}
+        self.pid: int = self._server.ask(
+            stdin, stdout, stderr, words=[module, *arguments], umask=umask, environment=dict(os.environ), **request
+        )
+
+    def poll(self) -> int | None:
+        """Return the exit code as `Popen.poll` does: None while the program runs, -9 if signal 9 ended it."""
+        if self.returncode is None:
+            self.returncode = self._server.ask(pid=self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the program has ended, and return its exit code."""
+        if self.poll() is None:
+            ended = os.pidfd_open(self.pid)
+            try:
+                if not select.select([ended], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            finally:
+                os.close(ended)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal unless the program has ended. Until it is waited for, its pid belongs to no other process."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+
+def hub(run_id: str, log: Path) -> Forked:
+    """Fork a hub that writes into this log."""
+    with open(os.devnull) as nothing, log.open("ab") as output:
+        descriptors = nothing.fileno(), output.fileno(), output.fileno()
+        return Forked(HUB, run_id, **dict(zip(("stdin", "stdout", "stderr"), descriptors, strict=True)))
+
+
+class Subprocess:
+    """The part of the module `subprocess` with which a supervisor is started; this one forks it."""
+
+    PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+
+    @staticmethod
+    def run(command: list[str], *, stdin: int, cwd: str | None, stderr: Any, **_: Any) -> Any:
+        """Run a supervisor's first process to its end and return its exit code and output."""
+        assert command[:3] == PYTHON, command
+        reads, writes = os.pipe()
+        with open(os.devnull) as nothing, open(reads, "rb") as output:
+            given = nothing.fileno() if stdin == subprocess.DEVNULL else stdin
+            first = Forked(
+                *command[3:],
+                stdin=given,
+                stdout=writes,
+                stderr=stderr.fileno(),
+                folder=cwd or os.getcwd(),
+                session=True,
+            )
+            os.close(writes)
+            return subprocess.CompletedProcess(command, first.wait(), output.read())
+
+
+def _serve(requests: socket.socket) -> tuple[dict[str, Any], Sequence[int]] | None:
+    """Fork a program for each request that has words, and return the exit code of a program for each that has a pid.
+
+    Returns in each forked program, with its request, and in the process itself, with None, once no more requests come.
+    """
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, 3)
+        if not message:
+            return None
+        request = json.loads(message)
+        if "words" in request:
+            answer: int | None = os.fork()
+            if answer == 0:
+                requests.close()
+                return request, descriptors
+        else:
+            pid, status = os.waitpid(request["pid"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if pid else None
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(json.dumps(answer).encode())
+
+
+def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
+    """Do in this forked process what `python -m` does in a fresh one."""
+    if request["session"]:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.umask(request["umask"])
+    time.tzset()
+    os.chdir(request["folder"])
+    _set_streams(*streams)
+    if request["words"][0] == SUPERVISOR:
+        processes.spawn = functools.partial(_spawn, processes.spawn)
+    _run(request["words"])
+
+
+def _set_streams(*streams: int) -> None:
+    """Make these the standard streams, and close what a new program would not inherit."""
+    for descriptor, stream in enumerate(streams):
+        os.dup2(stream, descriptor)
+    for stream in {*streams}.difference(range(3)):
+        os.close(stream)
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(entry) > 2 and not os.get_inheritable(int(entry)):
+                os.close(int(entry))
+
+
+def _run(words: Sequence[str]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv[1:] = words[1:]
+    gc.enable()
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _spawn(
+    spawn: Callable[..., int],
+    argv: list[str],
+    environment: dict[str, str],
+    log: Path | int,
+    *,
+    blocked: Collection[signal.Signals] = (),
+    ignored: Collection[signal.Signals] = (),
+    **options: Any,
+) -> int:
+    """Stand in for `processes.spawn` in a forked supervisor: fork its hubs, start everything else."""
+    if argv[:4] != [*PYTHON, HUB]:
+        return spawn(argv, environment, log, blocked=blocked, ignored=ignored, **options)
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    output = os.dup(log) if isinstance(log, int) else os.open(log, append, 0o600)
+    started, starting = os.pipe()
+    if pid := os.fork():
+        os.close(output)
+        os.close(starting)
+        os.read(started, 1)  # Until the child has closed what it does not inherit, such as the run's lock.
+        os.close(started)
+        return pid
+    return _leave_after(_start_hub, argv[3:], output, blocked, ignored)
+
+
+def _start_hub(
+    words: list[str], output: int, blocked: Collection[signal.Signals], ignored: Collection[signal.Signals]
+) -> None:
+    os.setsid()
+    for number in {signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, *processes.SCHEDULERS}.difference(ignored):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    _set_streams(os.open(os.devnull, os.O_RDONLY), output, output)
+    _run(words)
+
+
+def _leave_after(call: Callable[..., None], *arguments: Any) -> NoReturn:
+    """Call and end as Python does, but return to nobody: the frames below are those of the process that forked."""
+    code = 1
+    try:
+        call(*arguments)
+        code = 0
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    """Import the programs and fork them on request."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The test ends first, and its programs with it.
+    gc.disable()  # as ddpmon/hub/__main__.py does while it imports
+    for module in (SUPERVISOR, f"{HUB}.hub"):
+        importlib.import_module(module)
+    del sys.modules[SUPERVISOR]  # A forked supervisor runs it as its own program; what it imports stays imported.
+    gc.freeze()  # so that programs share the pages of what was imported
+    mine = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if mine is not None:
+        _become(*mine)
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # the folder of this file
+    sys.modules["tests.forked"] = sys.modules["__main__"]
+    main()
