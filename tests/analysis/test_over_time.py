@@ -23,10 +23,7 @@ def told(own):
 @pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])
 @pytest.mark.parametrize("end", [230, 450])
 @pytest.mark.parametrize("size", [0.25, 1.0])
-def test_a_straggler_is_told_once_and_taken_back_once_and_nothing_comes_after_it(kind, end, size, seed, request):
-    if (kind, size, seed) == ("hiccups", 0.25, 1):
-        reason = "150 steps of four ranks with Pareto hiccups show too little of their noise to find this straggler"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+def test_a_straggler_is_told_once_and_taken_back_once_and_nothing_comes_after_it(kind, end, size, seed):
     own = clean(kind, 900, 4, seed)
     own[150:end, seed, seed] += size * STEP_MS
     alarm, *rest = [text for step, severity, text in told(own) if step > 150]
@@ -73,8 +70,8 @@ def test_a_straggler_that_is_worth_acting_on_from_some_moment_on_is_told_then_an
 
 
 def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_the_rest():
-    own = clean("even", 400, 4, 7)
-    own[20::50, 2, 4] += STEP_MS
+    own = clean("even", 750, 4, 7)
+    own[20::50, 2, 4] += 2 * STEP_MS
     world = world_with(own)
     assert judged(world.last(60), Evidence()) == []
     (finding,) = judged(world.last(60), Evidence(), longer=world)

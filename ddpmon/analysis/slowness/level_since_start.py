@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
 from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY
-from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, unseen_share, z_of_t
+from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats, medians
 
 MOST_BATCHES = 32
 """Batches at which neighbours are joined: half as many tell the variance to a quarter."""
 TESTED_AT = (5, 6, 8, 10, 13, 16, 20, 25, 31)
 """Counts of batches at which the level is tested: each time a quarter more steps than the last time or so."""
+UNSEEN_ERRORS = 3.5
+"""Standard errors of the covariance of neighbouring steps by which noise may wander more than it shows: chance exceeds
+it in one of 4,000 runs."""
 NU_SHARE = 0.6
 """Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
 
@@ -64,10 +69,9 @@ class LevelSinceStart:
         variance, covariance = np.maximum((square - mean**2, product - before * after), 0.0)
         fades = min(1.0, 2 * MEMORY / self._steps)
         others = max(ranks - 1, 1)
+        unseen = fades * UNSEEN_ERRORS / sqrt(self._steps * others)
         of_batches, wandering = _of_others(batched), fades * _of_others(covariance)
-        spread = (
-            of_batches + wandering + unseen_share(self._steps, ranks) * _of_others(variance) + (STEADY * step_ms) ** 2
-        )
+        spread = of_batches + wandering + unseen * _of_others(variance) + (STEADY * step_ms) ** 2
         uncertain = of_batches**2 / (NU_SHARE * (pairs - 1) * others) + wandering**2 / max(ranks - 2, 1)
         freedom = spread**2 / np.maximum(uncertain, 1e-3 * spread**2)
         spread = np.maximum(spread, batched + fades * covariance)

@@ -79,8 +79,22 @@ def support_of(memory: float) -> Floats:
     return support
 
 
-REFERENCE = CONTRASTS.index((3, 10))
-"""The contrast by which the noise of ranks is compared: short, and nearly white in every noise of the grid."""
+def _matched(response: Floats) -> Floats:
+    """Return the weights of the least-squares estimate of a step's size."""
+    weights: Floats = response / (response**2).sum()
+    return weights
+
+
+def weights_of_contrasts() -> Floats:
+    """[K, H] Weights of the latest steps in each contrast, the latest step first."""
+    weights = np.zeros((len(CONTRASTS), 2 * LONG[-1]))
+    for row, (number, length) in enumerate(CONTRASTS):
+        response = FILTERS[number].response(2 * LONG[-1])
+        matched = _matched(response[:length])
+        if length in LONG:
+            matched = np.repeat(_matched(response[:length].reshape(-1, SPAN).sum(axis=1)), SPAN)
+        weights[row] = np.convolve(matched[::-1], np.diff(response, prepend=0.0))[: 2 * LONG[-1]]
+    return weights
 
 
 def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
@@ -101,12 +115,6 @@ def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
             level = each.keep * level + each.gain * start[number, at, 0]
         last[number], kept[number] = row, level
     return values.astype("f4"), start.astype("f4"), last.astype("f4"), kept.astype("f4")
-
-
-def _matched(response: Floats) -> Floats:
-    """Return the weights of the least-squares estimate of a step's size."""
-    weights: Floats = response / (response**2).sum()
-    return weights
 
 
 class FilterBank:

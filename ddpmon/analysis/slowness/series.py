@@ -147,14 +147,13 @@ class Clip:
         """[P] Robust standard deviation of a step."""
         self._blocks = 0
 
-    def __call__(self, excess: Floats, baseline: Floats, step_ms: float, wider: float) -> Floats:
+    def __call__(self, excess: Floats, baseline: Floats, step_ms: float) -> Floats:
         """Clip a block.
 
         Args:
             excess: [P, S, R]
             baseline: [P, R]
             step_ms: Typical length of a step.
-            wider: Share by which the limit is wider than usual.
 
         """
         sample = sample_of(excess.shape[2])
@@ -168,6 +167,6 @@ class Clip:
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)
         self.scale = np.exp(self._log_scale)
         least = LEAST_CLIP * SMALLEST.enter * step_ms
-        limit = np.maximum(CLIP.enter * (1 + wider) * self.scale, least)[:, None, None]
+        limit = np.maximum(CLIP.enter * self.scale, least)[:, None, None]
         clipped: Floats = baseline[:, None] + np.clip(around, -limit, limit)
         return clipped

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 
-from ddpmon.analysis.slowness.matched_filters import BLOCKS_OF, CONTRASTS, REFERENCE, Float32s, support_of
+from ddpmon.analysis.slowness.matched_filters import BLOCKS_OF, CONTRASTS, Float32s, support_of
 from ddpmon.analysis.slowness.series import BLOCK, sample_of
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, medians
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 
 MEMORY = 25
 """Steps beyond the length of a contrast on which the next value may depend through noise that wanders, at most."""
-UNSEEN_ERRORS = 3.5
-"""Standard errors of the covariance of neighbouring steps by which noise may wander more than it shows: chance exceeds
-it in one of 4,000 runs."""
 PAST_MEMORY = 5
 """The same for degrees of freedom of series of all ranks. With 25 a slowdown by 10% was found in none of 12 runs in
 noise of 15%, with 5 in 10; without a fault there was no signal in 320 runs of 1,500 steps of eight kinds of noise."""
@@ -29,18 +24,8 @@ LARGEST = 12.0
 INDEPENDENT = 1.3
 """Independent values for each stretch of a contrast's support. Stretches that overlap tell up to 1.5 times as much of a
 variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
-ROUGH_RATE = 0.3
-"""Weight of the latest block in how much neighbouring steps differ: six blocks of eight ranks tell it to 7%."""
-ROUGH_SHARE = 0.5
-"""Share of what the latest block shows of it that counts at once: one block of eight ranks tells it to 40%."""
 FEW_RANKS = 3
 """Ranks up to which the others do not tell the spread: one of two is as far from the other as the other from it."""
-FEWEST_LOOKS = 30 // BLOCK
-"""Looks after which a spread counts: fewer do not show how heavy its tails are."""
-LOOKS_BEFORE_RATIO = 80 // BLOCK
-"""Blocks after which the noise of one rank is compared with that of the others: the ratio of fewer is chance."""
-RATIO_DELAY = 40 // BLOCK
-"""Blocks until a square counts in that ratio: a rank that becomes slow is not noisier before it is found."""
 
 
 def z_of_t(t: Floats, freedom: Floats) -> Floats:
@@ -50,25 +35,22 @@ def z_of_t(t: Floats, freedom: Floats) -> Floats:
     return z
 
 
-def t_of_z(z: Floats, freedom: Floats) -> Floats:
-    """Return the t values that `z_of_t` takes to these; inf where there are no degrees of freedom."""
-    some = np.maximum(freedom, 1e-3)
-    exponent = np.minimum((z * (8 * some + 3) / (8 * some + 1)) ** 2 / some, 50.0)
-    t: Floats = np.where(freedom > 0, np.sqrt(some * np.expm1(exponent)), np.inf)
-    return t
+def uncertain(freedom: Floats, z: Floats) -> Floats:
+    """Return the factor by which a variance of so few degrees of freedom is larger where z is as rare as t would be.
 
-
-def unseen_covariance(steps: int, ranks: int) -> float:
-    """Return the covariance of neighbouring steps that may be unseen in so many, as a share of their variance."""
-    return UNSEEN_ERRORS / sqrt(steps * max(ranks - 1, 1))
-
-
-def unseen_share(steps: int, ranks: int) -> float:
-    """Return the variance by which noise may wander unseen in so many steps, as a share of that of single steps.
-
-    A run that is longer than the noise's memory shows what it does.
+    The same approximation as `z_of_t`, the other way round.
     """
-    return unseen_covariance(steps, ranks) * min(1.0, 2 * MEMORY / steps)
+    some = np.maximum(freedom, 1e-3)
+    factor: Floats = some * np.expm1(np.minimum(z**2 / some, 50.0)) / z**2
+    return factor
+
+
+def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
+    """[..., R] -> [..., R] Mean of the other ranks for each rank, or [..., 1] the mean of all."""
+    total: Floats = values.sum(axis=-1, keepdims=True)
+    count = values.shape[-1]
+    mean: Floats = (total - values) / (count - 1) if each else total / count
+    return mean
 
 
 class _Memory:
@@ -97,47 +79,29 @@ class _Memory:
 class PeerSpread:
     """The spread of a rank's contrasts as those of the other ranks have it, up to now.
 
-    Ranks are exchangeable as long as none differs, whatever their noise: correlated, or of any distribution. A rank
-    with more noise of its own than others have gets a spread that is larger by as much.
+    Ranks are exchangeable as long as none differs, whatever their noise: correlated, or of any distribution.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
         self._sample = sample_of(ranks)
-        self._all = self._sample.step == 1
         count = len(range(ranks)[self._sample])
         self._squares: Float32s = np.zeros((series, len(CONTRASTS), count), np.float32)
         self._fourth = np.zeros((series, len(CONTRASTS)))
         self._memory = _Memory(support_of(MEMORY))
-        self._rough, self._rough_now = np.zeros(series), np.zeros(series)
-        """[P] Square of the median difference of neighbouring steps: usual, and in the last blocks."""
-        self._reference = np.zeros((2, series, ranks))
-        """Mean squares of the reference contrast, over a long and a short memory."""
-        self._reference_looks = 0
-        self._waiting: list[Floats] = []
 
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
         peers = self._squares.shape[2] - 2
-        return np.where(self._memory.looks >= FEWEST_LOOKS, peers * (1 + self._memory.independent()), 0.0)
+        return np.where(self._memory.looks > 0, peers * (1 + self._memory.independent()), 0.0)
 
-    def _of_others(self, squares: Floats | Float32s) -> Floats:
-        """[..., R] -> [..., R], or [..., 1] where noise is learned from a sample: mean of the other ranks."""
-        sample = squares if squares.shape[-1] == self._squares.shape[2] else squares[..., self._sample]
-        total: Floats = sample.sum(axis=-1, keepdims=True)
-        count = sample.shape[-1]
-        others: Floats = (total - squares) / (count - 1) if self._all else total / count
-        return others
-
-    def measure(self, contrasts: Float32s, values: Floats, floor: float) -> tuple[Float32s, Floats]:
+    def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats]:
         """Return the contrasts less their median over ranks, and their variance.
 
         The median of the others, which is in a contrast already, strays where nearly half of the ranks are slow, by as
-        much in all that are not. Where neighbouring steps differ more than they did, the variance is larger by as much:
-        noise that begins in all ranks counts in the block in which it begins. Ranks that become slow change it little.
+        much in all that are not.
 
         Args:
             contrasts: [P, K, R]
-            values: [P, BLOCK, R] The latest of what is filtered.
             floor: Smallest variance.
 
         Returns: [P, K, R]; [P, K, R], or [P, K, 1] where it is learned from a sample.
@@ -146,23 +110,11 @@ class PeerSpread:
         ordered = np.sort(contrasts[..., self._sample], axis=2)
         count, ranks = ordered.shape[1:]
         middle = (ordered[..., ranks // 2] + ordered[..., (ranks - 1) // 2]) / 2
-        differences = np.abs(np.diff(values[..., self._sample], axis=1))
-        rough = np.square(medians(differences.reshape(len(values), -1)))
-        self._rough_now += ROUGH_RATE * (rough - self._rough_now)
-        grown = np.maximum(self._rough_now, ROUGH_SHARE * rough) / np.maximum(self._rough, 1e-30)
-        grown = np.where(self._rough > 0, np.maximum(grown, 1.0), 1.0)
         squares, fourth = self._squares[:, :count], self._fourth[:, :count]
         mean = np.maximum(squares.mean(axis=2, dtype=float), 1e-30)
         tails = np.sqrt(np.clip(fourth / mean**2 / 3, 1, 4))
-        measured: Floats = np.maximum(self._of_others(squares) * (tails * grown[:, None])[..., None], floor)
+        measured: Floats = np.maximum(mean_of_others(squares, each=self._sample.step == 1) * tails[..., None], floor)
         return contrasts - middle[..., None].astype(np.float32), measured
-
-    def noisier(self) -> Floats:
-        """[P, R] Ratio of each rank's mean square to that of the others, at least 1."""
-        if self._reference_looks < LOOKS_BEFORE_RATIO:
-            return np.ones(self._reference.shape[1:])
-        ratio: Floats = (self._reference / np.maximum(self._of_others(self._reference), 1e-30)).max(axis=0)
-        return np.clip(ratio, 1.0, 25.0)
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
@@ -174,18 +126,6 @@ class PeerSpread:
         rates = self._memory.rates(ready)[:count].astype(np.float32)
         self._squares[:, :count] += rates[:, None] * (squares - self._squares[:, :count])
         self._fourth[:, :count] += rates * (np.square(squares).mean(axis=2) - self._fourth[:, :count])
-        self._rough += rates[0] * (self._rough_now - self._rough)
-        if not ready[REFERENCE]:
-            return
-        typical = usual[:, REFERENCE]
-        most = np.where(slow, typical, LARGEST * typical) if self._memory.looks[REFERENCE] > 1 else np.inf
-        self._waiting.append(np.minimum(np.square(contrasts[:, REFERENCE]), most))
-        if len(self._waiting) > RATIO_DELAY:
-            square = self._waiting.pop(0)
-            self._reference_looks += 1
-            for memory, forget in enumerate((FORGET, FORGET_SOON)):
-                rate = min(max(EARLY / (self._reference_looks + 1), forget), 1.0)
-                self._reference[memory] += rate * (square - self._reference[memory])
 
 
 class PastSpread:
@@ -204,23 +144,18 @@ class PastSpread:
         self._soon = np.zeros((series, len(CONTRASTS)))
         self._memory = _Memory(support_of(PAST_MEMORY))
         self._others = max(columns - 1, 1)
-        self._ones = np.ones((series, columns))
 
     def freedom(self) -> Floats:
         """[K] Degrees of freedom."""
-        return np.where(self._memory.looks >= FEWEST_LOOKS, self._others * self._memory.independent(), 0.0)
+        return self._others * self._memory.independent()
 
-    def measure(self, contrasts: Float32s, _values: Floats, floor: float) -> tuple[Float32s, Floats]:
+    def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats]:
         """Return the contrasts [P, K, R] and their variance [P, K, 1]. floor: the smallest."""
         count = contrasts.shape[1]
         mean, fourth = self._means[:, :, :count]
         tails = np.sqrt(np.clip(fourth / np.maximum(mean, 1e-30) ** 2 / 3, 1, 4))
         variance: Floats = np.maximum(np.maximum(mean, self._soon[:, :count]) * tails, floor)[..., None]
         return contrasts, variance
-
-    def noisier(self) -> Floats:
-        """[P, R] Ratio of the ranks' mean squares: there are no others to compare with."""
-        return self._ones
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""

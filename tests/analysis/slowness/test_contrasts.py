@@ -7,13 +7,14 @@ import pytest
 
 from ddpmon.analysis.slowness.matched_filters import CONTRASTS, LENGTH_OF, LONG, MEDIUM, SHORT, FilterBank
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries
-from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, t_of_z, z_of_t
+from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, uncertain, z_of_t
+from ddpmon.analysis.slowness.step_noise import noise_of_contrasts
 
 
 @pytest.mark.parametrize(("t", "freedom"), [(6.869, 5), (4.587, 10), (3.460, 60)])
 def test_t_values_of_one_probability_are_one_normal_value(t, freedom):
     assert z_of_t(np.array(-t), np.array(freedom)) == pytest.approx(-3.2905, abs=0.03)
-    assert t_of_z(z_of_t(np.array(t), np.array(freedom)), np.array(freedom)) == pytest.approx(t)
+    assert np.sqrt(uncertain(np.array(freedom), np.array(3.2905))) == pytest.approx(t / 3.2905, rel=0.1)
 
 
 def test_each_contrast_is_the_size_of_a_step_that_began_so_long_ago():
@@ -30,6 +31,24 @@ def test_each_contrast_is_the_size_of_a_step_that_began_so_long_ago():
         assert size == pytest.approx(3.0, rel=0.1)
 
 
+def test_no_noise_varies_more_than_its_bound_allows():
+    rng, (white, wandering) = np.random.default_rng(5), noise_of_contrasts()
+    for memory in (0, 8, 33):
+        columns, keep = 500, np.exp(-1 / memory) if memory else 0.0
+        bank, level = FilterBank(1, columns), rng.standard_normal(columns)
+        for _ in range(200):
+            values = np.empty((1, BLOCK, columns))
+            for step in range(BLOCK):
+                level = keep * level + np.sqrt(1 - keep**2) * rng.standard_normal(columns)
+                values[0, step] = level
+            contrasts = bank.filter(values)
+            bank.baseline[:] = 0
+        covariance = (4 * keep + 3 * keep**2 + 2 * keep**3 + keep**4) / 10
+        share = contrasts[0].var(axis=1) / ((1 - keep) * white + covariance * wandering)
+        assert share.max() < 1.25
+        assert memory or share.min() > 0.75
+
+
 @pytest.mark.parametrize("spread", [PeerSpread(1, 8), PastSpread(1, 8)])
 def test_the_spread_is_that_of_the_noise(spread):
     rng = np.random.default_rng(1)
@@ -37,7 +56,7 @@ def test_the_spread_is_that_of_the_noise(spread):
     for _ in range(300):
         contrasts = (2 * rng.standard_normal((1, len(CONTRASTS), 8))).astype(np.float32)
         spread.learn(contrasts, np.zeros((1, 8), bool), ready)
-    assert np.median(np.sqrt(spread.measure(contrasts, np.zeros((1, BLOCK, 8)), 0.0)[1])) == pytest.approx(2.0, rel=0.1)
+    assert np.median(np.sqrt(spread.measure(contrasts, 0.0)[1])) == pytest.approx(2.0, rel=0.1)
     assert (spread.freedom() > 20).all()
 
 
@@ -47,7 +66,7 @@ def test_a_warm_up_is_forgotten():
     for block in range(200):
         noise = rng.standard_normal((1, len(CONTRASTS), 8)).astype(np.float32)
         spread.learn(noise * (100 if block == 0 else 1), none, ready)
-    assert np.median(spread.measure(noise, np.zeros((1, BLOCK, 8)), 0.0)[1]) < 5
+    assert np.median(spread.measure(noise, 0.0)[1]) < 5
 
 
 def test_four_of_eight_slow_ranks_do_not_hide_each_other():
@@ -57,7 +76,7 @@ def test_four_of_eight_slow_ranks_do_not_hide_each_other():
         noise = rng.standard_normal((1, len(CONTRASTS), 8)).astype(np.float32)
         spread.learn(noise, np.zeros((1, 8), bool), ready)
     noise[..., :4] += 20
-    centered, variance = spread.measure(noise, np.zeros((1, BLOCK, 8)), 0.0)
+    centered, variance = spread.measure(noise, 0.0)
     assert np.median(centered, axis=1) == pytest.approx(np.repeat([[10, -10]], 4, axis=1), abs=1.5)
     assert np.median(variance) < 2
 

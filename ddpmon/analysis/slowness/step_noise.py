@@ -1,0 +1,132 @@
+"""The noise of single steps, and how much of it a contrast of several steps has at most."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from ddpmon.analysis.slowness.matched_filters import weights_of_contrasts
+from ddpmon.analysis.slowness.series import BLOCK, sample_of
+from ddpmon.analysis.slowness.spread import (
+    EARLY,
+    FEW_RANKS,
+    FORGET,
+    FORGET_SOON,
+    MEMORY,
+    mean_of_others,
+    uncertain,
+)
+from ddpmon.analysis.statistics.arrays import Bools, Floats
+
+UNSEEN_ERRORS = 2.0
+"""Standard errors by which noise may wander more than it shows."""
+NOW_RATE = 0.5
+"""Weight of the latest block in the noise of now: noise that begins in all ranks counts in the block in which it
+begins, and one rank that becomes slow makes one large difference of all that a block has."""
+DELAY, DELAY_OF_FEW = 10 // BLOCK, 40 // BLOCK
+"""Blocks until a block counts in the noise that wanders, which it does not where its rank has a signal by then. Few
+ranks are compared with their own past, so that a slow one should be found within them."""
+MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
+"""Steps in which the correlation of noise that wanders falls to 1/e: a grid of what is looked at."""
+
+
+@cache
+def noise_of_contrasts() -> tuple[Floats, Floats]:
+    """Return the variance of each contrast [K] for white noise of variance 1, and for noise that wanders at most.
+
+    Noise that wanders is a sum of autoregressions. Its size is the covariance of different steps of a block, and the
+    variance that it adds to what differences of neighbouring steps show as white is the largest over all memories.
+    """
+    weights = weights_of_contrasts()
+    frequency = np.linspace(0, np.pi, weights.shape[1] + 1)
+    power = np.abs(np.fft.rfft(weights, 2 * weights.shape[1], axis=1)) ** 2
+    lags = np.arange(1, BLOCK)
+    pairs = (BLOCK - lags) / (BLOCK - lags).sum()
+    white, most = power.mean(axis=1), np.zeros(len(weights))
+    for memory in MEMORIES:
+        keep = np.exp(-1 / memory)
+        spectrum = (1 - keep**2) / (1 - 2 * keep * np.cos(frequency) + keep**2)
+        added = (power * spectrum).mean(axis=1) - (1 - keep) * white
+        most = np.maximum(most, added / (pairs * keep**lags).sum())
+    return white, most
+
+
+class StepNoise:
+    """Splits the noise of steps into a white part and one that wanders.
+
+    Half the mean square of differences of neighbouring steps is the variance of white noise; a few dozen steps tell it.
+    The mean product of different steps of a block is the variance of noise that wanders. The first MEMORY steps do not
+    count in it: a baseline begins where such noise is. A slowdown that lasts changes one difference only, and the
+    product only after a delay and of its own rank, which is not compared with itself.
+    """
+
+    def __init__(self, series: int, ranks: int) -> None:
+        self._sample = sample_of(ranks)
+        self._each = self._sample.step == 1 and ranks > FEW_RANKS
+        self._delay = DELAY if ranks > FEW_RANKS else DELAY_OF_FEW
+        self._white = np.zeros((2, series, ranks))
+        """Variances of white noise over a long and a short memory."""
+        self._now = np.zeros(series)
+        """[P] The variance of white noise of all ranks in the last blocks."""
+        self._wandering = np.zeros((2, series, ranks if self._each else 1))
+        """Of the other ranks' mean product in a block: its mean, and that of its square."""
+        self._waiting: list[Floats] = []
+        self._blocks = self._learned = 0
+
+    def add_block(self, around: Floats) -> None:
+        """Learn white noise. around: [P, BLOCK, R], around the baseline."""
+        white = np.square(np.diff(around, axis=1)).mean(axis=1) / 2
+        self._blocks += 1
+        for memory, forget in enumerate((FORGET, FORGET_SOON)):
+            self._white[memory] += min(max(EARLY / (self._blocks + 1), forget), 1.0) * (white - self._white[memory])
+        self._now += NOW_RATE * (white[:, self._sample].mean(axis=1) - self._now)
+
+    def learn_wandering(self, around: Floats, slow: Bools) -> None:
+        """Learn noise that wanders. around: as above. slow: [P, R] those with a signal."""
+        product = (np.square(around.sum(axis=1)) - np.square(around).sum(axis=1)) / (BLOCK * (BLOCK - 1))
+        product = np.where(slow, np.minimum(product, self._wandering[0]), product)
+        self._waiting.append(mean_of_others(product[:, self._sample], each=self._each))
+        if len(self._waiting) > self._delay:
+            product = self._waiting.pop(0)
+            if self._blocks > self._delay + MEMORY // BLOCK:
+                self._learned += 1
+                latest = np.stack((product, np.square(product)))
+                self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
+
+    def variance(self, most: Floats) -> Floats:
+        """Return the variance of contrasts, [P, K, R]: that of white noise, and a rest that is bounded twice.
+
+        The rest is what the variance that was measured has beyond white noise, or what noise can add that wanders as
+        much as the correlation of the other ranks' steps and UNSEEN_ERRORS standard errors of it allow. A rank with
+        more white noise than others have gets a variance that is larger by as much.
+
+        Args:
+            most: [P, K, R] or [P, K, 1] The largest variance of contrasts that goes with what was measured of them.
+
+        """
+        count = most.shape[1]
+        white, wandering = (each[:count, None] for each in noise_of_contrasts())
+        usual = self._white[0][:, self._sample].mean(axis=1)[:, None]
+        now = np.maximum(usual, self._now[:, None])
+        rest = np.minimum(most - usual[..., None] * white, self._most_wandering(usual)[:, None] * wandering)
+        others = mean_of_others(self._white[1][:, self._sample], each=self._each)
+        noisier = np.clip(self._white[1] / np.maximum(others, 1e-30), 1.0, 25.0)
+        variance: Floats = (now[..., None] * white + np.maximum(rest, 0.0)) * noisier[:, None]
+        return variance
+
+    def _most_wandering(self, white: Floats) -> Floats:
+        """[P, 1] Variance of white noise -> [P, R] the largest variance of noise that wanders besides.
+
+        The standard error is that of the mean over blocks: ranks that wander together tell no more than one of them.
+        """
+        mean, square = self._wandering
+        if self._learned < MEMORY // BLOCK:
+            return np.full_like(mean, np.inf)
+        freedom = np.array(min(self._learned, 2 / FORGET) - 1)
+        error = np.maximum(square - np.square(mean), 0.0) / freedom * uncertain(freedom, np.array(UNSEEN_ERRORS))
+        error = UNSEEN_ERRORS * np.sqrt(error)
+        mean = np.maximum(mean, 0.0)
+        correlation = np.minimum((mean + error) / np.maximum(white + mean, 1e-30), 0.999)
+        most: Floats = white * correlation / (1 - correlation)
+        return most

@@ -1,0 +1,40 @@
+"""Recordings of real runs: four ranks on CPUs, one or two of them delayed from step 60 on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddpmon.analysis.slowness.engine import Engine
+from ddpmon.analysis.steps.window import Window
+from tests.worlds import world_with
+
+FILE = Path(__file__).parent / "real_runs.npz"
+"""int16 [S, R, 5]: phases in units of 10 us."""
+FIRST_SLOW, WITHIN = 60, 30
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "phase"),
+    [
+        ("persistent_0_backward_25", (0,), "backward"),
+        ("persistent_0_data_10", (0,), "data"),
+        ("persistent_2_backward_25", (2,), "backward"),
+        ("persistent_1+3_forward_50", (1, 3), "forward"),
+        ("transient_3_optimizer_50", (3,), "optimizer"),
+    ],
+)
+def test_a_slow_rank_of_a_real_run_is_found_within_30_steps(name, ranks, phase):
+    with np.load(FILE) as file:
+        world = world_with(file[name] / 100)
+    engine, window, found = Engine(), Window(600), []
+    for begin in range(0, FIRST_SLOW + WITHIN, 10):
+        part = world.between(begin, begin + 10)
+        window.append(part)
+        engine.append(part)
+        found.append(
+            [(each.ranks, each.phase) for each in engine.judge(window.world(), dict.fromkeys(world.ranks, "here"))]
+        )
+    assert found[-1] == [(ranks, phase)]
+    assert all(each in ([], [(ranks, phase)]) for each in found)
+    assert not any(found[: FIRST_SLOW // 10])
