@@ -155,13 +155,13 @@ def finding_page() -> str:
         MADE,
     ]
     for kind in KINDS:
-        code = importlib.import_module(f"{ddpmon.analysis.kinds.__name__}.{kind.name}")
+        own = None if kind.meaning else importlib.import_module(f"{ddpmon.analysis.kinds.__name__}.{kind.name}")
         parts += [
             f"## {kind.name}\n",
-            f"{(code.__doc__ or '').strip()}\n",
+            f"{((own and own.__doc__) or kind.meaning).strip()}\n",
             f"**What to do.** {WHAT_TO_DO[kind.name]}\n",
         ]
-        if rows := list(rows_of(code)):
+        if own and (rows := list(rows_of(own))):
             parts += [*rows, ""]
     return "\n".join(parts)
 

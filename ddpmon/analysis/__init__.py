@@ -2,9 +2,9 @@
 
     records ──alignment──▶ rows of one step ──clocks, waits──▶ World ──window──▶ summary, what_if, findings, report
 
-A kind of finding is one file in `kinds`: what it is found from, its facts, its words, and what follows from it.
+A kind of finding is one file in `kinds`: what it is found from, its words, and what follows from it.
 
-A window keeps what follows from each step (`world.FOLLOWING`, sums for means), so that an update costs its new steps.
+A window keeps sums of its steps for means, so that an update costs its new steps.
 
 Arrays are [steps x ranks]; `_ms` are milliseconds. Words and formulas: POP Centre efficiencies
 (co-design.pop-coe.eu/metrics) with own time as the useful one; what-if by replaying steps with one rank's own time

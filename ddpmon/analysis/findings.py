@@ -11,7 +11,7 @@ from itertools import groupby
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import KINDS, identity_of, kind_of
-from ddpmon.analysis.kinds.kind import Detection, Moment
+from ddpmon.analysis.kinds.kind import Moment
 from ddpmon.analysis.processes.conditions import with_means
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -39,9 +39,7 @@ def findings(
         block: list[Finding] = []
         for kind in kinds:
             if kind.detect is not None and steps >= kind.fewest_steps:
-                ones = list(kind.detect(moment))
-                block += [one.kind.finding(one) if isinstance(one, Detection) else one for one in ones]
-                moment.findings = everything + block
+                block += kind.detect(moment)
         everything += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
     larger = [finding for finding in everything if kind_of(finding).outdoes]
     return [

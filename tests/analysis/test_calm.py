@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Cpu, Evidence
-from ddpmon.analysis.kinds.cpu_starved import HARMFUL
+from ddpmon.analysis.kinds.relevance import COSTLY
 from tests.analysis.noise import STEP_MS, bursts, wandering
 from tests.findings import judged, unfold
 from tests.worlds import OWN, own_times, records, world_of, world_with
@@ -98,10 +98,10 @@ def test_a_host_that_is_short_of_cores_stays_so_while_its_share_strays_around_th
     def told(share, before=()):
         return judged(None, Evidence(cpu=[Cpu(0, "here", [share] * 10)]), before)
 
-    first = told(1.1 * HARMFUL.enter)
+    first = told(1.1 * COSTLY.enter)
     assert [f.severity for f in first] == ["warn"]
-    assert [f.severity for f in told(0.9 * HARMFUL.enter, first)] == ["warn"]
-    assert [f.severity for f in told(0.9 * HARMFUL.enter)] == ["info"]
+    assert [f.severity for f in told(0.9 * COSTLY.enter, first)] == ["warn"]
+    assert [f.severity for f in told(0.9 * COSTLY.enter)] == ["info"]
 
 
 def test_tokens_count_as_work():

@@ -5,9 +5,8 @@ import pytest
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.kinds import communication_bound
-from ddpmon.analysis.kinds.communication_bound import AllReduceBound
-from ddpmon.analysis.kinds.kind import Detection
+from ddpmon.analysis.kinds.communication_bound import all_reduce_words
+from ddpmon.analysis.kinds.relevance import Cost
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import MIB
 from tests.findings import causes, of_kinds
@@ -175,15 +174,14 @@ def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
 
 
 def test_a_few_bytes_are_told_as_such_and_no_size_of_buckets_is_advised():
-    facts = AllReduceBound(30.0, 0.5, 36.0, 2.0, None, 60.0, 15.0)
-    told = communication_bound.words(Detection(communication_bound.KIND, "warn", facts, [0, 1], "transfer"))
+    told = all_reduce_words(Cost(60.0, 30.0, 0.5, 2.0, since=1), 36.0, 15.0, None, "")
     assert told.text.endswith("50% of it, 36 bytes")
     assert "bucket_cap_mb" not in told.advice
     assert "36 bytes are too few" in told.advice
 
 
 def test_small_steps_that_are_mostly_overhead_are_a_hint_and_no_more():
-    own = own_times(100, 4, noise=0.05) * 0.1
+    own = own_times(100, 4, noise=0.05) * 0.07
     own[..., 3:] += 0.8
     finding = only(causes(world(own, transfer=1.2)))
     assert (finding.kind, finding.severity, finding.cost_ms) == ("overhead_bound", "info", None)

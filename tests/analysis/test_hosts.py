@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import slow_host
-from ddpmon.analysis.kinds.kind import Detection
-from ddpmon.analysis.kinds.slow import Slow
+from ddpmon.analysis.kinds.slow import Detection, Slow
+from ddpmon.analysis.kinds.slow_words import words
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.messages import OWN_PHASES
 from tests.analysis.noise import wandering
@@ -136,9 +135,7 @@ def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
     facts = Slow(
         10.0, 9.0, 1.1, "lasting", 300, 80.0, with_ranks=[9, 12], gain_together=1.3, host="host1", host_ranks=4
     )
-    said = slow_host.KIND.words(
-        Detection(slow_host.KIND, "warn", facts, [4, 5, 6, 7], "backward", 1_234, subject="host1")
-    )
+    said = words(Detection(facts, (4, 5, 6, 7), "backward", 1_234, None, subject="host1"))
     assert said.text == "host1 is slow: all 4 ranks +9.0 ms backward; 1.30x if all 6 are fixed"
 
 

@@ -3,18 +3,16 @@
 import ast
 import importlib
 import pkgutil
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-
-import pytest
 
 import ddpmon
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis import kinds
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
-from ddpmon.analysis.kinds.kind import Detection, Kind, Words, evidence, for_words
+from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of, late_ranks
+from ddpmon.analysis.kinds.kind import Kind, Words
 from ddpmon.analysis.kinds.slow import Slow
 from ddpmon.messages import QUANTITIES, SAMPLED, Finding, Sample, Step
 from tests.findings import judged
@@ -24,6 +22,7 @@ from tests.worlds import own_times, world_with
 def test_every_file_of_a_kind_is_in_the_list_once_under_its_own_name():
     modules = [importlib.import_module(f"{kinds.__name__}.{one.name}") for one in pkgutil.iter_modules(kinds.__path__)]
     files = {module.__name__.rpartition(".")[2]: module.KIND for module in modules if hasattr(module, "KIND")}
+    files |= {kind.name: kind for kind in (*late_ranks.LATE, late_ranks.RUN_SLOWED)}
     assert {kind.name: kind for kind in KINDS} == files
     assert len(KINDS) == len(files)
 
@@ -76,24 +75,19 @@ def test_a_kind_of_another_version_is_one_that_nothing_follows_from():
     assert (kind.name, kind.gone, kind.slows, kind.explains, kind.device) == ("from_the_future", "", "", "", None)
 
 
-@dataclass(frozen=True)
-class Facts:
-    share: float
-    unknown: float | None
-    not_the_case: float | None = None
-    case: float | None = None
-    world_size: int = for_words(0)
-
-
-def test_facts_are_evidence_but_for_what_only_words_need_and_what_is_not_the_case():
-    assert evidence(Facts(0.5, None, case=1.0, world_size=4)) == {"share": 0.5, "unknown": None, "case": 1.0}
+def test_evidence_that_is_not_there_is_left_out_beside_what_every_finding_has():
+    made = gpu_memory.KIND.finding("info", Words("x"), [0], evidence={"a": None}, beside={"b": None, "c": 1.0})
+    assert made.evidence == {"a": None, "c": 1.0}
+    assert Slow(1.0, 1.0, 1.1, "lasting", 9, 40.0, hidden_since=3, host_ranks=4).evidence.keys() == {
+        *("excess_ms", "phase_excess_ms", "gain", "pattern", "steps", "step_ms", "hidden_since"),
+    }
 
 
 def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_over(monkeypatch):
     def made(name, severity="warn", until=None, outdoes=()):
-        found = Detection(gpu_memory.KIND, severity, Facts(0.5, None), [0], until_step=until)
-        kind = Kind(name, "world", "", words=lambda _: Words("x"), outdoes=outdoes)
-        return replace(kind, detect=lambda _: [replace(found, kind=kind)])
+        kind = Kind(name, "world", "", outdoes=outdoes)
+        found = kind.finding(severity, Words("x"), [0], evidence={}, until_step=until)
+        return replace(kind, detect=lambda _: [found])
 
     def told(*them):
         monkeypatch.setattr(finding, "KINDS", them)
@@ -115,15 +109,3 @@ def test_advice_about_a_stretch_that_is_over_does_not_grow():
         advice |= {f.advice for f in before if f.until_step is not None}
     assert len(advice) == 1
     assert advice.pop().count("Forward is not measured here") == 1
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_facts_of_a_kind_are_documented_and_frozen(kind):
-    module = importlib.import_module(f"{kinds.__name__}.{kind.name}")
-    facts = [
-        each
-        for each in vars(module).values()
-        if isinstance(each, type) and is_dataclass(each) and (each.__module__ == module.__name__ or each is Slow)
-    ]
-    assert facts
-    assert all(each.__doc__ and each.__dataclass_params__.frozen and fields(each) for each in facts)

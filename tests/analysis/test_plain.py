@@ -8,7 +8,7 @@ import numpy as np
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis.evidence import Evidence, Memory
 from ddpmon.analysis.kinds import gpu_memory
-from ddpmon.analysis.kinds.kind import Detection, plain
+from ddpmon.analysis.kinds.kind import Words, plain
 from ddpmon.messages import encode
 from tests.findings import judged
 from tests.worlds import own_times, world_with
@@ -22,8 +22,8 @@ def test_numbers_of_numpy_become_pythons_own():
 
 
 def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monkeypatch):
-    facts = gpu_memory.GpuMemory(np.float32(0.5), np.int64(4096), rank=0, world_size=1)
-    left = Detection(gpu_memory.KIND, "warn", facts, [0], cost_ms=np.float64(2.0), beside={"more": np.float32(0.25)})
+    evidence, beside = {"share": np.float32(0.5), "left_bytes": np.int64(4096)}, {"more": np.float32(0.25)}
+    left = gpu_memory.KIND.finding("warn", Words("x"), [0], evidence=evidence, beside=beside, cost_ms=np.float64(2.0))
     monkeypatch.setattr(finding, "KINDS", [replace(gpu_memory.KIND, detect=lambda _: [left])])
     (told,) = judged(None, Evidence())
     encode(told)

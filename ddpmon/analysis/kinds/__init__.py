@@ -1,9 +1,8 @@
-"""The kinds of findings, in the order in which findings of them are listed. A kind is one file."""
+"""The kinds of findings, in the order in which findings are listed. A kind, or a family of them, is one file."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
 
 from ddpmon.analysis.kinds import (
     communication_bound,
@@ -15,8 +14,7 @@ from ddpmon.analysis.kinds import (
     gpu_throttled,
     gradients_not_synchronised,
     hang,
-    late_in_bursts,
-    load_imbalance,
+    late_ranks,
     loss_diverged,
     loss_not_finite,
     loss_spiked,
@@ -24,36 +22,26 @@ from ddpmon.analysis.kinds import (
     moving_straggler,
     overhead_bound,
     pauses,
-    periodic_straggler,
     rank_failed,
     replicas_differ,
-    run_slowed,
-    several_stragglers,
-    slow_host,
     slow_link,
-    straggler,
     telemetry_lost,
     timeout_near,
 )
-from ddpmon.analysis.kinds.kind import Kind, Words
+from ddpmon.analysis.kinds.kind import Kind
 from ddpmon.messages import Finding
 
-KINDS: tuple[Kind[Any], ...] = (
+KINDS: tuple[Kind, ...] = (
     rank_failed.KIND,
     hang.KIND,
     timeout_near.KIND,
     loss_not_finite.KIND,
     replicas_differ.KIND,
     gradients_not_synchronised.KIND,
-    periodic_straggler.KIND,
-    slow_host.KIND,
-    several_stragglers.KIND,
-    straggler.KIND,
-    load_imbalance.KIND,
-    late_in_bursts.KIND,
+    *late_ranks.LATE,
     slow_link.KIND,
     moving_straggler.KIND,
-    run_slowed.KIND,
+    late_ranks.RUN_SLOWED,
     data_bound.KIND,
     gc_pauses.KIND,
     loss_diverged.KIND,
@@ -71,12 +59,12 @@ KINDS: tuple[Kind[Any], ...] = (
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def kind_named(name: str) -> Kind[Any]:
+def kind_named(name: str) -> Kind:
     """A kind by its name; for one that only another version of ddpmon has, one that nothing follows from."""
-    return _BY_NAME.get(name) or Kind(name, subject="world", gone="", words=lambda _: Words(""))
+    return _BY_NAME.get(name) or Kind(name)
 
 
-def kind_of(finding: Finding) -> Kind[Any]:
+def kind_of(finding: Finding) -> Kind:
     """The kind of a finding."""
     return kind_named(finding.kind)
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from math import ceil
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, SHORTEST_MS, STAYS, mean_step_ms, since
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.relevance import BOUND, Cost, lasting_cost
+from ddpmon.analysis.processes.conditions import BYTES_PER_S, TIMES, Conditions
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
-from ddpmon.analysis.processes.traffic import BusyHost, busy_host, several_hosts
-from ddpmon.analysis.steps.recurrence import recurring_mean
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.words import MB, MIB, binary_size, fitting
-from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Phase
+from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
 
-SHARE = Threshold(
-    0.35,
-    of="share of a step in which ranks transfer and nothing hides it",
-    why="A judgement: without it steps are 1.5 times as fast, which is worth another way to train.",
-    keeps=STAYS,
-)
 LITTLE = 0.1
 """Share of the rest of a step that transfer is to be by accumulating: more batches gain little."""
 BUCKETS = 4
@@ -33,101 +25,73 @@ ONE_BUCKET_BYTES = 25 << 20
 """DDP's own size of a bucket: bucket_cap_mb, where nobody sets it."""
 
 
-@dataclass(frozen=True)
-class AllReduceBound:
-    """What DDP's all-reduce takes of a step that compute does not hide; gain: times as fast without."""
-
-    transfer_ms: float
-    share: float
-    bytes: float
-    gain: float
-    bus_bandwidth_gb_s: float | None
-    step_ms: float = for_words()
-    backward_ms: float = for_words()
-    busy_host: str | None = None
-    """Whose network carries far more than those of other hosts."""
-    hosts: int = for_words(0)
-    """Of several: how many."""
-    busy: BusyHost | None = for_words(None)
-
-
-@dataclass(frozen=True)
-class CollectivesBound:
-    """What collectives that are not DDP's take of a step; gain: times as fast without."""
-
-    transfer_ms: float
-    share: float
-    gain: float
-    step_ms: float = for_words()
-    parallelism: str = for_words()
-    busy_host: str | None = None
-    hosts: int = for_words(0)
-    busy: BusyHost | None = for_words(None)
-
-
-def detect(moment: Moment) -> Iterator[Detection[AllReduceBound | CollectivesBound]]:
+def detect(moment: Moment) -> Iterator[Finding]:
     """With DDP its gradients' transfer counts, with anything else that of all collectives."""
-    world, held, evidence = moment.world, moment.held_one(KIND), moment.evidence
+    world, evidence = moment.world, moment.evidence
     ddp = with_ddp(evidence.parallelism)
-    step = mean_step_ms(world)
-    by_rank = world.mean("exposed_ms") - world.mean("exposed_wait_ms") if ddp else world.mean("transfer_ms")
-    transfer, least = float(by_rank.mean()), step * SHARE.asked(held is not None)
-    if len(world.ranks) < 2 or step < SHORTEST_MS.enter or transfer < least:
-        return
     in_steps = world.exposed_ms - world.exposed_wait_ms if ddp else world.transfer_ms
-    if recurring_mean(in_steps.mean(axis=1)) < least:
+    cost = lasting_cost(moment, KIND, in_steps.mean(axis=1), BOUND) if len(world.ranks) > 1 else None
+    # Clocks of hosts may be taken for apart by as much as they are not.
+    if cost is None or cost.cost_ms < evidence.clocks_within_ms:
         return
-    if transfer < evidence.clocks_within_ms:
-        return  # it may be that the clocks of hosts are taken for apart by as much as they are not
-    share, gain = transfer / step, step / max(step - transfer, 1e-3)
-    hosts, busy = several_hosts(moment.conditions), busy_host(moment.conditions)
-    where = (busy.host if busy else None, len(hosts), busy)
-    facts: AllReduceBound | CollectivesBound
+    known: dict[str, float | None] = {"transfer_ms": cost.cost_ms, "share": cost.share, "gain": cost.gain}
+    of_hosts, busy = _of_hosts(moment.conditions)
     if ddp:
-        size = float(world.mean("gradient_bytes").mean())
+        size, bandwidth = float(world.mean("gradient_bytes").mean()), evidence.bus_bandwidth_gb_s()
+        known |= {"bytes": size, "bus_bandwidth_gb_s": bandwidth}
         backward = float(np.median(world.mean("phases_ms")[:, Phase.BACKWARD]))
-        facts = AllReduceBound(transfer, share, size, gain, evidence.bus_bandwidth_gb_s(), step, backward, *where)
+        words = all_reduce_words(cost, size, backward, bandwidth, of_hosts)
     else:
-        facts = CollectivesBound(transfer, share, gain, step, evidence.parallelism, *where)
-    yield Detection(KIND, "warn", facts, world.ranks, "transfer", since(world, held), cost_ms=transfer)
+        lead = f"collectives transfer for {cost.cost_ms:.1f} ms a step:"
+        half = cost.step_ms / (cost.step_ms - cost.cost_ms / 2)
+        advice = f"{_of_collectives(evidence.parallelism, half)} How many bytes they move was not measured.{of_hosts}"
+        words = Words(fitting(f"{lead} {cost.share:.0%} of it"), advice, lead=lead)
+    yield KIND.finding(
+        "warn", words, world.ranks, "transfer", evidence=known, beside={"busy_host": busy},
+        since_step=cost.since, cost_ms=cost.cost_ms,
+    )  # fmt: skip
 
 
-def words(detection: Detection[AllReduceBound | CollectivesBound]) -> Words:
-    """What it takes, and how to hide or shorten it."""
-    facts = detection.facts
-    if isinstance(facts, CollectivesBound):
-        lead = f"collectives transfer for {facts.transfer_ms:.1f} ms a step:"
-        return Words(
-            fitting(f"{lead} {facts.share:.0%} of it"),
-            f"{_of_collectives(facts)} How many bytes they move was not measured.{_of_hosts(facts)}",
-            lead=lead,
-        )
-    lead = f"all-reduce transfers for {facts.transfer_ms:.1f} ms a step:"
-    return Words(
-        fitting(f"{lead} {facts.share:.0%} of it", f", {binary_size(facts.bytes)}"),
-        f"{_of_all_reduce(facts)}{_of_hosts(facts)}",
-        lead=lead,
-    )
+def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
+    """Tell what is known of which host's link is slow, and the host whose network carries what is not this run's.
+
+    All ranks send as much in an all-reduce, so their hosts do, give or take how many ranks each has. Which host's link
+    is slow cannot be told from when synchronisations end, since the clocks of hosts are aligned by that.
+    """
+    hosts = {one.host for one in conditions.values()}
+    of_ranks: dict[str, list[float]] = {}
+    for one in conditions.values():
+        if "sent" in one.means and "received" in one.means:
+            of_ranks.setdefault(one.host, []).append(one.means["sent"] + one.means["received"])
+    rates = {host: float(np.median(values)) for host, values in of_ranks.items()}
+    if len(rates) > 1:
+        busy = max(rates, key=lambda name: rates[name])
+        mine, theirs = rates[busy], float(np.median([rate for name, rate in rates.items() if name != busy]))
+        if TIMES.reached(mine / max(theirs, 1.0)) and BYTES_PER_S.reached(mine - theirs):
+            return (
+                f" The network of {busy} carries {mine / MB:,.0f} MB/s, those of the other hosts {theirs / MB:,.0f}:"
+                " look at what else uses its link."
+            ), busy
+    if len(hosts) < 2 or "" in hosts:
+        return "", None
+    return (
+        f" Whether one of the {len(hosts)} hosts has a slower link cannot be told from here, as their clocks are"
+        " aligned by the ends of what it slows: compare the hosts' links (ethtool, iperf3, nccl-tests)."
+    ), None
 
 
-def _of_hosts(facts: AllReduceBound | CollectivesBound) -> str:
-    """What is known of which host's link is slow."""
-    if facts.busy is not None:
-        mine, theirs = facts.busy.bytes_per_s / MB, facts.busy.peers_bytes_per_s / MB
-        return (
-            f" The network of {facts.busy.host} carries {mine:,.0f} MB/s, those of the other hosts {theirs:,.0f}: look"
-            " at what else uses its link."
-        )
-    if facts.hosts > 1:
-        return (
-            f" Whether one of the {facts.hosts} hosts has a slower link cannot be told from here, as their clocks are"
-            " aligned by the ends of what it slows: compare the hosts' links (ethtool, iperf3, nccl-tests)."
-        )
-    return ""
+def all_reduce_words(cost: Cost, size: float, backward: float, bandwidth: float | None, of_hosts: str) -> Words:
+    """Return what the all-reduce of gradients takes, and how to hide or shorten it.
 
+    Args:
+        cost: What its transfer costs that nothing hides.
+        size: Bytes of the gradients.
+        backward: Milliseconds that backward takes in a step.
+        bandwidth: Bus bandwidth in GB/s; None: not measured.
+        of_hosts: The last sentence of the advice.
 
-def _of_all_reduce(facts: AllReduceBound) -> str:
-    step, transfer, size, backward = facts.step_ms, facts.transfer_ms, facts.bytes, facts.backward_ms
+    """
+    step, transfer = cost.step_ms, cost.cost_ms
     times = max(2, ceil(transfer / (LITTLE * max(step - transfer, 1e-3))))
     accumulated = step / (step - transfer + transfer / times)
     # All buckets but the last can go while backward runs, as far as that is long enough.
@@ -150,18 +114,22 @@ def _of_all_reduce(facts: AllReduceBound) -> str:
             f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x."
         )
     link = (
-        f"The bus bandwidth is {facts.bus_bandwidth_gb_s:.2g} GB/s: compare it with the link's."
-        if facts.bus_bandwidth_gb_s
+        f"The bus bandwidth is {bandwidth:.2g} GB/s: compare it with the link's."
+        if bandwidth
         else "How fast the link is was not measured (--buckets does)."
     )
-    return (
-        f"Gradients of {times} batches accumulated under no_sync make it {accumulated:.2f}x as fast. {overlap} {link}"
+    lead = f"all-reduce transfers for {transfer:.1f} ms a step:"
+    return Words(
+        fitting(f"{lead} {cost.share:.0%} of it", f", {binary_size(size)}"),
+        f"Gradients of {times} batches accumulated under no_sync make it {accumulated:.2f}x as fast. {overlap}"
+        f" {link}{of_hosts}",
+        lead=lead,
     )
 
 
-def _of_collectives(facts: CollectivesBound) -> str:
-    kinds = parts(facts.parallelism)
-    half = facts.step_ms / (facts.step_ms - facts.transfer_ms / 2)
+def _of_collectives(parallelism: str, half: float) -> str:
+    """Return how to make collectives other than DDP's shorter. half: times as fast with half of the transfer."""
+    kinds = parts(parallelism)
     if FSDP2 in kinds:
         return (
             "Where memory allows, reshard_after_forward=False leaves out backward's all-gathers;"
@@ -177,19 +145,14 @@ def _of_collectives(facts: CollectivesBound) -> str:
         )
     if TENSOR_PARALLEL in kinds:
         return "Tensor parallelism wants the fastest links: keep its mesh inside a machine, or make it smaller."
-    return (
-        f"They are {collectives(facts.parallelism)}: fewer, larger or asynchronous ones, or larger batches between"
-        " them."
-    )
+    return f"They are {collectives(parallelism)}: fewer, larger or asynchronous ones, or larger batches between them."
 
 
 KIND = Kind(
     "communication_bound",
-    subject="world",
     gone="communication no longer holds the step back",
-    words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS.enter,
+    fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for the transfer between ranks",
     quantities=("sent", "received"),

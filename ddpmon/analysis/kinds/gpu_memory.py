@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import MIB, fitting, named_ranks
-from ddpmon.messages import DeviceMark
+from ddpmon.messages import DeviceMark, Finding
 
 NEARLY_FULL = Threshold(
     0.95,
@@ -22,48 +21,30 @@ FULL = Threshold(
 )
 
 
-@dataclass(frozen=True)
-class GpuMemory:
-    """Of the fullest."""
-
-    share: float
-    left_bytes: float
-    rank: int = for_words()
-    world_size: int = for_words()
-
-
-def detect(moment: Moment) -> Iterator[Detection[GpuMemory]]:
-    """The ranks whose GPU is nearly full."""
+def detect(moment: Moment) -> Iterator[Finding]:
+    """The ranks whose GPU is nearly full, with the fullest."""
     gpus = {one.rank: one for one in moment.evidence.memory if one.gpu_total_bytes}
     shares = {rank: (one.gpu_used_bytes or 0) / (one.gpu_total_bytes or 1) for rank, one in gpus.items()}
     ranks = sorted(rank for rank, share in shares.items() if NEARLY_FULL.reached(share))
-    if ranks:
-        worst = max(ranks, key=lambda rank: shares[rank])
-        left = (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst])
-        facts = GpuMemory(shares[worst], left, worst, moment.evidence.world_size)
-        yield Detection(KIND, "warn" if FULL.reached(shares[worst]) else "info", facts, ranks)
-
-
-def words(detection: Detection[GpuMemory]) -> Words:
-    """How full, and whose else."""
-    facts, ranks = detection.facts, detection.ranks
-    lead = f"rank {facts.rank}'s GPU memory is {facts.share:.0%} full:"
-    return Words(
-        fitting(
-            f"{lead} {facts.left_bytes / MIB:,.0f} MiB left",
-            f"; {named_ranks(ranks, facts.world_size)} above {NEARLY_FULL.enter:.0%}" if len(ranks) > 1 else "",
-        ),
+    if not ranks:
+        return
+    worst = max(ranks, key=lambda rank: shares[rank])
+    share, left = shares[worst], (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst])
+    lead = f"rank {worst}'s GPU memory is {share:.0%} full:"
+    several = f"; {named_ranks(ranks, moment.evidence.world_size)} above {NEARLY_FULL.enter:.0%}"
+    words = Words(
+        fitting(f"{lead} {left / MIB:,.0f} MiB left", several if len(ranks) > 1 else ""),
         "A longer batch than any so far would not fit: smaller batches, activation checkpointing or"
         " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. How much of it is torch's cache was not measured.",
         lead=lead,
     )
+    evidence = {"share": share, "left_bytes": left}
+    yield KIND.finding("warn" if FULL.reached(share) else "info", words, ranks, evidence=evidence)
 
 
 KIND = Kind(
     "gpu_memory",
-    subject="world",
     gone="GPU memory is no longer nearly full",
-    words=words,
     detect=detect,
     device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
 )

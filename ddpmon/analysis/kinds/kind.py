@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import DeviceMark, Episode, Finding
+from ddpmon.messages import DeviceMark, Finding
 
-Facts = TypeVar("Facts")
-"""A frozen dataclass. Its fields are a finding's evidence, but for those of `for_words` and those at their default."""
 Subject: TypeAlias = Literal["rank", "host", "activity", "world"]
 """rank: each rank has a finding of its own; host, activity: so has each one that `Finding.subject` names; world: there
 is one finding, whose ranks may come and go.
 """
-
-
-def for_words(default: Any = MISSING) -> Any:
-    """A field of facts that sentences need and evidence has elsewhere."""
-    return field(default=default, metadata={"for_words": True})
 
 
 @dataclass(frozen=True)
@@ -39,27 +32,6 @@ class Words:
     """The beginning of the text that says who or what; "": all of it does."""
 
 
-@dataclass(frozen=True)
-class Detection(Generic[Facts]):
-    """A finding before it has words. The fields are those of a finding."""
-
-    kind: Kind[Facts]
-    severity: Literal["info", "warn", "critical"]
-    facts: Facts
-    ranks: Sequence[int] = ()
-    phase: str | None = None
-    since_step: int | None = None
-    until_step: int | None = None
-    cost_ms: float | None = None
-    subject: str = ""
-    beside: Mapping[str, Any] = field(default_factory=dict)
-    """Evidence that not every finding of the kind has."""
-    cost_s: float | None = None
-    """All that it has cost since its first step, where that is known without adding up `cost_ms`."""
-    episodes: Sequence[Episode] = ()
-    """The latest times that it came, of what comes again and again."""
-
-
 @dataclass
 class Moment:
     """All that kinds are detected from, at one moment."""
@@ -70,8 +42,6 @@ class Moment:
     """The findings of the judgement before this one."""
     longer: World | None = None
     """The same world with more steps before it, for what comes every so many steps."""
-    findings: list[Finding] = field(default_factory=list)
-    """Of this judgement, from the kinds that come earlier in KINDS."""
 
     @property
     def world(self) -> World:
@@ -85,12 +55,12 @@ class Moment:
         """By rank."""
         return {one.rank: one for one in self.evidence.conditions}
 
-    def held(self, *kinds: Kind[Any]) -> list[Finding]:
+    def held(self, *kinds: Kind) -> list[Finding]:
         """Findings of some kinds of last time: each stays until it is clearly below its threshold."""
         names = {kind.name for kind in kinds}
         return [finding for finding in self.before if finding.kind in names]
 
-    def held_one(self, kind: Kind[Any]) -> Finding | None:
+    def held_one(self, kind: Kind) -> Finding | None:
         """The same of a kind of which there is at most one."""
         return next(iter(self.held(kind)), None)
 
@@ -101,19 +71,18 @@ def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind(Generic[Facts]):
+class Kind:
     """A kind of finding. Code that treats kinds differently asks for one of these fields, never for the name."""
 
     name: str
     """In messages and reports."""
-    subject: Subject
-    gone: str
+    subject: Subject = "world"
+    gone: str = ""
     """The event at its end, with its {ranks} or with {who} it is about, a host or ranks, and the verb {has}; "": none,
     because something else reports that or it means nothing.
     """
-    words: Callable[[Detection[Facts]], Words]
-    detect: Callable[[Moment], Iterable[Detection[Any] | Finding]] | None = None
-    """Yields a Finding where one of last time stays as it is. None: another kind of the family detects it."""
+    detect: Callable[[Moment], Iterable[Finding]] | None = None
+    """None: another kind of the family detects it."""
     fewest_steps: int = 0
     """Steps that the window must have for `detect` to be asked."""
     family: str = ""
@@ -139,6 +108,8 @@ class Kind(Generic[Facts]):
     """The state of the run that it explains."""
     device: DeviceMark | None = None
     """What Devices shows beside its ranks."""
+    meaning: str = ""
+    """What it means, in the docs; "": its file says it."""
     quantities: tuple[str, ...] = ()
     """Names in QUANTITIES: their means over the last seconds of training become evidence of every such finding."""
 
@@ -160,34 +131,44 @@ class Kind(Generic[Facts]):
         """Whether a finding of this kind, `whole`, is why another one is not reported."""
         return part.kind in self.outdoes and self.covers(whole, part)
 
-    def finding(self, detection: Detection[Facts]) -> Finding:
-        """The finding: the detection, its words, and what all of this kind have in common."""
-        words = self.words(detection)
+    def finding(
+        self,
+        severity: Literal["info", "warn", "critical"],
+        words: Words,
+        ranks: Sequence[int] = (),
+        phase: str | None = None,
+        *,
+        evidence: Mapping[str, Any],
+        beside: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Finding:
+        """Make a finding, with what all of this kind have in common.
+
+        Args:
+            severity: "warn" and above: a reason to act.
+            words: Text and advice.
+            ranks: Its ranks.
+            phase: The phase of a step that it is about.
+            evidence: What every finding of the kind has.
+            beside: Evidence that not every finding of the kind has: None where this one has not.
+            more: Further fields of `Finding`.
+
+        """
+        known = {name: value for name, value in (beside or {}).items() if value is not None}
         return Finding(
             self.name,
-            detection.severity,
+            severity,
             words.text,
-            list(detection.ranks),
-            detection.phase,
-            detection.since_step,
-            detection.until_step,
-            plain(detection.cost_ms),
-            evidence(detection.facts) | plain(dict(detection.beside)),
-            words.advice,
-            detection.subject,
-            words.brief,
-            self.explains,
-            self.device,
-            len(words.lead),
-            plain(detection.cost_s),
-            list(detection.episodes),
+            list(ranks),
+            phase,
+            evidence=plain({**evidence, **known}),
+            advice=words.advice,
+            brief=words.brief,
+            explains=self.explains,
+            device=self.device,
+            lead=len(words.lead),
+            **plain(more),
         )
-
-
-def evidence(facts: Any) -> dict[str, Any]:
-    """Facts as plain values by name, without those at their default."""
-    values = {one.name: (getattr(facts, one.name), one.default) for one in fields(facts) if not one.metadata}
-    return {name: plain(value) for name, (value, default) in values.items() if default is MISSING or value != default}
 
 
 def plain(value: Any) -> Any:

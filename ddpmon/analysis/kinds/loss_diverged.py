@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.kinds.whole_world import FEWEST_STEPS, STAYS, since
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.loss_spiked import JUMP, TIMES
+from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.words import fitting, named_ranks
+from ddpmon.messages import Finding
 
-AWAY = Threshold(
-    1.0,
-    of="times the others' loss by which a rank's differs from it, mean of the window",
-    why="A judgement: replicas have the same weights, and shards dealt out at random do not differ by as much.",
-    keeps=STAYS,
-)
-SURE = Threshold(
-    8.0,
-    of="standard errors of a rank's mean loss by which it differs from the others'",
-    why="A judgement: four blocks tell an error badly, and Student's t of three degrees exceeds 8 in 0.4% of cases.",
-    keeps=STAYS,
-)
 BLOCK_STEPS = 10
 """Steps whose losses are taken as one value, because those of neighbours are alike; the window has four or more."""
 
 
-@dataclass(frozen=True)
-class LossDiverged:
-    """The loss that is farthest away, and the others'."""
+def detect(moment: Moment) -> Iterator[Finding]:
+    """Names the ranks that are far away, half of all at most.
 
-    loss: float
-    median_loss: float
-    error: float
-    """Standard error of a rank's mean."""
-    world_size: int = for_words()
-
-
-def detect(moment: Moment) -> Iterator[Detection[LossDiverged]]:
-    """Names the ranks that are far away, half of all at most."""
+    A rank's mean must be twice the others' or more, and far beyond its standard error: replicas have the same weights,
+    and shards dealt out at random do not differ by as much.
+    """
     world, held = moment.world, moment.held_one(KIND)
     if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
         return
@@ -50,38 +31,28 @@ def detect(moment: Moment) -> Iterator[Detection[LossDiverged]]:
     means = blocks.mean(axis=0)
     error = float(np.median(blocks.std(axis=0, ddof=1))) / np.sqrt(len(blocks))
     middle = float(means.min()) if len(means) == 2 else float(np.median(means))
-    away = means - middle
-    stays = held is not None
-    far = (np.abs(away) > SURE.asked(stays) * error) & (np.abs(away) > AWAY.asked(stays) * abs(middle))
-    far &= np.abs(away) > 1e-6
+    away, stays = np.abs(means - middle), held is not None
+    far = (away > JUMP.asked(stays) * error) & (away > (TIMES.asked(stays) - 1) * abs(middle)) & (away > 1e-6)
     if not far.any() or far.sum() > len(means) / 2:
         return
     ranks = [world.ranks[column] for column in np.flatnonzero(far).tolist()]
-    value = float(means[far][np.abs(away[far]).argmax()])
-    facts = LossDiverged(value, middle, error, len(world.ranks))
-    yield Detection(KIND, "warn", facts, ranks, None, since(world, held))
-
-
-def words(detection: Detection[LossDiverged]) -> Words:
-    """Whose, and how far."""
-    facts = detection.facts
-    many = len(detection.ranks) > 1
-    who = named_ranks(detection.ranks, facts.world_size)
-    lead = f"{who}:"
-    return Words(
-        fitting(f"{lead} loss {facts.loss:.4g}, the others' {facts.median_loss:.4g}", ", for the whole window"),
+    loss, many = float(means[far][away[far].argmax()]), len(ranks) > 1
+    lead = f"{named_ranks(ranks, len(world.ranks))}:"
+    words = Words(
+        fitting(f"{lead} loss {loss:.4g}, the others' {middle:.4g}", ", for the whole window"),
         "Replicas have the same weights, so it is the data or the loss: look at which samples and labels"
-        f" {who} {'get' if many else 'gets'}, and at how {'their' if many else 'its'} loss is averaged.",
+        f" {lead[:-1]} {'get' if many else 'gets'}, and at how {'their' if many else 'its'} loss is averaged.",
         lead=lead,
     )
+    since = held.since_step if held else int(world.step[0])
+    evidence = {"loss": loss, "median_loss": middle, "error": error}
+    yield KIND.finding("warn", words, ranks, evidence=evidence, since_step=since)
 
 
 KIND = Kind(
     "loss_diverged",
-    subject="world",
     gone="losses of all ranks are alike again",
-    words=words,
     detect=detect,
-    fewest_steps=FEWEST_STEPS.enter,
+    fewest_steps=FEWEST,
     by_cost=True,
 )

@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.words import named_ranks
+from ddpmon.messages import Finding
 
 
-@dataclass(frozen=True)
-class LossNotFinite:
-    """What the loss is, and when each rank's first was."""
-
-    value: str
-    first_steps: dict[str, int]
-    """By rank."""
-    world_size: int = for_words()
-
-
-def detect(moment: Moment) -> Iterator[Detection[LossNotFinite]]:
+def detect(moment: Moment) -> Iterator[Finding]:
     """Names the ranks of the first such step.
 
     Gradients that are not finite reach every rank in that step's all-reduce, and their losses follow a step later.
     """
-    losses = sorted(moment.evidence.bad_losses, key=lambda loss: loss.rank)
+    losses, world_size = sorted(moment.evidence.bad_losses, key=lambda loss: loss.rank), moment.evidence.world_size
     if not losses:
         return
     first = min(loss.step for loss in losses)
     began = [loss for loss in losses if loss.step == first]
-    facts = LossNotFinite(
-        value=" or ".join(sorted({str(loss.value) for loss in began})),
-        first_steps={str(loss.rank): loss.step for loss in losses},
-        world_size=moment.evidence.world_size,
-    )
-    yield Detection(KIND, "critical", facts, [loss.rank for loss in began], since_step=first)
+    ranks, value = [loss.rank for loss in began], " or ".join(sorted({str(loss.value) for loss in began}))
+    advice = "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank."
+    if len(ranks) == world_size > 1:
+        advice = (
+            "Every rank at once: look at the learning rate, the precision (fp16 without loss scaling) and the model."
+        )
+    words = Words(f"loss is {value} on {named_ranks(ranks, world_size)} since step {first:,}", advice)
+    evidence = {"value": value, "first_steps": {str(loss.rank): loss.step for loss in losses}}
+    yield KIND.finding("critical", words, ranks, evidence=evidence, since_step=first)
 
 
-def words(detection: Detection[LossNotFinite]) -> Words:
-    """On whom, since when."""
-    ranks, world_size = detection.ranks, detection.facts.world_size
-    everyone = len(ranks) == world_size > 1
-    return Words(
-        f"loss is {detection.facts.value} on {named_ranks(ranks, world_size)} since step {detection.since_step:,}",
-        "Every rank at once: look at the learning rate, the precision (fp16 without loss scaling) and the model."
-        if everyone
-        else "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank.",
-    )
-
-
-KIND = Kind("loss_not_finite", subject="world", gone="", words=words, detect=detect)
+KIND = Kind("loss_not_finite", detect=detect)

@@ -6,19 +6,19 @@ A warning while it is up. Which rank was first: the one whose own loss left its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting
+from ddpmon.messages import Finding
 
 TIMES = Threshold(
     2.0,
-    of="times what the mean loss was before it jumped",
+    of="times what the mean loss was before it jumped, or that of other ranks which a rank's loss is",
     why="A judgement: a loss that doubles has unlearned something; back within 30% of what it was it has come back.",
     stay=1.3,
 )
@@ -26,13 +26,9 @@ OF_DEVIATION = 1.4826
 """Times a median deviation that a standard deviation is, of normal values."""
 JUMP = Threshold(
     12.0,
-    of="times what the loss strayed before it jumped (1.48 median deviations, a standard deviation of normal values)",
-    why="A judgement, far beyond chance: losses have heavier tails than normal values.",
-)
-FEWEST_STEPS = Threshold(
-    60,
-    of="steps in the window",
-    why="Twice the steps that tell what the loss was before: the jump, and as much after it.",
+    of="times what a loss strays by which it jumps, or by which the mean of a rank differs from the others'",
+    why="A judgement, far beyond chance: losses have heavy tails, and of few blocks an error is hardly known.",
+    keeps=0.7,
 )
 BEFORE = 30
 """Steps that tell what the loss was before it jumped: a median of fewer follows single batches."""
@@ -42,15 +38,7 @@ FIRST = 20
 """Steps before the jump of the mean in which one rank may have begun it: a bad batch shows in the others' later."""
 
 
-@dataclass(frozen=True)
-class LossSpiked:
-    """What it was, and what it rose to."""
-
-    loss_before: float
-    highest: float
-
-
-def detect(moment: Moment) -> Iterator[Detection[LossSpiked]]:
+def detect(moment: Moment) -> Iterator[Finding]:
     """The last rise in the window."""
     world = moment.world
     if not world.has_loss.all() or not np.isfinite(world.loss).all():
@@ -68,9 +56,23 @@ def detect(moment: Moment) -> Iterator[Detection[LossSpiked]]:
     at += SMOOTHED // 2
     first, when = _first(world.loss, at, len(world.ranks))
     until = int(world.step[min(len(world) - 1, at + int(calm[0]))]) if over else None
-    ranks = [] if first is None else [world.ranks[first]]
-    facts = LossSpiked(was, float(up.max()))
-    yield Detection(KIND, "info" if over else "warn", facts, ranks, None, int(world.step[when]), until)
+    highest, step = float(up.max()), int(world.step[when])
+    who, ranks = "on all ranks at once", []
+    advice = (
+        "All ranks at once: it is the weights. A learning rate that is too high there, gradients without clipping,"
+        " or a batch some steps before; compare with the learning rate in Ranks."
+    )
+    if first is not None:
+        ranks, who = [world.ranks[first]], f"first on rank {world.ranks[first]}"
+        advice = f"Look at what rank {ranks[0]} read at step {step:,}: its loss rose before the others'."
+    yield KIND.finding(
+        "info" if over else "warn",
+        Words(fitting(f"loss rose from {was:.4g} to {highest:.4g} at step {step:,}, {who}"), advice),
+        ranks,
+        evidence={"loss_before": was, "highest": highest},
+        since_step=step,
+        until_step=until,
+    )
 
 
 def _usual(smooth: Floats, at: int) -> tuple[float, float]:
@@ -111,25 +113,4 @@ def _first(loss: Floats, at: int, ranks: int) -> tuple[int | None, int]:
     return None, begin + row
 
 
-def words(detection: Detection[LossSpiked]) -> Words:
-    """By how much, when, and on whom first."""
-    facts, step = detection.facts, detection.since_step
-    who = f"first on rank {detection.ranks[0]}" if detection.ranks else "on all ranks at once"
-    return Words(
-        fitting(f"loss rose from {facts.loss_before:.4g} to {facts.highest:.4g} at step {step:,}, {who}"),
-        f"Look at what rank {detection.ranks[0]} read at step {step:,}: its loss rose before the others'."
-        if detection.ranks
-        else "All ranks at once: it is the weights. A learning rate that is too high there, gradients without clipping,"
-        " or a batch some steps before; compare with the learning rate in Ranks.",
-    )
-
-
-KIND = Kind(
-    "loss_spiked",
-    subject="world",
-    gone="",
-    words=words,
-    detect=detect,
-    fewest_steps=FEWEST_STEPS.enter,
-    by_cost=True,
-)
+KIND = Kind("loss_spiked", detect=detect, fewest_steps=2 * BEFORE, by_cost=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, for_words
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
@@ -22,6 +22,11 @@ from ddpmon.messages import OWN_PHASES, Episode, Finding
 
 BEGINNING = 5
 """Steps that are the beginning of a run: the first one that all ranks report is the second, as a rule."""
+
+
+def for_words(default: Any) -> Any:
+    """Return a field of facts that sentences need and evidence has elsewhere."""
+    return field(default=default, metadata={"for_words": True})
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,23 @@ class Slow:
     world_size: int = for_words(0)
     may_be_forward: bool = for_words(default=False)
 
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The facts by name, but for those of `for_words` and those at their default."""
+        values = {one.name: (getattr(self, one.name), one.default) for one in fields(self) if not one.metadata}
+        return {name: value for name, (value, default) in values.items() if default is MISSING or value != default}
+
+
+class Detection(NamedTuple):
+    """A finding about a slowdown before it has words."""
+
+    facts: Slow
+    ranks: tuple[int, ...]
+    phase: str
+    since_step: int
+    until_step: int | None
+    subject: str = ""
+
 
 def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]:
     """Return the slowdowns of some scopes of which the window has steps."""
@@ -127,8 +149,8 @@ class SlowRanks:
         names = {"all": "run_slowed", "host": "slow_host", "ranks": "several_stragglers"}
         return "load_imbalance" if one.scope != "all" and self.more_work else names.get(one.scope, "straggler")
 
-    def detection(self, kind: Kind[Slow]) -> Detection[Slow]:
-        """Return the finding before it has words."""
+    def finding(self, kind: Kind, words: Callable[[Detection], Words]) -> Finding:
+        """Return the finding, with the words for it."""
         one, steps = self.slowdown, self.last - self.slowdown.since + 1
         more = self.more_work if kind.name == "load_imbalance" else None
         share = more.share if more else 1.0
@@ -143,9 +165,11 @@ class SlowRanks:
         cost_ms = one.cost_ms * share
         of_slow_s = cost_ms / 1e3 / max(1.0, one.share * steps)
         episodes = [Episode(first, last, of_slow_s * (last - first + 1), [one.phase]) for first, last in one.stretches]
-        return Detection(
-            kind, "warn" if acts else "info", Slow(**facts), list(one.ranks), one.phase, one.since, one.until,
-            cost_ms / max(1, steps), self.subject, _beside(facts), cost_ms / 1e3, episodes,
+        detection = Detection(Slow(**facts), one.ranks, one.phase, one.since, one.until, self.subject)
+        return kind.finding(
+            "warn" if acts else "info", words(detection), one.ranks, one.phase, since_step=one.since,
+            until_step=one.until, evidence=detection.facts.evidence | _beside(facts), cost_ms=cost_ms / max(1, steps),
+            cost_s=cost_ms / 1e3, subject=self.subject, episodes=episodes,
         )  # fmt: skip
 
     def _facts(self) -> dict[str, Any]:

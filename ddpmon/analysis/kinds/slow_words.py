@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.kinds.kind import Detection, Words
-from ddpmon.analysis.kinds.slow import Slow
+from ddpmon.analysis.kinds.kind import Words
+from ddpmon.analysis.kinds.slow import Detection, Slow
 from ddpmon.analysis.steps.even_work import Work
 from ddpmon.analysis.words import WIDTH, fitting, fitting_parts, named_ranks
 
-GONE = "{who} {has} recovered"
 LOOK_AT = {
     "data": "the DataLoader: files, disk, workers, cores for them",
     "forward": "the forward: sizes of inputs, the device and its clocks, cores",
@@ -25,10 +24,10 @@ SHORT_S = 10.0
 """Seconds that are written with tenths, as far as they are fewer."""
 
 
-def words(detection: Detection[Slow]) -> Words:
+def words(detection: Detection) -> Words:
     """Return the sentence about a slowdown, and what to do."""
     facts, ranks = detection.facts, detection.ranks
-    since, until = detection.since_step or 0, detection.until_step
+    since, until = detection.since_step, detection.until_step
     who, are, were, get, have = _who(detection)
     slow = "slower" if _is_all(facts) else "slow"
     adverb = " in bursts" if facts.has_stretches else ADVERBS.get(facts.pattern, "")
@@ -64,7 +63,7 @@ def _is_all(facts: Slow) -> bool:
     return facts.increase_share is not None
 
 
-def _who(detection: Detection[Slow]) -> tuple[str, str, str, str, str]:
+def _who(detection: Detection) -> tuple[str, str, str, str, str]:
     """Return who is slow, with "is", "was", "gets" and "has" for as many."""
     facts, ranks = detection.facts, detection.ranks
     who = detection.subject or ("all ranks" if _is_all(facts) else named_ranks(ranks, facts.world_size))
@@ -112,9 +111,9 @@ def _gain(facts: Slow, ranks: int, room: int = WIDTH) -> str:
     return f"; {facts.gain:.2f}x if {'even' if facts.more_work else 'fixed'}"
 
 
-def _advice(detection: Detection[Slow], who: str) -> str:
+def _advice(detection: Detection, who: str) -> str:
     """Return what to look at."""
-    facts, phase = detection.facts, detection.phase or ""
+    facts, phase = detection.facts, detection.phase
     said = []
     if facts.hidden_since is not None:
         said.append(
@@ -164,7 +163,7 @@ def _even(facts: Slow, work: Work, who: str) -> str:
     return f"{said}{rest}. With {even.mine:,} and {others}, as fast as each is, the slowest rank would take {times}."
 
 
-def _together(detection: Detection[Slow], who: str) -> str:
+def _together(detection: Detection, who: str) -> str:
     """Return what ranks have in common that are slow together."""
     facts, count = detection.facts, len(detection.ranks)
     elsewhere = "" if facts.with_ranks else ", and none elsewhere"
@@ -201,7 +200,7 @@ def _where(facts: Slow, who: str, phase: str) -> str:
     return f"{random}Look at what {differs} in {LOOK_AT[phase]}."
 
 
-def _measured(detection: Detection[Slow]) -> str:
+def _measured(detection: Detection) -> str:
     """Return what is known of the cause, and what is not."""
     facts, work = detection.facts, detection.facts.work
     if detection.subject:

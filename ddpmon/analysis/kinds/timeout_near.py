@@ -8,12 +8,13 @@ and where, this one until when. Neither leaves the other out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from ddpmon.analysis.kinds.kind import Detection, Kind, Moment, Words, for_words
-from ddpmon.analysis.processes.hangs import Standstill, absent, line_of
+from ddpmon.analysis.evidence import Wait
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.processes.hangs import NONE_MISSING, Standstill, absent, line_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
+from ddpmon.messages import Finding
 
 NEAR = Threshold(
     0.5,
@@ -30,43 +31,26 @@ UNHURRIED_S = 120.0
 """What is left is given in minutes above it, in tens of seconds below."""
 
 
-@dataclass(frozen=True)
-class TimeoutNear:
-    """Who waits, since when and how long torch lets it."""
-
-    timeout_s: float
-    waited_s: float
-    ends_at: float
-    """Unix time."""
-    waiting: list[int]
-    """Ranks that wait for those of the finding."""
-    line: str | None = None
-    """Where the first of those is."""
-    gone: list[int] | None = None
-    """Those that have ended."""
-    world_size: int = for_words(0)
-
-
-def detect(moment: Moment) -> Iterator[Detection[TimeoutNear]]:
+def detect(moment: Moment) -> Iterator[Finding]:
     """Nothing where no timeout is known."""
     wait = moment.evidence.wait
     if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
         return
-    standing = wait.standing
-    late = awaited(standing)
+    standing, late = wait.standing, awaited(wait.standing)
     first = standing.stacks.get(late[0]) if late else None
-    facts = TimeoutNear(
-        timeout_s=wait.timeout_s,
-        waited_s=round(wait.waited_s),
-        ends_at=round(wait.ends_at),
-        waiting=sorted(rank for rank, stack in standing.stacks.items() if stack.blocked and rank not in late),
-        line=line_of(first) if first else None,
-        gone=sorted(standing.gone) or None,
-        world_size=standing.world_size,
+    yield KIND.finding(
+        "critical" if wait.waited_s >= CRITICAL.enter * wait.timeout_s else "warn",
+        _words(wait, sorted(late), line_of(first) if first else None),
+        sorted(late),
+        evidence={
+            "timeout_s": wait.timeout_s,
+            "waited_s": round(wait.waited_s),
+            "ends_at": round(wait.ends_at),
+            "waiting": sorted(r for r, stack in standing.stacks.items() if stack.blocked and r not in late),
+        },
+        beside={"line": line_of(first) if first else None, "gone": sorted(standing.gone) or None},
+        since_step=max(stack.step for stack in standing.stacks.values()) + 1 if standing.stacks else None,
     )
-    since = max(stack.step for stack in standing.stacks.values()) + 1 if standing.stacks else None
-    soon = wait.waited_s >= CRITICAL.enter * wait.timeout_s
-    yield Detection(KIND, "critical" if soon else "warn", facts, sorted(late), since_step=since)
 
 
 def awaited(standing: Standstill) -> Sequence[int]:
@@ -74,37 +58,25 @@ def awaited(standing: Standstill) -> Sequence[int]:
     return absent(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 
-def words(detection: Detection[TimeoutNear]) -> Words:
-    """Who is waited for, and when the run ends."""
-    facts, late = detection.facts, detection.ranks
-    timeout_s, when = facts.timeout_s, _when(facts.timeout_s - facts.waited_s)
+def _words(wait: Wait, late: Sequence[int], line: str | None) -> Words:
+    """Return who is waited for, and when the run ends. line: where the first of those is."""
+    timeout_s, when = wait.timeout_s, _when(wait.timeout_s - round(wait.waited_s))
     allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"
     if not late:
         lead = "all ranks wait for each other:"
-        return Words(
-            fitting(f"{lead} {end}"),
-            "Every rank has issued it: look at the network between them and at the backend's own log.",
-            brief,
-            lead,
-        )
-    who = named_ranks(late, facts.world_size)
+        return Words(fitting(f"{lead} {end}"), NONE_MISSING, brief, lead)
+    who = named_ranks(late, wait.standing.world_size)
     be, do = ("is", "does") if len(late) == 1 else ("are", "do")
     lead = f"{who} {be} waited for:"
-    text = fitting(f"{lead} {end}")
-    if facts.gone:
-        return Words(text, f"Look at the last output of {who} in the run's logs.", brief, lead)
-    if facts.line:
-        where = f"Look at what {who} {do} in {facts.line} (ddpmon stack)."
-    else:
-        where = f"See where {who} {be} (ddpmon stack)."
-    return Words(
-        text,
+    where = f"Look at what {who} {do} in {line} (ddpmon stack)." if line else f"See where {who} {be} (ddpmon stack)."
+    advice = (
         f"{where} If it evaluates or saves alone, have every rank do a share, or allow more time:"
-        " init_process_group(timeout=timedelta(...)).",
-        brief,
-        lead,
+        " init_process_group(timeout=timedelta(...))."
     )
+    if wait.standing.gone:
+        advice = f"Look at the last output of {who} in the run's logs."
+    return Words(fitting(f"{lead} {end}"), advice, brief, lead)
 
 
 def _when(left_s: float) -> str:
@@ -114,11 +86,4 @@ def _when(left_s: float) -> str:
     return f"in {left_s / 60:.0f} min" if left_s > UNHURRIED_S else f"in {round(left_s, -1):.0f} s"
 
 
-KIND = Kind(
-    "timeout_near",
-    subject="world",
-    gone="the wait that came near the timeout is over",
-    words=words,
-    detect=detect,
-    stays_told=False,
-)
+KIND = Kind("timeout_near", gone="the wait that came near the timeout is over", detect=detect, stays_told=False)

@@ -30,15 +30,15 @@ FAULTS_PER_S = Threshold(
     of="page faults a second of a rank that wait for a disk",
     why="A judgement: of some ms each, they take some hundredths of the time; fewer are no matter.",
 )
-READ_BYTES_PER_S = Threshold(
-    4 * MB,
-    of="bytes a second that a rank reads from storage",
-    why="A judgement: any disk reads as much in some hundredths of a second; less is no matter.",
+BYTES_PER_S = Threshold(
+    10 * MB,
+    of="bytes a second that a rank reads from storage, or that a host's network carries more than those of other hosts",
+    why="A judgement: any disk or link moves as much in a tenth of a second; less slows nobody.",
 )
 TIMES = Threshold(
-    4.0,
-    of="times its peers' page faults, or reads, that a late rank has",
-    why="A judgement: it sets the rank apart from peers that differ among themselves too.",
+    2.5,
+    of="times its peers' page faults or reads that a late rank has, or other hosts' traffic that a host has",
+    why="A judgement: peers differ among themselves too, and a host with twice as many ranks sends twice as much.",
 )
 
 
@@ -179,7 +179,7 @@ def typical(them: Sequence[Conditions]) -> Conditions:
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
-    measured: dict[str, Any] = {name: _median(getattr(one, name) for one in them) for name in MEASURED}
+    measured: dict[str, Any] = {name: median_of(getattr(one, name) for one in them) for name in MEASURED}
     return Conditions(
         them[0].rank,
         them[0].host,
@@ -197,7 +197,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
     reasons = ", ".join(mine.gpu_throttled)
     why = f" ({reasons})" if reasons else ""
     hot = f", at {mine.gpu_temperature_c:.0f} °C" if mine.gpu_temperature_c is not None else ""
-    theirs = _median(one.gpu_clock_mhz for one in others)
+    theirs = median_of(one.gpu_clock_mhz for one in others)
     whose = f"{late.host}'s GPUs run" if late.host else f"Rank {late.rank}'s GPU runs"
     alone = f"{late.host}'s GPUs alone hold their" if late.host else f"Rank {late.rank}'s GPU alone holds its"
     mending = f"{'their' if late.host else 'its'} cooling and power limit (nvidia-smi -q -d PERFORMANCE)"
@@ -227,7 +227,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
 def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
     if mine.starved_share is None:
         return None
-    theirs = _median(one.starved_share for one in others) or 0.0
+    theirs = median_of(one.starved_share for one in others) or 0.0
     return Cause(
         "cpu_starved",
         f", {mine.starved_share:.0%} without a free core"
@@ -257,7 +257,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
 
 
 def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    faults = _median(one.major_faults_per_s for one in others)
+    faults = median_of(one.major_faults_per_s for one in others)
     if mine.major_faults_per_s is not None and faults is not None:
         most = max(FAULTS_PER_S.enter, TIMES.enter * faults)
         if mine.major_faults_per_s >= most:
@@ -269,10 +269,10 @@ def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cau
                 "its memory is paged out, or it maps files that are not in the page cache",
                 {"major_faults_per_s": mine.major_faults_per_s, "peers_major_faults_per_s": faults},
             )
-    reads = _median(one.read_bytes_per_s for one in others)
+    reads = median_of(one.read_bytes_per_s for one in others)
     if late.phase != "data" or mine.read_bytes_per_s is None or reads is None:
         return None
-    if mine.read_bytes_per_s < max(READ_BYTES_PER_S.enter, TIMES.enter * reads):
+    if mine.read_bytes_per_s < max(BYTES_PER_S.enter, TIMES.enter * reads):
         return None
     return Cause(
         "reads",
@@ -288,7 +288,7 @@ def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     """Compare how long hosts wait for storage, which is measured for all processes of a host together."""
     if not late.host or late.phase not in {"data", "other"} or mine.io_wait_share is None:
         return None
-    theirs = _median(one.io_wait_share for one in others)
+    theirs = median_of(one.io_wait_share for one in others)
     if theirs is None:
         return None
     return Cause(
@@ -324,7 +324,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
     its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions} if quantities else {}
     for row in (QUANTITIES[name] for name in quantities):
         for name, whose in ((row.sample_field, True), (f"peers_{row.sample_field}", False)):
-            middle = _median(one.means.get(row.name) for rank, one in conditions.items() if its[rank] is whose)
+            middle = median_of(one.means.get(row.name) for rank, one in conditions.items() if its[rank] is whose)
             if middle is not None:
                 evidence[name] = middle
     return finding if len(evidence) == len(finding.evidence) else msgspec.structs.replace(finding, evidence=evidence)
@@ -341,6 +341,7 @@ def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[s
     return (host, len(there)) if host and set(there) == set(late) else None
 
 
-def _median(values: Iterable[float | None]) -> float | None:
+def median_of(values: Iterable[float | None]) -> float | None:
+    """Return the median of what is measured; None where nothing is."""
     measured = [value for value in values if value is not None]
     return float(np.median(measured)) if measured else None

@@ -9,6 +9,8 @@ from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}
+NONE_MISSING = "Every rank has issued it: look at the network between them and at the backend's own log."
+"""Advice where all ranks wait in the same collective."""
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ddpmon.analysis.processes.starts import START_S
 from ddpmon.analysis.threshold import Threshold
 
-REPORTED_S = Threshold(
-    10.0,
-    of="s since torch was seen in a process whose start tells why the probe is not armed",
-    why="A judgement: the script may still call ddpmon.init(), after its imports.",
-)
 LATE_S = Threshold(
     60.0,
-    of="the same where nothing tells why",
+    of="s since torch was seen in a process, where nothing tells why the probe is not armed (else START_S)",
     why="A judgement: imports from a cold network disk may take that long.",
 )
 FLAGS, ENVIRONMENT, LATE = "flags", "environment", "late"
@@ -41,5 +37,5 @@ class Unarmed:
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
     """Those that are not merely importing. over: the run has ended, and nothing arms them any more."""
-    least = {LATE: LATE_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else REPORTED_S.enter)}
+    least = {LATE: LATE_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

@@ -1,0 +1,83 @@
+"""Tell what costs enough of the run's time to be a finding: one rule for all kinds but those of slow ranks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.steps.recurrence import recurring_mean
+from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+
+STAYS = 0.7
+"""Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
+RELEVANT = Threshold(
+    0.05,
+    of="share of the time that something costs which is no rank's slowness, to be told",
+    why="A judgement: training is 1.05 times as fast without it, and mending it mostly takes a line or a cable.",
+    keeps=STAYS,
+)
+COSTLY = Threshold(
+    0.15,
+    of="the same, to be a reason to act where it may be meant, or a hint where mending it takes more than a line",
+    why="A judgement: three times what is told, a step that takes a sixth longer.",
+    keeps=STAYS,
+)
+BOUND = Threshold(
+    1 / 3,
+    of="share of a step that all ranks wait for data, or transfer while nothing hides it",
+    why="A judgement: without it steps are 1.5 times as fast, which is worth another way to train.",
+    keeps=STAYS,
+)
+SHORTEST_MS = Threshold(
+    5.0,
+    of="ms of the mean step",
+    why="A judgement: shorter steps are all overhead, which is a hint of its own; shares of them say little.",
+)
+
+
+class Cost(NamedTuple):
+    """What something costs in the steps of the window."""
+
+    step_ms: float
+    """Length of a step."""
+    cost_ms: float
+    """Of a step, that it takes."""
+    share: float
+    gain: float
+    """Times as fast without it."""
+    since: int
+    """Its first step: as reported before, else the first of the window."""
+
+
+def lasting_cost(moment: Moment, kind: Kind, each_ms: Floats, threshold: Threshold[float]) -> Cost | None:
+    """Return what something costs; None where that is too little, or was in a single step.
+
+    Args:
+        moment: With the steps of the window.
+        kind: The kind of finding that it may be.
+        each_ms: [S] What it takes of each step.
+        threshold: Share of a step from which on it counts.
+
+    """
+    found, stays = cost(moment, kind, float(each_ms.mean())), moment.held_one(kind) is not None
+    least_ms = threshold.asked(stays) * found.step_ms
+    return found if SHORTEST_MS.reached(found.step_ms) and recurring_mean(each_ms) >= least_ms else None
+
+
+def cost(moment: Moment, kind: Kind, cost_ms: float) -> Cost:
+    """Return what something costs that takes so much of a mean step."""
+    world, before = moment.world, moment.held_one(kind)
+    since = before.since_step if before and before.since_step is not None else int(world.step[0])
+    step_ms = float(world.step_ms.mean())
+    return Cost(step_ms, cost_ms, cost_ms / step_ms, step_ms / max(step_ms - cost_ms, 1e-3), since)
+
+
+def most_ranks(world: World, phase: int) -> Floats:
+    """[S] Return what most ranks spend in a phase of each step at least: half of them are not all."""
+    middle = (len(world.ranks) - 1) // 2
+    spent: Floats = np.partition(world.phases_ms[..., phase], middle, axis=1)[:, middle]
+    return spent
