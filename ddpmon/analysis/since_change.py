@@ -20,5 +20,5 @@ def since_change(world: World, findings: Sequence[Finding]) -> World:
     changes = [f for f in findings if kind_of(f).changes_level]
     begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in changes]
     latest = max((step for step in begins if step is not None), default=0)
-    first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS.enter)
+    first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
     return world.between(first, len(world)) if first > 0 else world

@@ -32,12 +32,15 @@ class EfficiencyView(msgspec.Struct, frozen=True):
     """The POP Centre's efficiencies (co-design.pop-coe.eu/metrics); each at most 1."""
 
     parallel: float
-    """load_balance x communication"""
+    """mean(own) / step = load_balance x communication"""
     load_balance: float
-    """load_balance_persistent x load_balance_moving"""
+    """mean(own) / mean over steps of max(own) = load_balance_persistent x load_balance_moving"""
     load_balance_persistent: float
+    """mean over ranks of window means / max of window means: the same rank is late"""
     load_balance_moving: float
+    """max of window means / mean over steps of max(own): a different rank is late each time"""
     communication: float
+    """mean over steps of max(own) / step"""
 
 
 class SeriesView(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from ddpmon.messages import (
     CostWish,
 )
 from ddpmon.store.store import Store
-from ddpmon.store.view import all_reduce_view, counts_collectives, efficiency_view
+from ddpmon.store.view import all_reduce_view, counts_collectives
 
 
 def cost_view(store: Store, wish: CostWish) -> CostView | None:
@@ -33,7 +33,7 @@ def cost_view(store: Store, wish: CostWish) -> CostView | None:
         summary.window,
         len(world),
         all_reduce_view(world, summary, collectives=counts_collectives(store)),
-        efficiency_view(summary.efficiency) if several else None,
+        summary.efficiency if several else None,
         world.ranks[slowest] if several else None,
         float(summary.over_median[slowest]) if several else None,
     )
@@ -55,7 +55,7 @@ def _since_start(store: Store, sums: Sums) -> CostView:
         kind=SYNC_KINDS[SYNC_GRADIENTS if gradients else SYNC_COLLECTIVE],
     )
     slowest, over = slowest_since(sums)
-    tree = efficiency_view(efficiency_since(sums))
+    tree = efficiency_since(sums)
     return CostView(
         "start", (sums.first, sums.last), sums.steps, all_reduce if has_all_reduce else None, tree, slowest, over
     )

@@ -22,7 +22,7 @@ from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
-from ddpmon.analysis.steps.clocks import Agreement, Clocks
+from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.departed import Departed
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import PauseFilter
@@ -38,6 +38,7 @@ from ddpmon.messages import (
     END_STATES,
     OUT_OF_DATA,
     PAUSES,
+    ClockView,
     Digest,
     Event,
     Failure,
@@ -126,7 +127,7 @@ class Intake:
         self._window_s = window_s
         self._aligner = Aligner(registry.world_size)
         self._clocks = Clocks(registry.host)
-        self._agreements: list[Agreement] = []
+        self._agreements: list[ClockView] = []
         self._agreed_us = -AGREED_US
         """When the last of them was worked out, by the end of a step."""
         self._attempt = registry.attempt
@@ -375,7 +376,7 @@ class Intake:
         return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
 
     @property
-    def clock_agreements(self) -> list[Agreement]:
+    def clock_agreements(self) -> list[ClockView]:
         """How well the clocks of several hosts are known beside the first one's; worked out anew now and then."""
         end_us = int(self.world.end_us[-1]) if self.world is not None else 0
         if not 0 <= end_us - self._agreed_us < AGREED_US:

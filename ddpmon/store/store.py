@@ -148,7 +148,7 @@ class Store(Intake):
             conditions=[recent.conditions for _, recent in recent_samples],
             bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,
             named=self._named,
-            clocks_within_ms=max((one.within_us for one in self.clock_agreements), default=0) / 1e3,
+            clocks_within_ms=max((one.within_ms for one in self.clock_agreements), default=0.0),
             times=self.pause_filter.times,
             parallelism=self.registry.parallelism,
             unmeasured=self.registry.unmeasured,

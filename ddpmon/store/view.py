@@ -6,7 +6,7 @@ import msgspec
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.parallelism import measured, with_ddp
-from ddpmon.analysis.steps.summary import Efficiency, Summary, loss_trend, summarise
+from ddpmon.analysis.steps.summary import Summary, loss_trend, summarise
 from ddpmon.analysis.steps.what_if import gain_with_even_transfer, gain_without_waiting
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import counted
@@ -15,8 +15,6 @@ from ddpmon.messages import (
     SYNC_COLLECTIVE,
     SYNC_KINDS,
     AllReduceView,
-    ClockView,
-    EfficiencyView,
     PausingView,
     Phase,
     RunView,
@@ -108,7 +106,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         all_reduce=all_reduce_view(
             store.summarised or store.first_step, summary, collectives=counts_collectives(store)
         ),
-        efficiency=efficiency_view(summary.efficiency) if summary and waits and len(summary.ranks) > 1 else None,
+        efficiency=summary.efficiency if summary and waits and len(summary.ranks) > 1 else None,
         quantities=[name for name in store.histories.names if name not in unmeasured],
         parallelism=parallelism,
         unmeasured=unmeasured,
@@ -116,22 +114,8 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         refused=registry.refusals.rows(),
         missing=_missing(store),
         verdict_facts=_verdict_facts(store),
-        clocks=_clocks(store),
+        clocks=list(store.clock_agreements),
     )
-
-
-def _clocks(store: Store) -> list[ClockView]:
-    return [
-        ClockView(
-            utf8(one.host),
-            utf8(one.reference),
-            one.offset_us / 1e6,
-            one.drift_ppm,
-            one.within_us / 1e3,
-            None if one.surely_us is None else one.surely_us / 1e3,
-        )
-        for one in store.clock_agreements
-    ]
 
 
 def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
@@ -207,17 +191,6 @@ def all_reduce_view(world: World | None, summary: Summary | None, *, collectives
         gain_without_waiting=gain_without_waiting(world),
         gain_with_even_transfer=gain_with_even_transfer(world),
         beside_ms=max(0.0, float(summary.phases_ms[:, Phase.WAIT :].sum(axis=1).mean()) - summary.exposed_ms),
-    )
-
-
-def efficiency_view(efficiency: Efficiency) -> EfficiencyView:
-    """The tree of efficiencies as viewers get it."""
-    return EfficiencyView(
-        efficiency.parallel,
-        efficiency.load_balance,
-        efficiency.load_balance_persistent,
-        efficiency.load_balance_moving,
-        efficiency.communication,
     )
 
 

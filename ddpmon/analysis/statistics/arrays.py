@@ -16,7 +16,7 @@ NARROW = 16
 """Columns up to which sorting rows whole is quicker than sorting out some places and going through the rest."""
 
 
-def middles(values: Floats) -> tuple[Floats, Floats, Floats]:
+def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], NDArray[Number]]:
     """[S, R, ...] -> three of [S, ...]: each row's median, and its neighbours among the row's values in order.
 
     Of an even number the neighbours are the two that the median lies between. Quicker than `np.median`, which looks for
@@ -33,20 +33,13 @@ def middles(values: Floats) -> tuple[Floats, Floats, Floats]:
         if count % 2:
             parts[:, high_end] = parts[:, half + 1 :].min(axis=1)
     low, high = parts[:, low_end], parts[:, high_end]
-    return low, parts[:, half] if count % 2 else (low + high) / 2, high
+    middle: NDArray[Number] = parts[:, half]
+    return low, middle if count % 2 else (low + middle) / 2, high
 
 
 def medians(values: NDArray[Number]) -> NDArray[Number]:
-    """[S, R, ...] -> [S, ...] The median of each row, as in `middles`."""
-    half = values.shape[1] // 2
-    if values.shape[1] <= NARROW:
-        parts = np.sort(values, axis=1)
-        below = parts[:, half - 1]
-    else:
-        parts = np.partition(values, half, axis=1)
-        below = parts[:, :half].max(axis=1)
-    middle: NDArray[Number] = parts[:, half]
-    return middle if values.shape[1] % 2 else (below + middle) / 2
+    """[S, R, ...] -> [S, ...] The median of each row."""
+    return middles(values)[1]
 
 
 def median(values: NDArray[Number]) -> float:

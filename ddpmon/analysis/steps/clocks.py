@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.table import ARRIVAL, END, KIND, Rows
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import SYNC_GRADIENTS
+from ddpmon.messages import SYNC_GRADIENTS, ClockView
+from ddpmon.plain import utf8
 
 KEPT = 512
 """Ends that a fit is made of: some minutes of most runs, in which clocks drift alike."""
@@ -50,24 +50,6 @@ RESOLUTION_US = 10
 """Ends are told in whole µs by several clocks: no line is told to be better."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
 """Columns of points: a moment by a host's clock, what to add to it by the ends, and the least and most that can be."""
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How well a host's clock is known beside the reference's."""
-
-    host: str
-    reference: str
-    offset_us: int
-    """To be added to its clock, at its latest step."""
-    drift_ppm: float
-    """How much more of that there is, a second."""
-    within_us: int
-    """That is right to so much if synchronisations end everywhere at once, give or take what a thread takes to wake."""
-    surely_us: int | None
-    """That is right to so much because nobody leaves before all have arrived; None: arrivals and ends tell no bound."""
-    ends: int
-    """That it was learned from."""
 
 
 class Clocks:
@@ -101,7 +83,7 @@ class Clocks:
             offsets[block, fitted] = added
         return offsets
 
-    def agreements(self) -> list[Agreement]:
+    def agreements(self) -> list[ClockView]:
         """Of each host but the reference, as far as anything was learned of it."""
         return [_agreement(host, self.reference, points) for host, points in self._points.items() if len(points)]
 
@@ -216,7 +198,7 @@ def _fitted(tables: Ints) -> tuple[Floats, Floats]:
     return drift, np.median(added - drift[:, None] * at, axis=1)
 
 
-def _agreement(host: str, reference: str, points: Ints) -> Agreement:
+def _agreement(host: str, reference: str, points: Ints) -> ClockView:
     line = _Lines(1)
     line.fit(np.array([0]), points[None])
     along = line.at(points[:, [_AT]], np.array([0]))[:, 0]
@@ -225,12 +207,11 @@ def _agreement(host: str, reference: str, points: Ints) -> Agreement:
     least, most = int((points[:, _LEAST] - along).max()), int((points[:, _MOST] - along).min())
     surely = max(-least, most) if least <= 0 <= most else None
     within = max(RESOLUTION_US, math.ceil(strays))
-    return Agreement(
-        host,
-        reference,
-        int(along[-1]),
+    return ClockView(
+        utf8(host),
+        utf8(reference),
+        int(along[-1]) / 1e6,
         float(line.drift[0]) * 1e6,
-        within if surely is None else min(within, max(RESOLUTION_US, surely)),
-        surely,
-        len(points),
+        (within if surely is None else min(within, max(RESOLUTION_US, surely))) / 1e3,
+        None if surely is None else surely / 1e3,
     )

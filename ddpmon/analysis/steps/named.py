@@ -13,15 +13,9 @@ from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
 
 MOST_NAMES = 32
 """Names that are reported, those with the most time; a script that names every step anew is not kept whole."""
-INNER = Threshold(
-    0.9,
-    of="share of the largest excess of a name that one inside it has",
-    why="A judgement: the innermost name that has nearly all of it says most exactly where it goes.",
-)
 
 
 class _Block(NamedTuple):
@@ -103,9 +97,7 @@ def explains(
     column = world.ranks.index(rank)
     times = {name: (float(ms[column]), float(np.median(ms[peers]))) for name, ms in means.items()}
     excess = {name: mine - theirs for name, (mine, theirs) in times.items()}
-    most = max(excess.values())
-    if most < EXPLAINS.enter * over_ms:
-        return None
-    # Of names that lie within each other all hold the excess: the innermost one has the least besides.
-    name = min((name for name in excess if excess[name] >= INNER.enter * most), key=lambda name: times[name][0])
-    return Named(name, *times[name])
+    # Of names that lie within each other all that hold the excess do: the innermost one has the least besides.
+    losing = [name for name in excess if excess[name] >= EXPLAINS.enter * over_ms]
+    name = min(losing, key=lambda name: times[name][0], default="")
+    return Named(name, *times[name]) if name else None

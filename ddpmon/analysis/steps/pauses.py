@@ -20,20 +20,17 @@ from ddpmon.messages import ranks as wire
 
 RECENT = 50
 """Steps whose median is the usual length: enough for a median, few enough to follow a run that changes its pace."""
-FEWEST = Threshold(
-    10,
-    of="training steps before it that a step is compared with",
-    why="A judgement: before that nothing is usual yet.",
-)
+FEWEST = 10
+"""Training steps before it that a step is compared with, at least: before that nothing is usual yet."""
 TIMES = Threshold(
     10.0,
-    of="times as long as usual that a step takes without a pause that was reported",
-    why="A judgement: no training step is that long by chance; it did something else as well.",
+    of="times as long as usual that a step takes without a pause that was reported, or one of the first steps",
+    why="A judgement: no training step is that long by chance; it did something else as well, or compiled.",
 )
 LEAST_US = Threshold(
     500_000,
-    of="µs that it takes longer than usual",
-    why="A judgement: ten times a step of some ms is what a busy machine does to it.",
+    of="µs that it takes longer than usual, or that a pause takes that is told by itself",
+    why="A judgement: people notice it; ten times a step of some ms is what a busy machine does to it.",
 )
 SELDOM = Threshold(
     0.05,
@@ -45,11 +42,6 @@ MOSTLY = Threshold(
     0.5,
     of="share of the recent steps with pauses of any kind",
     why="A judgement: above it hardly a step would be left: they are not set apart, but their pauses taken out.",
-)
-EVENT_S = Threshold(
-    1.0,
-    of="s of a pause that becomes an event",
-    why="A judgement: people notice a dashboard that stands still for longer.",
 )
 KEPT = 64
 """Pauses that are remembered one by one, so that memory is bounded."""
@@ -120,7 +112,7 @@ class PauseFilter:
         self._paused.append(bool(by_rank))
         pauses = _pauses(by_rank, step)
         rest = length - sum(pause.seconds for pause in pauses) * 1e6
-        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST.enter else rest
+        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST else rest
         long = rest >= max(TIMES.enter * usual, usual + LEAST_US.enter)
         self._long.append(long)
         long = long and sum(self._long) <= SELDOM.enter * RECENT
@@ -130,7 +122,7 @@ class PauseFilter:
         if any(pause.kind == PAUSES[OUT_OF_DATA] for pause in pauses):  # not a step of the whole world
             return False
         if by_rank:
-            return len(self._paused) >= 2 * FEWEST.enter and sum(self._paused) > MOSTLY.enter * len(self._paused)
+            return len(self._paused) >= 2 * FEWEST and sum(self._paused) > MOSTLY.enter * len(self._paused)
         if not long:
             self._usual.append(length)
         return not long
@@ -156,7 +148,7 @@ class PauseFilter:
             latest.append(pause)
             times.counts[kind] += 1
             # The first, second, fourth, eighth of a kind.
-            told = pause.seconds >= EVENT_S.enter or kind == OUT_OF_DATA
+            told = LEAST_US.reached(pause.seconds * 1e6) or kind == OUT_OF_DATA
             if told and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))

@@ -10,20 +10,10 @@ from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
 
-OCCURRENCES = Threshold(
-    2,
-    of="occurrences",
-    why="A judgement: a single one may be a start-up cost or an accident, and there is no distance to the next.",
-)
 STOPPED = Threshold(
     2.0,
-    of="times the longest distance between two occurrences, in steps since the last one",
+    of="times the longest distance between two occurrences, in steps since the last one, and a window at least",
     why="A judgement: what kept its distance so far would have come once more by then.",
-)
-STOPPED_STEPS = Threshold(
-    FEWEST,
-    of="steps since the last occurrence",
-    why="A judgement: as many as a mean is taken over; what came in every step may leave some out.",
 )
 
 
@@ -35,10 +25,8 @@ def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
         last: Number of the latest step of the run.
 
     """
-    if not OCCURRENCES.reached(len(steps)):
-        return False
-    silence = last - int(steps[-1])
-    return not (STOPPED_STEPS.reached(silence) and STOPPED.reached(silence / max(1, int(np.diff(steps).max()))))
+    # A single one may be a start-up cost or an accident, and there is no distance to the next.
+    return len(steps) > 1 and last - int(steps[-1]) < max(FEWEST, STOPPED.enter * max(1, int(np.diff(steps).max())))
 
 
 def recurring_mean(values: Floats) -> Floats:

@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 
 from ddpmon.analysis.statistics.excess import share_over_peers
-from ddpmon.analysis.steps.summary import Efficiency, efficiency_of
+from ddpmon.analysis.steps.summary import efficiency_of
 from ddpmon.analysis.steps.world import World
+from ddpmon.messages import EfficiencyView
 
 
 class Sums(msgspec.Struct):
@@ -72,7 +73,7 @@ class SinceStart:
         self.sums = Sums(part.ranks, first, int(part.step[-1]), steps, own.tolist(), **totals)
 
 
-def efficiency_since(sums: Sums) -> Efficiency:
+def efficiency_since(sums: Sums) -> EfficiencyView:
     """The POP tree of all steps."""
     return efficiency_of(np.array(sums.own_ms) / sums.steps, sums.slowest_ms / sums.steps, sums.length_ms / sums.steps)
 

@@ -9,19 +9,12 @@ import numpy as np
 from ddpmon.analysis.run_state import WARM_UP_STEPS
 from ddpmon.analysis.statistics.arrays import Bools, Floats, median
 from ddpmon.analysis.statistics.excess import share_over_peers
+from ddpmon.analysis.steps.pauses import TIMES
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import EfficiencyView
 
-FEWEST_STEPS = Threshold(
-    12,
-    of="steps that means are of",
-    why="A judgement: more than a second of most runs; steps before a change are better than means of fewer.",
-)
-TIMES = Threshold(
-    10.0,
-    of="times as long as the median step that one of the first steps took",
-    why="A judgement: it compiled, tuned or filled caches, and is left out of means with those before it.",
-)
+FEWEST_STEPS = 12
+"""Steps that means are of, at least: steps before a change are better than means of fewer."""
 LOSS_STEPS = 20
 """The last steps, whose mean is the loss as it is now: single batches stray."""
 FEWEST_LOSSES = 5
@@ -34,26 +27,10 @@ def past_warm_up(world: World) -> World:
     """Without the first steps of a run up to one that took far longer: it compiled, tuned or filled caches."""
     first = int(np.searchsorted(world.step, WARM_UP_STEPS, side="right"))
     lengths = world.step_ms
-    if not first or len(world) < 2 * FEWEST_STEPS.enter:
+    if not first or len(world) < 2 * FEWEST_STEPS:
         return world
     long = np.flatnonzero(lengths[:first] > TIMES.enter * np.median(lengths))
     return world.between(int(long[-1]) + 1, len(world)) if len(long) else world
-
-
-@dataclass(frozen=True)
-class Efficiency:
-    """POP Centre efficiencies (co-design.pop-coe.eu/metrics) with own time as useful time; each at most 1."""
-
-    parallel: float
-    """mean(own) / step = load_balance x communication"""
-    load_balance: float
-    """mean(own) / mean over steps of max(own) = persistent x moving"""
-    load_balance_persistent: float
-    """mean over ranks of window means / max of window means: the same rank is late"""
-    load_balance_moving: float
-    """max of window means / mean over steps of max(own): a different rank is late each time"""
-    communication: float
-    """mean over steps of max(own) / step"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +65,8 @@ class Summary:
     step_ms_p50: float
     step_ms_p95: float
     step_ms_max: float
-    efficiency: Efficiency
+    efficiency: EfficiencyView
+    """With own time as useful time."""
 
 
 def summarise(world: World) -> Summary:
@@ -130,18 +108,18 @@ def _rate(total: Floats, seconds: Floats) -> Floats:
     return np.where((total > 0) & (seconds > 0), total / np.maximum(seconds, 1e-9), np.nan)
 
 
-def efficiency(world: World) -> Efficiency:
+def efficiency(world: World) -> EfficiencyView:
     """The POP tree of a window; 1.0 where there was no own time at all."""
     return efficiency_of(world.mean("own_ms"), float(world.slowest_ms.mean()), float(world.mean("length_ms").mean()))
 
 
-def efficiency_of(own_ms: Floats, slowest: float, step: float) -> Efficiency:
+def efficiency_of(own_ms: Floats, slowest: float, step: float) -> EfficiencyView:
     """The POP tree of means over steps: each rank's own time, the largest own time of a step, a step's length."""
     mean, worst = float(own_ms.mean()), float(own_ms.max())
     step = max(step, slowest)  # ranks that nothing holds together have steps of their own length each
     if not (step > 0 and slowest > 0 and worst > 0):
-        return Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
-    return Efficiency(
+        return EfficiencyView(1.0, 1.0, 1.0, 1.0, 1.0)
+    return EfficiencyView(
         parallel=mean / step,
         load_balance=mean / slowest,
         load_balance_persistent=mean / worst,

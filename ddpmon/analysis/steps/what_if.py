@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
-from ddpmon.analysis.statistics.excess import SOME
+from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
@@ -108,12 +107,7 @@ def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
     among = np.zeros(len(world.ranks), bool)
     among[peers] = True
     largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
-    return largest, _typical(world.own_ms, peers)
-
-
-def _typical(values: Floats, peers: Ints) -> Floats:
-    """[S] The median of the peers', or of SOME of them."""
-    return medians(values[:, peers[:: ceil(len(peers) / SOME)]])
+    return largest, medians(world.own_ms[:, some_of(peers)])
 
 
 def _slowest_with(
@@ -123,7 +117,7 @@ def _slowest_with(
     values = world.own_ms
     if phase is not None:
         values = world.phases_ms[..., OWN_PHASES.index(phase)]
-        typical = _typical(values, peers)
+        typical = medians(values[:, some_of(peers)])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
         # One peer alone does not separate chance from level: the fixed rank keeps its own chance.

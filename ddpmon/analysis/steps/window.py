@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.steps.world import ARRAYS, FOLLOWING, MEANED, World, with_following
+from ddpmon.analysis.steps.world import ARRAYS, MEANED, World
 
 FEWEST = 40
 """Steps of a window at least, however long they take: fewer follow single odd ones. Kinds of finding about the whole
@@ -45,7 +45,9 @@ class Window:
         begin, self._end = self._end, self._end + len(part)
         for name in ARRAYS:
             self._buffers[name][begin : self._end] = getattr(part, name)
-        self._follow(begin)
+        for name, sums in self._sums.items():
+            np.cumsum(self._buffers[name][begin : self._end], axis=0, out=sums[begin : self._end])
+            sums[begin : self._end] += sums[begin - 1] if begin else 0.0
         self._first = max(self._first, self._end - self.steps)
 
     def _begin(self, part: World) -> None:
@@ -53,20 +55,10 @@ class Window:
         self._first = self._end = 0
         self._buffers = {
             name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
-            for name in (*ARRAYS, *FOLLOWING)
+            for name in ARRAYS
             for array in (getattr(part, name),)
         }
         self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
-
-    def _follow(self, begin: int) -> None:
-        """Compute what follows from the steps from index `begin` on."""
-        buffers, end = self._buffers, self._end
-        new = self._world(begin, end)
-        for name in FOLLOWING:
-            buffers[name][begin:end] = getattr(new, name)
-        for name, sums in self._sums.items():
-            np.cumsum(buffers[name][begin:end], axis=0, out=sums[begin:end])
-            sums[begin:end] += sums[begin - 1] if begin else 0.0
 
     def world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
         """The steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
@@ -80,14 +72,10 @@ class Window:
             ends = self._buffers["end_us"][first : self._end]
             recent = first + int(np.searchsorted(ends, ends[-1] - int(seconds * 1e6)))
             first = max(first, min(recent, self._end - at_least))
-        following = {name: self._buffers[name][first : self._end] for name in FOLLOWING}
+        arrays = {name: buffer[first : self._end] for name, buffer in self._buffers.items()}
+        world = World(ranks=self.ranks, **arrays)
         last, steps = self._end - 1, self._end - first
-        means = {
+        for name, sums in self._sums.items():
             # None of them is below zero, nor may what sums round away make it so.
-            name: np.maximum(sums[last] - sums[first] + self._buffers[name][first], 0.0) / steps
-            for name, sums in self._sums.items()
-        }
-        return with_following(self._world(first, self._end), following, means)
-
-    def _world(self, first: int, end: int) -> World:
-        return World(ranks=self.ranks, **{name: self._buffers[name][first:end] for name in ARRAYS})
+            world.means[name] = np.maximum(sums[last] - sums[first] + arrays[name][0], 0.0) / steps
+        return world

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, middles
 from ddpmon.analysis.statistics.excess import over_peers
@@ -56,7 +54,7 @@ class World:
     gc_ms: Floats
     """[S, R] Garbage collection, inside whatever phase it fell into."""
 
-    # What follows is computed when it is first asked for, unless a Window kept it from step to step.
+    # What follows is computed when it is first asked for; means come from the sums that a Window keeps.
 
     @cached_property
     def step_ms(self) -> Floats:
@@ -105,14 +103,15 @@ class World:
         return 0.0 if np.isnan(share) else share
 
     @cached_property
-    def _means(self) -> dict[str, Floats]:
+    def means(self) -> dict[str, Floats]:
+        """Those that are known."""
         return {}
 
     def mean(self, name: str) -> Floats:
         """[R] or [R, 5] Mean over the steps of one of the arrays."""
-        if name not in self._means:
-            self._means[name] = getattr(self, name).mean(axis=0)
-        return self._means[name]
+        if name not in self.means:
+            self.means[name] = getattr(self, name).mean(axis=0)
+        return self.means[name]
 
     def __len__(self) -> int:
         return len(self.step)
@@ -124,26 +123,12 @@ class World:
     def between(self, first: int, end: int) -> World:
         """The same world, steps `first` to before `end` by index. Views, no copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
-        part = dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
-        following = {name: values[first:end] for name, values in vars(self).items() if name in FOLLOWING}
-        return with_following(part, following)
+        return dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
 
 
 ARRAYS = tuple(field.name for field in dataclasses.fields(World) if field.name != "ranks")
-FOLLOWING = ("step_ms", "slowest_ms")
-"""What follows from the arrays and is kept by a Window."""
 MEANED = (
     *("length_ms", "phases_ms", "own_ms", "wait_ms", "transfer_ms", "exposed_ms", "exposed_wait_ms"),
     *("gradient_bytes", "samples", "tokens", "gc_ms"),
 )
 """Whose means a Window keeps."""
-
-
-def with_following(
-    world: World, following: Mapping[str, NDArray[Any]], means: Mapping[str, Floats] | None = None
-) -> World:
-    """The same world, with values of FOLLOWING and means that were computed before."""
-    vars(world).update(following)
-    if means:
-        vars(world)["_means"] = dict(means)
-    return world
