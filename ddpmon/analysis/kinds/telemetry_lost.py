@@ -11,7 +11,7 @@ from ddpmon.messages import Finding
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
-    """Report lost records, with the ranks that lost them unless all did; a warning where means may be off by as much."""
+    """Report lost records, with the ranks that lost them unless all did; many are a warning."""
     evidence, lost = moment.evidence, moment.evidence.lost
     if not lost:
         return
