@@ -186,7 +186,8 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
         told = [f for f in report["findings"] if f["kind"] == kind and f["ranks"] != list(case.ranks)]
         right = bool(told) and all(f["evidence"].get("changed") == "others" for f in told)
         return Outcome(right, None, [f["text"] for f in findings], busy)
-    mine = [f for f in findings if f["kind"] == kind and (case.kind in OF_ALL or f["ranks"][0] in case.ranks)]
+    kinds = {kind, "several_stragglers"} if len(case.ranks) > 1 else {kind}
+    mine = [f for f in findings if f["kind"] in kinds and (case.kind in OF_ALL or f["ranks"][0] in case.ranks)]
     ranks = {rank for f in mine for rank in f["ranks"]}
     right = ranks >= set(case.ranks) if case.kind not in OF_ALL else bool(mine)
     if case.kind == "changes":
