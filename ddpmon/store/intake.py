@@ -95,7 +95,7 @@ class Intake:
         self.heat = Heat()
         self.since_start = SinceStart()
         self.pause_filter = PauseFilter()
-        self.past = Past()
+        self.past = Past(self.heat)
         self.sampled = Sampled()
         self.longest_steps = LongestSteps()
         self.history_step = 0
@@ -274,7 +274,6 @@ class Intake:
             ends = rows.number("end_us")[-1]
             self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
             self.since_start.append(part)
-            self.past.append(part)
             self.longest_steps.append(part)
             self._named.append(rows)
             for place in range(len(rows)):

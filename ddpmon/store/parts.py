@@ -76,12 +76,12 @@ def _listed(spans: RankSpans) -> list[int]:
 
 def _strips(store: Store, wish: StripsWish) -> StripsView:
     courses = store.past.own_courses(_listed(wish.ranks), wish.steps, wish.columns)
-    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.past.last_step, courses)
+    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.heat.last_step, courses)
 
 
 def _sync(store: Store, wish: SyncWish) -> StripsView:
     courses = [] if "wait" in store.registry.unmeasured else store.past.sync_courses(wish.steps, wish.columns)
-    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.past.last_step, courses)
+    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.heat.last_step, courses)
 
 
 def _samples(store: Store, wish: SamplesWish) -> SamplesView:

@@ -5,20 +5,25 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddpmon.analysis.over_time import past
 from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.messages import HEAT_STEPS, PHASES
 from ddpmon.messages.cells import MOST, NOT_FINITE, NOTHING
 from tests.worlds import OWN, own_times, world_with
 
 
+def of(*parts):
+    heat = Heat()
+    for part in parts:
+        heat.append(part)
+    return Past(heat)
+
+
 def fed(own, *, loss=None, parts=1, first=1):
     world = world_with(own, loss=loss, first=first)
-    made = Past()
-    for begin in range(0, len(world), -(-len(world) // parts)):
-        made.append(world.between(begin, begin + -(-len(world) // parts)))
-    return made
+    size = -(-len(world) // parts)
+    return of(*(world.between(begin, begin + size) for begin in range(0, len(world), size)))
 
 
 def rows(made, rank, steps=1, columns=40):
@@ -84,16 +89,12 @@ def test_it_does_not_matter_in_how_many_parts_the_steps_come():
             assert np.abs(np.frombuffer(a.peers, np.uint8).astype(int) - np.frombuffer(b.peers, np.uint8)).max() <= 1
 
 
-def test_medians_that_are_kept_are_those_that_are_worked_out_anew():
-    world = world_with(own_times(300, 5, noise=0.2, seed=4), first=1)
-    kept = Past()
-    for begin in range(0, 300, 7):
-        kept.append(world.between(begin, begin + 7))
-        kept.courses(3, 8, 40)
-        fresh = Past()
-        fresh.append(world.between(0, begin + 7))
-        for a, b in zip(kept.courses(3, 8, 40).rows, fresh.courses(3, 8, 40).rows, strict=True):
-            assert np.abs(np.frombuffer(a.peers, np.uint8).astype(int) - np.frombuffer(b.peers, np.uint8)).max() <= 1
+def test_what_is_usual_on_very_many_peers_is_estimated_from_some_of_them():
+    own = own_times(20, 300)
+    own[:, 7, 0] += 9.0
+    told = rows(fed(own), 7)
+    assert values(told["own"])[-1] == pytest.approx(sum(OWN) + 9.0, rel=0.01)
+    assert values(told["own"], "peers")[-1] == pytest.approx(sum(OWN), rel=0.01)
 
 
 def test_the_loss_is_told_beside_the_peers_and_what_is_no_number_as_such():
@@ -113,8 +114,7 @@ def test_peers_without_a_loss_are_left_out_of_its_median():
     world = world_with(own_times(30, 3), loss=np.ones((30, 3)), first=1)
     has = world.has_loss.copy()
     has[:, 0] = False
-    made = Past()
-    made.append(dataclasses.replace(world, has_loss=has))
+    made = of(dataclasses.replace(world, has_loss=has))
     assert set(rows(made, 1)["loss"].peers) - {NOTHING} == {1}
     assert "loss" not in rows(made, 0)
 
@@ -127,9 +127,7 @@ def test_one_rank_alone_has_no_peers_and_is_not_slow():
 
 def test_steps_that_are_missing_leave_a_gap():
     world = world_with(own_times(50, 2), first=1)
-    made = Past()
-    made.append(world.between(0, 20))
-    made.append(world.between(30, 50))
+    made = of(world.between(0, 20), world.between(30, 50))
     assert [place for place, cell in enumerate(rows(made, 1, columns=50)["own"].mine) if cell == NOTHING] == [
         *range(20, 30)
     ]  # fmt: skip
@@ -149,32 +147,21 @@ def test_one_very_slow_step_does_not_press_the_others_flat():
 
 
 def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there():
-    assert Past().courses(0, 1, 40) is None
+    assert of().courses(0, 1, 40) is None
     assert fed(own_times(10, 2)).courses(7, 1, 40) is None
     assert fed(own_times(10, 2)).courses(0, 3, 40) is None
 
 
 def test_other_ranks_or_a_restart_begin_anew():
-    made = fed(own_times(50, 2))
-    made.append(world_with(own_times(10, 3), first=1))
-    assert made.ranks == (0, 1, 2)
-    assert made.courses(2, 1, 40).last_step == 10
-    made.append(world_with(own_times(5, 3), first=1))
-    assert made.last_step == 5
-
-
-def test_few_medians_are_kept():
-    made = fed(own_times(30, 12))
-    for rank in range(12):
-        made.courses(rank, 1, 20)
-    assert len(made._peers) <= past._CACHED
+    two, three = world_with(own_times(50, 2), first=1), world_with(own_times(10, 3), first=1)
+    assert of(two, three).courses(2, 1, 40).last_step == 10
+    assert of(two, three, world_with(own_times(5, 3), first=1)).courses(2, 1, 40).last_step == 5
 
 
 def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual():
     own = np.full((200, 3, 5), 2.0)
     own[100:, 1, 0] += 10.0
-    past = Past()
-    past.append(world_with(own, first=1))
+    past = of(world_with(own, first=1))
     courses = past.own_courses([1, 2, 7], 8, 25)
     assert [course.rank for course in courses] == [1, 2]
     assert {(course.name, course.low, course.high) for course in courses} == {("own", 9.0, 20.0)}
@@ -182,14 +169,13 @@ def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual()
     assert set(even) == {24}
     assert (late[0], late[-2]) == (24, 254)
     assert past.own_courses([1], 7, 25) == []
-    assert Past().own_courses([0], 1, 10) == []
+    assert of().own_courses([0], 1, 10) == []
 
 
 def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
     own = np.full((200, 4, 5), 2.0)
     own[100:, 1, 0] += 10.0
-    past = Past()
-    past.append(world_with(own, first=1))
+    past = of(world_with(own, first=1))
     courses = {course.name: course for course in past.sync_courses(8, 25)}
     decoded = {
         name: [course.low + (cell - 1) / (MOST - 1) * (course.high - course.low) for cell in course.cells]
@@ -203,6 +189,5 @@ def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
     step = 20.0 + decoded["transfer"][-2]
     assert decoded["communication"][-2] == pytest.approx(20.0 / step, abs=0.01)
     assert decoded["parallel"][-2] == pytest.approx(12.5 / step, abs=0.01)
-    alone = Past()
-    alone.append(world_with(own[:, :1], first=1))
+    alone = of(world_with(own[:, :1], first=1))
     assert alone.sync_courses(8, 25) == []

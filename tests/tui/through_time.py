@@ -38,8 +38,6 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         seconds = range(2, int(world.end_us[-1] / 1e6) + 1)
         told = [Sample(second * 1_000_000, cpu_percent=101.0, gpu_percent=gpu(rank, second)) for second in seconds]
         sampled.add(rank, f"node{rank // per_host:02}", told)
-    past = Past()
-    past.append(world)
     longest_steps = LongestSteps()
     longest_steps.append(world)
     histories = Histories()
@@ -53,7 +51,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     }  # fmt: skip
     return SimpleNamespace(
         since_start=since_start, last_steps=world.last,
-        heat=heat, past=past, sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
+        heat=heat, past=Past(heat), sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings), clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
             seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,

@@ -14,12 +14,12 @@ import numpy as np
 
 from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bins, quantise
 from ddpmon.analysis.over_time.fold import RankGroup
-from ddpmon.analysis.over_time.heat_bins import SUMMED, Bins, HeatLevel, Part
+from ddpmon.analysis.over_time.step_bins import MS, SUMMED, Bins, Level, Part
 from ddpmon.analysis.over_time.utilization import Utilization
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, OWN_PHASES, WHOLE_RUN
+from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, OWN_PHASES, WHOLE_RUN, Phase
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
 OVER = (-0.25, 1.0)
@@ -82,7 +82,7 @@ class Heat:
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()
         self.last_step = 0
-        self._levels: dict[int, HeatLevel] = {}
+        self._levels: dict[int, Level] = {}
         """By the steps of a bin; that of WHOLE_RUN begins with the first step."""
         self._utilization = Utilization()
 
@@ -101,20 +101,23 @@ class Heat:
         """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
-            self._levels = {steps: HeatLevel(max(1, steps), len(part.ranks)) for steps in (*HEAT_STEPS, WHOLE_RUN)}
+            self._levels = {steps: Level(steps, len(part.ranks), MS.stop) for steps in HEAT_STEPS}
+            self._levels[WHOLE_RUN] = Level(1, len(part.ranks), len(SUMMED))
             self._utilization.forget()
         if not len(part):
             return
         self.last_step = int(part.step[-1])
-        values = np.empty((*part.own_ms.shape, len(SUMMED)), np.float32)
+        values = np.empty((*part.own_ms.shape, MS.stop), np.float32)
         typical = part.typical_ms[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             # As shares of the step's median, so that no long step outweighs the others of its bin.
             values[..., _OWN] = np.nan_to_num(part.own_ms / typical, posinf=0.0)
             values[..., _PHASES] = np.nan_to_num(part.phases_ms / typical[..., None], posinf=0.0)
             values[..., _WAIT] = np.nan_to_num(part.wait_ms / part.length_ms)
+            values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
         values[..., _STEP] = part.length_ms
-        values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
+        values[..., MS][..., : Phase.WAIT] = part.phases_ms
+        values[..., MS][..., Phase.WAIT :] = np.stack([part.wait_ms, part.transfer_ms], axis=2)
         each = np.ones(len(part), np.int64)
         added = Part(part.step, part.end_us, values, each, part.has_loss.astype(np.int32))
         whole = self._levels[WHOLE_RUN]
@@ -126,7 +129,7 @@ class Heat:
         whole.append(coarsest)
         self._utilization.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
-    def _bins(self, steps: int, most: int) -> Bins | None:
+    def bins(self, steps: int, most: int) -> Bins | None:
         """Return the latest bins, as `grid` describes them; None before the first step."""
         level = self._levels.get(steps)
         if level is None or not self.last_step:
@@ -145,7 +148,7 @@ class Heat:
             bins: At most.
 
         """
-        shown = self._bins(steps, bins)
+        shown = self.bins(steps, bins)
         if shown is None:
             return None
         if metric in OWN_PHASES or metric == "own":
@@ -183,7 +186,7 @@ class Heat:
 
         """
         # Noise is measured on all bins that are kept, not on those alone that are shown.
-        kept = self._bins(steps, bins if steps == WHOLE_RUN else BINS)
+        kept = self.bins(steps, bins if steps == WHOLE_RUN else BINS)
         if kept is None:
             return None
         count = kept.count

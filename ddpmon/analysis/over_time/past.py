@@ -1,7 +1,6 @@
 """One rank through time beside its peers: what each phase of its steps took, its loss, and since when it takes longer.
 
-Every rank's means are kept in bins of 1, 8, 64 and 512 steps, in bounded memory. What follows from them is worked out
-for the rank that someone looks at.
+Worked out for the rank that someone looks at, from the bins of steps that the heat map has.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ddpmon.analysis.over_time.cells import BINS, holds_since, latest_bins, quantise
+from ddpmon.analysis.over_time.cells import holds_since, quantise
+from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.step_bins import Bins
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
-from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import HEAT_STEPS, NOTABLE, OWN_PHASES, PHASES, Course, PastRow, Phase
+from ddpmon.messages import NOTABLE, OWN_PHASES, PHASES, Course, PastRow, Phase
 
 LEAST_EXCESS = Threshold(
     NOTABLE,
@@ -25,7 +25,7 @@ LEAST_EXCESS = Threshold(
     why="A judgement: who looks at one rank wants to see what comes before it is reported (8%), above noise.",
 )
 _LOSS, _OWN, _STEP = range(len(PHASES), len(PHASES) + 3)
-"""Columns behind the phases; own time and the step are those of medians alone."""
+"""Columns behind the phases."""
 _LONG = ("own", *OWN_PHASES)
 """What takes longer on a slow rank. It waits less, and its step is as long as its peers'."""
 _FLOOR = 0.05
@@ -34,8 +34,6 @@ _AIR = 1.3
 """What a scale leaves above what is usual, so that a slow step is seen."""
 _BAND = 0.1
 """Share of the median own time that a scale of own times spans below and above it at least: noise stays small."""
-_CACHED = 8
-"""Ranks, times resolutions, whose peers' medians are kept: those that people switch between."""
 
 
 @dataclass(frozen=True)
@@ -48,109 +46,42 @@ class Courses:
     rows: list[PastRow]
 
 
-class _Level:
-    """Sums over the last BINS bins of so many steps, as a ring."""
-
-    def __init__(self, steps: int, ranks: int) -> None:
-        self.steps = steps
-        self.number: Ints = np.full(BINS, -1, np.int64)
-        """Which bin is in a slot."""
-        self.sums = np.zeros((BINS, ranks, _LOSS + 1), np.float32)
-        self.count: Ints = np.zeros(BINS, np.int64)
-        self.losses = np.zeros((BINS, ranks), np.int32)
-
-    def append(self, step: Ints, values: NDArray[np.float32], has_loss: Bools) -> None:
-        bins = step // self.steps
-        first = int(np.searchsorted(bins, bins[-1] - BINS + 1))
-        values, has_loss, bins = values[first:], has_loss[first:], bins[first:]
-        begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
-        slots = bins[begins] % BINS
-        stale = slots[self.number[slots] != bins[begins]]
-        for array in (self.sums, self.count, self.losses):
-            array[stale] = 0
-        self.number[slots] = bins[begins]
-        self.sums[slots] += np.add.reduceat(values, begins, axis=0)
-        self.count[slots] += np.diff(np.append(begins, len(bins)))
-        self.losses[slots] += np.add.reduceat(has_loss.astype(np.int32), begins, axis=0)
-
-    def means(self, numbers: Ints, ranks: slice) -> NDArray[np.float32]:
-        """[bins, ranks, phases and loss]; NaN where there is none. ranks: their columns."""
-        slots = numbers % BINS
-        there = self.number[slots] == numbers
-        means = self.sums[slots, ranks]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means[..., :_LOSS] /= self.count[slots, None, None]
-            means[..., _LOSS] /= self.losses[slots, ranks]
-        means[~there] = np.nan
-        return means
-
-
-@dataclass
-class _Peers:
-    """Medians of a rank's peers in the bins of a level, kept because they change no more but in the last bin."""
-
-    number: Ints
-    medians: Floats
-
-
 class Past:
-    """Means of every rank over bins of steps. A change of the ranks starts it anew."""
+    """Courses of ranks, from the bins that the heat map is drawn from."""
 
-    def __init__(self) -> None:
-        self.ranks: tuple[int, ...] = ()
-        self.last_step = 0
-        self._levels: dict[int, _Level] = {}
-        self._peers: dict[tuple[int, int], _Peers] = {}
-
-    def append(self, part: World) -> None:
-        """Take further steps."""
-        if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
-            self.ranks = part.ranks
-            self._levels = {steps: _Level(steps, len(part.ranks)) for steps in HEAT_STEPS}
-            self._peers.clear()
-        if not len(part):
-            return
-        self.last_step = int(part.step[-1])
-        values = np.empty((*part.own_ms.shape, _LOSS + 1), np.float32)
-        values[..., : Phase.WAIT] = part.phases_ms
-        values[..., Phase.WAIT], values[..., Phase.TRANSFER] = part.wait_ms, part.transfer_ms
-        with np.errstate(over="ignore"):
-            values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
-        for level in self._levels.values():
-            level.append(part.step, values, part.has_loss)
+    def __init__(self, heat: Heat) -> None:
+        self._heat = heat
 
     def courses(self, rank: int, steps: int, columns: int) -> Courses | None:
         """A rank through the latest bins; None before its first step. steps: in a bin, one of HEAT_STEPS."""
-        level = self._levels.get(steps)
-        if level is None or not self.last_step or rank not in self.ranks:
+        bins, ranks = self._heat.bins(steps, columns), self._heat.ranks
+        if bins is None or rank not in ranks:
             return None
-        place = self.ranks.index(rank)
-        numbers = latest_bins(self.last_step, steps, columns)
-        mine = level.means(numbers, slice(place, place + 1))[:, 0].astype(np.float64)
-        peers = self._medians(level, place, numbers)
-        rows = [_phase(name, mine, peers, numbers * steps, steps) for name in ("own", *PHASES, "step")]
-        if not np.isnan(mine[:, _LOSS]).all() or level.losses[:, place].any():
-            rows.append(_loss(mine, peers, level.losses[numbers % BINS, place] > 0))
-        return Courses(steps, len(numbers), self.last_step, rows)
+        place = ranks.index(rank)
+        mine = _quantities(bins, [place])[:, 0]
+        peers = _medians(_quantities(bins, some_of(np.delete(np.arange(len(ranks)), place))))
+        rows = [_phase(name, mine, peers, bins.numbers * steps, steps) for name in ("own", *PHASES, "step")]
+        if bins.level.losses[:, place].any():
+            rows.append(_loss(mine, peers, bins.sums("loss")[1][:, place] > 0))
+        return Courses(steps, len(bins.numbers), self._heat.last_step, rows)
 
     def own_courses(self, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
         """Own time of some ranks through the latest bins, on one scale; those that are not in the world are left out.
 
         The scale begins below what is usual, not at 0: what sets ranks apart is a few percent.
         """
-        level = self._levels.get(steps)
-        places = [self.ranks.index(rank) for rank in ranks if rank in self.ranks]
-        if level is None or not self.last_step or not places:
+        bins, world = self._heat.bins(steps, columns), self._heat.ranks
+        ranks = [rank for rank in ranks if rank in world]
+        if bins is None or not ranks:
             return []
-        numbers = latest_bins(self.last_step, steps, columns)
-        own = level.means(numbers, slice(None))[:, places, : Phase.WAIT].sum(axis=2).astype(np.float64)
+        own = bins.mean_ms([world.index(rank) for rank in ranks])[..., : Phase.WAIT].sum(axis=2)
         seen = own[np.isfinite(own)]
         middle = float(np.median(seen)) if len(seen) else 0.0
         low = max(0.0, min(float(seen.min(initial=middle)), (1 - _BAND) * middle))
         high = max(_usual(own.ravel()), (1 + _BAND) * middle, 1e-6)
         return [
-            Course(self.ranks[place], "own", low, high, _cells(own[:, column], ~np.isnan(own[:, column]), low, high))
-            for column, place in enumerate(places)
+            Course(rank, "own", low, high, _cells(values, ~np.isnan(values), low, high))
+            for rank, values in zip(ranks, own.T, strict=True)
         ]
 
     def sync_courses(self, steps: int, columns: int) -> list[Course]:
@@ -159,11 +90,10 @@ class Past:
         Of a bin as of a window of steps: load balance = mean(own) / max(own), communication = max(own) / step, and
         their product.
         """
-        level = self._levels.get(steps)
-        if level is None or not self.last_step or len(self.ranks) < 2:
+        bins = self._heat.bins(steps, columns)
+        if bins is None or len(self._heat.ranks) < 2:
             return []
-        numbers = latest_bins(self.last_step, steps, columns)
-        means = level.means(numbers, slice(None))[..., :_LOSS].astype(np.float64)
+        means = bins.mean_ms(slice(None))
         wait, transfer = means[..., Phase.WAIT].mean(axis=1), means[..., Phase.TRANSFER].mean(axis=1)
         own, step = means[..., : Phase.WAIT].sum(axis=2), means.sum(axis=2).mean(axis=1)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -174,38 +104,28 @@ class Past:
         has_step = ~np.isnan(step)
         return [Course(0, name, 0.0, top, _cells(values, has_step, 0.0, top)) for name, values, top in scaled]
 
-    def _medians(self, level: _Level, place: int, numbers: Ints) -> Floats:
-        """[bins, phases, loss, own and step] Of all ranks but one; NaN where there are none."""
-        key = (place, level.steps)
-        if key not in self._peers and len(self._peers) >= _CACHED:
-            self._peers.clear()
-        kept = self._peers.setdefault(
-            key, _Peers(np.full(BINS, -1, np.int64), np.full((BINS, _STEP + 1), np.nan))
-        )  # fmt: skip
-        slots = numbers % BINS
-        wanted = numbers[(kept.number[slots] != numbers) | (numbers == numbers[-1])]
-        means = np.delete(level.means(wanted, slice(None)), place, axis=1)
-        own, step = means[..., : Phase.WAIT].sum(axis=2), means[..., :_LOSS].sum(axis=2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a bin without peers becomes NaN
-            medians = np.median(np.concatenate([means, own[..., None], step[..., None]], axis=2), axis=1)
-            if np.isnan(medians[:, _LOSS]).any():  # some rank has no loss, or one that is not finite
-                medians[:, _LOSS] = np.nanmedian(means[..., _LOSS], axis=1)
-        kept.medians[wanted % BINS] = medians
-        kept.number[wanted % BINS] = wanted
-        kept.number[numbers[-1] % BINS] = -1  # it may grow
-        return kept.medians[slots]
+
+def _quantities(bins: Bins, columns: Sequence[int] | Ints) -> Floats:
+    """[B, ranks, 10] Phases, loss, own time and step of the ranks in some columns; NaN where there is none."""
+    ms = bins.mean_ms(columns)
+    own, step = ms[..., : Phase.WAIT].sum(axis=2), ms.sum(axis=2)
+    return np.concatenate([ms, np.stack([bins.mean_loss(columns), own, step], axis=2)], axis=2)
+
+
+def _medians(peers: Floats) -> Floats:
+    """[B, 10] Their medians; NaN where there are none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a bin without peers becomes NaN
+        middle: Floats = np.median(peers, axis=1)
+        if np.isnan(middle[:, _LOSS]).any():  # some rank has no loss, or one that is not finite
+            middle[:, _LOSS] = np.nanmedian(peers[..., _LOSS], axis=1)
+    return middle
 
 
 def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> PastRow:
     """The course of a phase, of own time or of the step. begins: first step of each bin."""
-    own = mine[:, : Phase.WAIT].sum(axis=1)
-    step = mine[:, :_LOSS].sum(axis=1)
-    if name in PHASES:
-        place = PHASES.index(name)
-        values, others = mine[:, place], peers[:, place]
-    else:
-        values, others = (own, peers[:, _OWN]) if name == "own" else (step, peers[:, _STEP])
+    place = {"own": _OWN, "step": _STEP}.get(name) or PHASES.index(name)
+    values, others, step = mine[:, place], peers[:, place], mine[:, _STEP]
     high = max(_AIR * max(_usual(values), _usual(others)), _FLOOR * _usual(step), 1e-6)
     longer = ""
     if name in _LONG:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,14 @@ from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.utilization import Overlaps
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import over_peers
-from ddpmon.messages import HEAT_METRICS
+from ddpmon.messages import HEAT_METRICS, PHASES
 
 Values = NDArray[np.float32]
 
 SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
 """What every step brings with it. GPU utilization is sampled by the second, and comes after the step."""
+MS = slice(len(SUMMED), len(SUMMED) + len(PHASES))
+"""Columns behind those: milliseconds of each phase."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +46,15 @@ class Part:
         return Part(self.step[begins], self.end_us[ends], *(np.add.reduceat(each, begins, axis=0) for each in parts))
 
 
-class HeatLevel:
-    """The last BINS bins of one resolution, as a ring."""
+class Level:
+    """The last BINS bins of one resolution, as a ring. columns: the first of a part's, which are kept."""
 
-    def __init__(self, steps: int, ranks: int) -> None:
+    def __init__(self, steps: int, ranks: int, columns: int) -> None:
         self.steps = steps
         self.number: Ints = np.full(BINS, -1, np.int64)
         """Which bin is in a slot."""
         self.end_us: Ints = np.zeros(BINS, np.int64)
-        self.sums = np.zeros((BINS, ranks, len(SUMMED)), np.float32)
+        self.sums = np.zeros((BINS, ranks, columns), np.float32)
         self.count: Ints = np.zeros(BINS, np.int64)
         self.losses = np.zeros((BINS, ranks), np.int32)
         self.idle: NDArray[np.float32] | None = None
@@ -67,16 +70,16 @@ class HeatLevel:
     def append(self, part: Part) -> Part:
         """Add steps, or bins of a finer level; return what was added as bins of this one."""
         part = part.binned(self.steps)
-        bins = part.step[-BINS:] // self.steps
-        slots = bins % BINS
-        stale = slots[self.number[slots] != bins]
+        bins = part.step // self.steps
+        kept = slice(int(np.searchsorted(bins, bins[-1] - BINS, side="right")), None)
+        slots = bins[kept] % BINS
+        stale = slots[self.number[slots] != bins[kept]]
         for array in self._added_up:
             array[stale] = 0
-        self.number[slots] = bins
-        self.end_us[slots] = part.end_us[-BINS:]
-        self.sums[slots] += part.sums[-BINS:]
-        self.count[slots] += part.count[-BINS:]
-        self.losses[slots] += part.losses[-BINS:]
+        self.number[slots], self.end_us[slots] = bins[kept], part.end_us[kept]
+        self.sums[slots] += part.sums[kept, :, : self.sums.shape[2]]
+        self.count[slots] += part.count[kept]
+        self.losses[slots] += part.losses[kept]
         return part
 
     def reach(self, step: int) -> None:
@@ -112,7 +115,7 @@ class HeatLevel:
 class Bins:
     """Neighbouring bins of a level, of which so many count as one."""
 
-    level: HeatLevel
+    level: Level
     merged: int
     numbers: Ints
     """[B]"""
@@ -122,7 +125,7 @@ class Bins:
     """[B, merged] Whether they are in it."""
 
     @classmethod
-    def of(cls, level: HeatLevel, merged: int, numbers: Ints) -> Bins:
+    def of(cls, level: Level, merged: int, numbers: Ints) -> Bins:
         fine = numbers[:, None] * merged + np.arange(merged)
         slots = fine % BINS
         return cls(level, merged, numbers, slots, level.number[slots] == fine)
@@ -160,6 +163,18 @@ class Bins:
         place = SUMMED.index(metric)
         sums = self._added_up(level.sums[..., place])
         return (sums, self._added_up(level.losses)) if metric == "loss" else (sums, self.count[:, None])
+
+    def mean_ms(self, columns: slice | Sequence[int]) -> Floats:
+        """[B, R, 7] Mean of each phase of the ranks in some columns; NaN where a bin has no step."""
+        sums = self._added_up(self.level.sums[:, columns, MS])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return sums.astype(np.float64) / self.count[:, None, None]
+
+    def mean_loss(self, columns: slice | Sequence[int]) -> Floats:
+        """[B, R] Mean loss of the ranks in some columns; NaN where they have none."""
+        sums, losses = (each[:, columns] for each in self.sums("loss"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return sums.astype(np.float64) / losses
 
     def over_others(self, metric: str) -> Floats:
         """[B, R] Mean own time over the median of the other ranks' means, or a phase of it, as a share of that own
