@@ -29,7 +29,7 @@ _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_fiel
 
 
 class _Rings:
-    """Means over bins of so many seconds, of many ranks. Zeros are nothing: the kernel gives no memory for them.
+    """Sums over bins of so many seconds, of many ranks. Zeros are nothing: the kernel gives no memory for them.
 
     All ranks' values of a moment lie together: apart, a second of 16,384 ranks took 7 ms of CPU in place of 5, and the
     first, in which each had pages of its own made, 49 ms and more in place of 6.
@@ -40,12 +40,12 @@ class _Rings:
         self._bin: Ints = np.zeros((BINS, 0), np.int64)
         """[BINS, rows] Which bin is in a slot, counted from 1."""
         self._count: NDArray[np.uint16] = np.zeros((BINS, 0, len(DEVICE_COURSES)), np.uint16)
-        self._mean: NDArray[np.float32] = np.zeros((BINS, 0, len(DEVICE_COURSES)), np.float32)
+        self._sum: NDArray[np.float32] = np.zeros((BINS, 0, len(DEVICE_COURSES)), np.float32)
 
-    def grow(self, rows: int) -> None:
+    def _grow(self, rows: int) -> None:
         """Have room for so many ranks."""
         used = self._bin.any(axis=1)
-        for name in ("_bin", "_count", "_mean"):
+        for name in ("_bin", "_count", "_sum"):
             before = getattr(self, name)
             after = np.zeros((BINS, rows, *before.shape[2:]), before.dtype)
             after[used, : before.shape[1]] = before[used]
@@ -56,23 +56,29 @@ class _Rings:
         self._bin[:, row] = 0
 
     def add(self, rows: Ints, seconds: Ints, values: Floats) -> None:
-        """One sample of each of several ranks. values: [ranks, quantities], NaN where there is none."""
-        numbers = seconds // self.seconds
+        """Take samples of ranks, [N]. values: [N, quantities], not finite where there is none."""
+        if self._bin.shape[1] <= rows.max():
+            self._grow(max(2 * self._bin.shape[1], int(rows.max()) + 1))
+        numbers = seconds // self.seconds + 1
+        order = np.lexsort((numbers, rows))
+        begins = np.flatnonzero(np.diff(rows[order], prepend=-1) | np.diff(numbers[order], prepend=-1))
+        measured = np.isfinite(values[order])
+        count = np.add.reduceat(measured, begins, axis=0, dtype=np.uint16)
+        total = np.add.reduceat(np.where(measured, values[order], 0.0), begins, axis=0)
+        rows, numbers = rows[order][begins], numbers[order][begins]
         slots = numbers % BINS
-        new = self._bin[slots, rows] != numbers + 1
-        self._bin[slots[new], rows[new]] = numbers[new] + 1
-        measured = ~np.isnan(values)
-        count = np.where(new[:, None], 0, self._count[slots, rows]) + measured
-        mean = np.where(new[:, None], 0.0, self._mean[slots, rows])
-        self._count[slots, rows] = count
-        self._mean[slots, rows] = np.where(measured, mean + (values - mean) / np.maximum(count, 1), mean)
+        new = self._bin[slots, rows] != numbers
+        for sums, added in ((self._count, count), (self._sum, total)):
+            sums[slots[new], rows[new]] = 0
+            sums[slots, rows] += added.astype(sums.dtype)  # of two bins in one slot the last counts, which is the newer
+        self._bin[slots, rows] = numbers
 
     def means(self, row: int, last: int, columns: int) -> Floats:
         """[columns, quantities] Of the bins up to the one of the second `last`; NaN where there is no value."""
-        numbers = np.arange(last // self.seconds - columns + 1, last // self.seconds + 1)
+        numbers = np.arange(last // self.seconds - columns, last // self.seconds) + 2
         slots = numbers % BINS
-        there = (self._bin[slots, row] == numbers + 1)[:, None] & (self._count[slots, row] > 0)
-        return np.where(there, self._mean[slots, row].astype(np.float64), np.nan)
+        count = np.where((self._bin[slots, row] == numbers)[:, None], self._count[slots, row], 0)
+        return np.where(count > 0, self._sum[slots, row].astype(np.float64) / np.maximum(count, 1), np.nan)
 
 
 class _Rank:
@@ -92,13 +98,8 @@ class Sampled:
         self._offsets: dict[str, int] = {}
         """By host, what makes its first second the _BEGINNING."""
         self._levels = [_Rings(seconds) for seconds in SAMPLE_SECONDS]
-        self._room = 0
-        """Ranks of which the levels have."""
-        self._gathered: list[list[tuple[int, int, _Values]]] = []
-        """What is not worked in yet, in rounds in which each rank is once: its row, a second and the values."""
-        self._count = 0
-        self._rounds: dict[int, int] = {}
-        """By row, how many rounds it is in."""
+        self._gathered: list[tuple[int, int, _Values]] = []
+        """Row, second and values of samples that are not worked in yet."""
 
     def add(self, rank: int, host: str, samples: Iterable[Sample]) -> None:
         """Take samples of a rank."""
@@ -112,11 +113,11 @@ class Sampled:
                 continue
             values = _values(sample)
             if second - of_rank.last == JITTER_S:
-                self._gather(of_rank.row, second - 1, values)
-            self._gather(of_rank.row, second, values)
+                self._gathered.append((of_rank.row, second - 1, values))
+            self._gathered.append((of_rank.row, second, values))
             of_rank.last = second
         self._newest[host] = max(self._newest.get(host, -1), of_rank.last)
-        if self._count >= max(_GATHERED, len(self._ranks)):
+        if len(self._gathered) >= max(_GATHERED, len(self._ranks)):
             self._work_in()
 
     def _begun(self, before: _Rank | None, host: str) -> _Rank:
@@ -128,28 +129,13 @@ class Sampled:
             level.forget(before.row)
         return _Rank(before.row, host)
 
-    def _gather(self, row: int, second: int, values: _Values) -> None:
-        place = self._rounds.get(row, 0)
-        self._rounds[row] = place + 1
-        if place == len(self._gathered):
-            self._gathered.append([])
-        self._gathered[place].append((row, second, values))
-        self._count += 1
-
     def _work_in(self) -> None:
-        if self._room < len(self._ranks):
-            self._room = max(2 * self._room, len(self._ranks))
-            for level in self._levels:
-                level.grow(self._room)
-        for gathered in self._gathered:
-            rows, seconds, of_ranks = zip(*gathered, strict=True)
-            values = np.array(of_ranks, np.float64)  # None: NaN
-            values[~np.isfinite(values)] = np.nan
-            for level in self._levels:
-                level.add(np.array(rows), np.array(seconds), values)
+        if not self._gathered:
+            return
+        rows, seconds, values = (np.array(each) for each in zip(*self._gathered, strict=True))
+        for level in self._levels:
+            level.add(rows, seconds, values.astype(np.float64))  # None: NaN
         self._gathered.clear()
-        self._rounds.clear()
-        self._count = 0
 
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
