@@ -28,7 +28,6 @@ GROUPS = {
     "steps": "Steps: lateness, rhythms, pauses, clocks",
     "processes": "Processes and devices",
     "statistics": "Statistics",
-    "over_time": "One rank through time",
     ".": "The state of a run, and two runs side by side",
 }
 """Folders of ddpmon/analysis, in the order of the page."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon.analysis.kinds.to_mend import late_steps
 from ddpmon.analysis.processes.hangs import why_no_stack
 from ddpmon.messages import InspectView, InspectWish, StackView
 from ddpmon.plain import utf8
@@ -11,11 +12,9 @@ from ddpmon.store.store import Store
 
 def inspect_view(store: Store, wish: InspectWish) -> InspectView:
     """One rank's course through time, and its latest stack."""
-    courses = store.past.courses(wish.rank, wish.steps, wish.columns)
-    stack = stack_view(store, wish.rank)
-    if courses is None:
-        return InspectView(wish.rank, wish.steps, 0, 0, [], stack)
-    return InspectView(wish.rank, wish.steps, courses.columns, courses.last_step, courses.rows, stack)
+    rows = store.past.courses(wish.rank, wish.steps, wish.columns, late_steps(store.findings))
+    columns, last_step = (len(rows[0].mine), store.heat.last_step) if rows else (0, 0)
+    return InspectView(wish.rank, wish.steps, columns, last_step, rows, stack_view(store, wish.rank))
 
 
 def stack_views(store: Store) -> list[StackView]:

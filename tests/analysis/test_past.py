@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.over_time.cells import BINS
-from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.heat import Heat, LateSteps
 from ddpmon.analysis.over_time.past import Past
 from ddpmon.messages import HEAT_STEPS, PHASES
 from ddpmon.messages.cells import MOST, NOT_FINITE, NOTHING
@@ -26,8 +26,8 @@ def fed(own, *, loss=None, parts=1, first=1):
     return of(*(world.between(begin, begin + size) for begin in range(0, len(world), size)))
 
 
-def rows(made, rank, steps=1, columns=40):
-    return {row.name: row for row in made.courses(rank, steps, columns).rows}
+def rows(made, rank, steps=1, columns=40, late=()):
+    return {row.name: row for row in made.courses(rank, steps, columns, late)}
 
 
 def values(row, of="mine"):
@@ -37,14 +37,14 @@ def values(row, of="mine"):
     return np.where(known, (cells - 1) / (MOST - 1) * (row.high - row.low) + row.low, np.nan)
 
 
-def late(steps=100, ranks=4, begin=60, extra_ms=9.0):
+def slow(steps=100, ranks=4, begin=60, extra_ms=9.0):
     own = own_times(steps, ranks)
     own[begin:, 2, 1] += extra_ms
     return own
 
 
 def test_each_phase_is_told_in_milliseconds_beside_the_peers():
-    told = rows(fed(late()), 2)
+    told = rows(fed(slow()), 2)
     assert list(told) == ["own", *PHASES, "step"]
     forward = told["forward"]
     assert values(forward) == pytest.approx([OWN[1] + 9.0] * 40, rel=0.01)
@@ -53,37 +53,26 @@ def test_each_phase_is_told_in_milliseconds_beside_the_peers():
     assert values(told["wait"], "peers") == pytest.approx([9.0] * 40, rel=0.02)
 
 
-@pytest.mark.parametrize(("steps", "columns", "words"), [
-    (1, 90, "since step 61"), (1, 30, "in all of these steps"), (8, 40, "since about step 56"),
-])  # fmt: skip
-def test_it_says_since_when_a_phase_takes_longer(steps, columns, words):
-    told = rows(fed(late()), 2, steps, columns)
-    assert told["forward"].longer == words
-    assert told["own"].longer == words
-    assert {name for name, row in told.items() if row.longer} == {"own", "forward"}
+def test_it_says_since_when_a_phase_takes_longer_as_findings_do():
+    finding = LateSteps(frozenset({2}), 61, None, "forward")
+    since = {name: row.longer for name, row in rows(fed(slow()), 2, 8, late=[finding]).items() if row.longer}
+    assert since == {"own": "since step 61", "forward": "since step 61"}
+    about = rows(fed(slow()), 2, 8, late=[dataclasses.replace(finding, about=True)])
+    assert about["own"].longer == "since about step 61"
 
 
-def test_what_is_over_again_is_not_told_and_one_fast_step_does_not_hide_what_goes_on():
-    own = late()
-    own[90:, 2, 1] -= 9.0
-    assert not rows(fed(own), 2, columns=90)["forward"].longer
-    own = late()
-    own[80, 2, 1] -= 9.0
-    assert rows(fed(own), 2, columns=90)["forward"].longer == "since step 61"
-
-
-def test_a_peer_is_not_told_to_be_slow_and_noise_is_not_told_at_all():
-    assert not any(row.longer for row in rows(fed(late()), 0).values())
-    for rank in range(4):
-        assert not any(row.longer for row in rows(fed(own_times(200, 4, noise=0.02)), rank, 8).values())
+@pytest.mark.parametrize("late", [(), [LateSteps(frozenset({1}), 61, None, "forward")], [
+    LateSteps(frozenset({2}), 61, 80, "forward")]])  # fmt: skip
+def test_without_a_finding_that_goes_on_it_says_nothing_of_a_rank(late):
+    assert not any(row.longer for row in rows(fed(slow()), 2, late=late).values())
 
 
 def test_it_does_not_matter_in_how_many_parts_the_steps_come():
     own = own_times(300, 3, noise=0.05)
     for steps in HEAT_STEPS:
         whole, parts = (fed(own, parts=n).courses(1, steps, 60) for n in (1, 77))
-        assert whole.columns == parts.columns
-        for a, b in zip(whole.rows, parts.rows, strict=True):
+        assert len(whole) == len(parts)
+        for a, b in zip(whole, parts, strict=True):
             assert a.high == pytest.approx(b.high, rel=1e-5)
             assert np.abs(np.frombuffer(a.mine, np.uint8).astype(int) - np.frombuffer(b.mine, np.uint8)).max() <= 1
             assert np.abs(np.frombuffer(a.peers, np.uint8).astype(int) - np.frombuffer(b.peers, np.uint8)).max() <= 1
@@ -119,10 +108,9 @@ def test_peers_without_a_loss_are_left_out_of_its_median():
     assert "loss" not in rows(made, 0)
 
 
-def test_one_rank_alone_has_no_peers_and_is_not_slow():
+def test_one_rank_alone_has_no_peers():
     told = rows(fed(own_times(40, 1)), 0)
     assert set(told["own"].peers) == {NOTHING}
-    assert not any(row.longer for row in told.values())
 
 
 def test_steps_that_are_missing_leave_a_gap():
@@ -135,7 +123,7 @@ def test_steps_that_are_missing_leave_a_gap():
 
 def test_memory_is_bounded_and_the_old_goes():
     made = fed(own_times(3 * BINS, 2), parts=9)
-    assert made.courses(0, 1, 512).columns == BINS
+    assert len(rows(made, 0, columns=512)["own"].mine) == BINS
     assert set(rows(made, 0, columns=512)["own"].mine) & {NOTHING} == set()
 
 
@@ -147,15 +135,15 @@ def test_one_very_slow_step_does_not_press_the_others_flat():
 
 
 def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there():
-    assert of().courses(0, 1, 40) is None
-    assert fed(own_times(10, 2)).courses(7, 1, 40) is None
-    assert fed(own_times(10, 2)).courses(0, 3, 40) is None
+    assert of().courses(0, 1, 40) == []
+    assert fed(own_times(10, 2)).courses(7, 1, 40) == []
+    assert fed(own_times(10, 2)).courses(0, 3, 40) == []
 
 
 def test_other_ranks_or_a_restart_begin_anew():
     two, three = world_with(own_times(50, 2), first=1), world_with(own_times(10, 3), first=1)
-    assert of(two, three).courses(2, 1, 40).last_step == 10
-    assert of(two, three, world_with(own_times(5, 3), first=1)).courses(2, 1, 40).last_step == 5
+    assert len(rows(of(two, three), 2)["own"].mine) == 10
+    assert len(rows(of(two, three, world_with(own_times(5, 3), first=1)), 2)["own"].mine) == 5
 
 
 def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual():

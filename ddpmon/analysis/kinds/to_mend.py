@@ -20,7 +20,13 @@ def to_mend(findings: Sequence[Finding]) -> tuple[list[int], str]:
 def late_steps(findings: Sequence[Finding]) -> list[LateSteps]:
     """Return in which steps ranks were late all the time, by findings that go on and by those that have ended."""
     return [
-        LateSteps(frozenset(finding.ranks), finding.since_step, finding.until_step, finding.phase)
+        LateSteps(
+            frozenset(finding.ranks),
+            finding.since_step,
+            finding.until_step,
+            finding.phase,
+            "since_interval" in finding.evidence,
+        )
         for finding in findings
         if finding.since_step is not None and kind_of(finding).changes_level and _each_is_late(finding)
     ]

@@ -74,6 +74,8 @@ class LateSteps:
     last: int | None
     """None: they still are."""
     phase: str | None
+    about: bool = False
+    """Whether the first step is not known exactly."""
 
 
 class Heat:

@@ -1,4 +1,4 @@
-"""One rank through time beside its peers: what each phase of its steps took, its loss, and since when it takes longer.
+"""One rank through time beside its peers: what each phase of its steps took, and its loss.
 
 Worked out for the rank that someone looks at, from the bins of steps that the heat map has.
 """
@@ -6,28 +6,19 @@ Worked out for the rank that someone looks at, from the bins of steps that the h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import holds_since, quantise
-from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.over_time.cells import quantise
+from ddpmon.analysis.over_time.heat import Heat, LateSteps
 from ddpmon.analysis.over_time.step_bins import Bins
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import some_of
-from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import NOTABLE, OWN_PHASES, PHASES, Course, PastRow, Phase
+from ddpmon.messages import PHASES, Course, PastRow, Phase
 
-LEAST_EXCESS = Threshold(
-    NOTABLE,
-    of="share of the peers' median own time by which a phase of one rank is longer",
-    why="A judgement: who looks at one rank wants to see what comes before it is reported (8%), above noise.",
-)
 _LOSS, _OWN, _STEP = range(len(PHASES), len(PHASES) + 3)
 """Columns behind the phases."""
-_LONG = ("own", *OWN_PHASES)
-"""What takes longer on a slow rank. It waits less, and its step is as long as its peers'."""
 _FLOOR = 0.05
 """Of the step: the least that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
 _AIR = 1.3
@@ -36,34 +27,35 @@ _BAND = 0.1
 """Share of the median own time that a scale of own times spans below and above it at least: noise stays small."""
 
 
-@dataclass(frozen=True)
-class Courses:
-    """All quantities of a rank over time."""
-
-    steps: int
-    columns: int
-    last_step: int
-    rows: list[PastRow]
-
-
 class Past:
     """Courses of ranks, from the bins that the heat map is drawn from."""
 
     def __init__(self, heat: Heat) -> None:
         self._heat = heat
 
-    def courses(self, rank: int, steps: int, columns: int) -> Courses | None:
-        """A rank through the latest bins; None before its first step. steps: in a bin, one of HEAT_STEPS."""
+    def courses(self, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[PastRow]:
+        """Return all quantities of a rank through the latest bins; none before its first step.
+
+        Args:
+            rank: Of the world.
+            steps: In a bin, one of HEAT_STEPS.
+            columns: At most.
+            late: What findings say of ranks.
+
+        """
         bins, ranks = self._heat.bins(steps, columns), self._heat.ranks
         if bins is None or rank not in ranks:
-            return None
+            return []
         place = ranks.index(rank)
-        mine = _quantities(bins, [place])[:, 0]
+        mine = _quantities(bins, np.array([place]))[:, 0]
         peers = _medians(_quantities(bins, some_of(np.delete(np.arange(len(ranks)), place))))
-        rows = [_phase(name, mine, peers, bins.numbers * steps, steps) for name in ("own", *PHASES, "step")]
+        since = {
+            name: each for each in late if each.last is None and rank in each.ranks for name in ("own", each.phase)
+        }
+        rows = [_phase(name, mine, peers, since.get(name)) for name in ("own", *PHASES, "step")]
         if bins.level.losses[:, place].any():
             rows.append(_loss(mine, peers, bins.sums("loss")[1][:, place] > 0))
-        return Courses(steps, len(bins.numbers), self._heat.last_step, rows)
+        return rows
 
     def own_courses(self, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
         """Own time of some ranks through the latest bins, on one scale; those that are not in the world are left out.
@@ -74,7 +66,7 @@ class Past:
         ranks = [rank for rank in ranks if rank in world]
         if bins is None or not ranks:
             return []
-        own = bins.mean_ms([world.index(rank) for rank in ranks])[..., : Phase.WAIT].sum(axis=2)
+        own = bins.mean_ms(np.array([world.index(rank) for rank in ranks]))[..., : Phase.WAIT].sum(axis=2)
         seen = own[np.isfinite(own)]
         middle = float(np.median(seen)) if len(seen) else 0.0
         low = max(0.0, min(float(seen.min(initial=middle)), (1 - _BAND) * middle))
@@ -105,7 +97,7 @@ class Past:
         return [Course(0, name, 0.0, top, _cells(values, has_step, 0.0, top)) for name, values, top in scaled]
 
 
-def _quantities(bins: Bins, columns: Sequence[int] | Ints) -> Floats:
+def _quantities(bins: Bins, columns: Ints) -> Floats:
     """[B, ranks, 10] Phases, loss, own time and step of the ranks in some columns; NaN where there is none."""
     ms = bins.mean_ms(columns)
     own, step = ms[..., : Phase.WAIT].sum(axis=2), ms.sum(axis=2)
@@ -122,15 +114,12 @@ def _medians(peers: Floats) -> Floats:
     return middle
 
 
-def _phase(name: str, mine: Floats, peers: Floats, begins: Ints, steps: int) -> PastRow:
-    """The course of a phase, of own time or of the step. begins: first step of each bin."""
+def _phase(name: str, mine: Floats, peers: Floats, late: LateSteps | None) -> PastRow:
+    """The course of a phase, of own time or of the step. late: since when it takes longer."""
     place = {"own": _OWN, "step": _STEP}.get(name) or PHASES.index(name)
     values, others, step = mine[:, place], peers[:, place], mine[:, _STEP]
     high = max(_AIR * max(_usual(values), _usual(others)), _FLOOR * _usual(step), 1e-6)
-    longer = ""
-    if name in _LONG:
-        over = values - others > LEAST_EXCESS.enter * peers[:, _OWN]
-        longer = _since(over, ~np.isnan(values) & ~np.isnan(others), begins, steps)
+    longer = f"since {'about ' * late.about}step {late.first:,}" if late else ""
     return PastRow(name, 0.0, high, _cells(values, ~np.isnan(step), 0.0, high), _peers_cells(others, 0.0, high), longer)
 
 
@@ -156,20 +145,3 @@ def _cells(values: Floats, has_value: Bools, low: float, high: float) -> bytes:
 
 def _peers_cells(values: Floats, low: float, high: float) -> bytes:
     return _cells(values, ~np.isnan(values), low, high)
-
-
-def _since(over: Bools, has_value: Bools, begins: Ints, steps: int) -> str:
-    """Since when a phase takes longer, in words; empty if it does not.
-
-    The last bin may have only just begun: it counts where it agrees.
-    """
-    places = np.flatnonzero(has_value)
-    if len(places) > 1 and not over[places[-1]]:
-        places = places[:-1]
-    since = holds_since(over[places])
-    if since is None:
-        return ""
-    if since == 0:
-        return "in all of these steps" if len(places) > 1 else ""
-    first = max(1, int(begins[places[since]]))
-    return f"since step {first:,}" if steps == 1 else f"since about step {first:,}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,17 +163,19 @@ class Bins:
         sums = self._added_up(level.sums[..., place])
         return (sums, self._added_up(level.losses)) if metric == "loss" else (sums, self.count[:, None])
 
-    def mean_ms(self, columns: slice | Sequence[int]) -> Floats:
+    def mean_ms(self, columns: slice | Ints) -> Floats:
         """[B, R, 7] Mean of each phase of the ranks in some columns; NaN where a bin has no step."""
         sums = self._added_up(self.level.sums[:, columns, MS])
         with np.errstate(divide="ignore", invalid="ignore"):
-            return sums.astype(np.float64) / self.count[:, None, None]
+            means: Floats = sums.astype(np.float64) / self.count[:, None, None]
+        return means
 
-    def mean_loss(self, columns: slice | Sequence[int]) -> Floats:
+    def mean_loss(self, columns: slice | Ints) -> Floats:
         """[B, R] Mean loss of the ranks in some columns; NaN where they have none."""
         sums, losses = (each[:, columns] for each in self.sums("loss"))
         with np.errstate(divide="ignore", invalid="ignore"):
-            return sums.astype(np.float64) / losses
+            means: Floats = sums.astype(np.float64) / losses
+        return means
 
     def over_others(self, metric: str) -> Floats:
         """[B, R] Mean own time over the median of the other ranks' means, or a phase of it, as a share of that own
