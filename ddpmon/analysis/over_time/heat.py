@@ -94,10 +94,9 @@ class Heat:
 
     def lay(self) -> None:
         """Lay the samples over the steps that they overlap, as far as those have come."""
-        samples = self._utilization.overlaps(self.ranks)
-        if samples is not None:
+        if laid := self._utilization.laid(self.ranks):
             for level in self._levels.values():
-                level.overlay(samples)
+                level.overlay(*laid)
 
     def append(self, part: World, ahead_us: Ints | None = None) -> None:
         """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""

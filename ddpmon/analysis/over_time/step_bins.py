@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.over_time.cells import BINS
-from ddpmon.analysis.over_time.utilization import Overlaps
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.messages import HEAT_METRICS, PHASES
@@ -94,20 +93,17 @@ class Level:
             number = np.maximum(self.number[::2], self.number[1::2]) // 2  # of none, -1 again
             self.number[:half], self.number[half:] = number, -1
 
-    def overlay(self, samples: Overlaps) -> None:
-        """Add samples to the bins that they overlap, as far as those are kept."""
+    def overlay(self, step: Ints, idle: NDArray[np.float32], samples: NDArray[np.int32]) -> None:
+        """Add samples that were laid over steps, as far as the bins of those are kept."""
         if self.idle is None:
             self.idle = np.zeros(self.sums.shape[:2], np.float32)
             self.samples = np.zeros(self.sums.shape[:2], np.int32)
-        last = samples.last // self.steps
-        first = np.maximum(samples.first // self.steps, last - BINS + 1)
-        count = last - first + 1
-        sample = np.repeat(np.arange(len(count)), count)
-        bins = first[sample] + np.arange(len(sample)) - np.repeat(np.cumsum(count) - count, count)
-        slots, column = bins % BINS, samples.column[sample]
-        kept = self.number[slots] == bins
-        np.add.at(self.idle, (slots[kept], column[kept]), 1 - samples.busy[sample[kept]])
-        np.add.at(self.samples, (slots[kept], column[kept]), 1)
+        bins = step // self.steps
+        begins = np.flatnonzero(np.diff(bins, prepend=-1))
+        kept = self.number[bins[begins] % BINS] == bins[begins]
+        slots = bins[begins][kept] % BINS
+        self.idle[slots] += np.add.reduceat(idle, begins, axis=0)[kept]
+        self.samples[slots] += np.add.reduceat(samples, begins, axis=0)[kept]
 
 
 @dataclass(frozen=True)
