@@ -48,6 +48,20 @@ def of_finding(finding: Finding) -> Verdict:
     return Verdict(finding.text, finding.severity, (), finding.lead, (finding,))
 
 
+def _led(lead: str, rest: str, severity: str, *topic: str) -> Verdict:
+    """Return a sentence whose beginning says who or what."""
+    return Verdict(f"{lead} {rest}", severity, topic, len(lead))
+
+
+def _followed(first: Verdict, second: Verdict) -> Verdict:
+    """Return a sentence with as many words of another one as fit."""
+    if len(whole := f"{first.text}; {second.text}") <= WIDTH:
+        lead = len(first.text) + len("; ") + second.lead if second.lead else 0
+        return replace(first, text=whole, lead=lead, findings=second.findings)
+    briefs = (f"; {finding.brief}" for finding in second.findings if finding.brief)
+    return replace(first, text=fitting(first.text, *briefs))
+
+
 @dataclass(frozen=True)
 class Waiting:
     """What a run that has no step yet waits for."""
@@ -82,8 +96,8 @@ def waiting(facts: Waiting) -> Verdict:
     others = any(rank not in unwatched for rank in range(facts.world_size))
     rest = f"; {_awaited(facts, unwatched)}" if others else ""
     lead, todo = _unwatched(unarmed, facts.world_size)
-    topic = ("unwatched", *map(str, sorted(one.pid for one in unarmed)), *_groups(facts, unwatched))
-    return Verdict(f"{lead} {todo}{rest}", "warn", topic, len(lead))
+    pids = map(str, sorted(one.pid for one in unarmed))
+    return _led(lead, f"{todo}{rest}", "warn", "unwatched", *pids, *_groups(facts, unwatched))
 
 
 def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> tuple[str, str]:
@@ -148,7 +162,7 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     ended_lately = [f for f in findings if f.until_step is not None and f.until_step >= summary.window[0] - 1]
     over = max(ended_lately, key=lambda f: f.until_step or 0, default=None)
     if over:
-        return _added(Verdict("all ranks keep up", topic=("keep up",)), over)
+        return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))
     behind = float(abs(summary.over_median).max())
     bound = next((each for each in EVEN if behind <= each), ceil(behind))
     return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
@@ -157,14 +171,7 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
     """That steps of a part of the world are not heard, while no rank of the rest is late."""
     lead = f"steps of {named_ranks(ranks, world_size)} are not heard here:"
-    return Verdict(f"{lead} who holds the rest back cannot be told", "warn", ("unheard", *map(str, ranks)), len(lead))
-
-
-def _added(to: Verdict, finding: Finding) -> Verdict:
-    """With as many words of a finding as fit."""
-    if len(whole := f"{to.text}; {finding.text}") <= WIDTH:
-        return replace(to, text=whole, findings=(finding,))
-    return replace(to, text=fitting(to.text, f"; {finding.brief}" if finding.brief else ""))
+    return _led(lead, "who holds the rest back cannot be told", "warn", "unheard", *map(str, ranks))
 
 
 @dataclass(frozen=True)
@@ -190,8 +197,7 @@ def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: st
 
 def unwritable(why: str) -> Verdict:
     """That what is learnt is lost."""
-    lead = "the recording cannot be written:"
-    return Verdict(fitting(f"{lead} {why}"), "warn", ("unwritable",), len(lead))
+    return _led("the recording cannot be written:", why, "warn", "unwritable")
 
 
 def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -> Verdict:
@@ -208,8 +214,8 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
     left = f"; the others have {left_s:.0f} s left" if ended < world_size else ""
     if not killed_launcher:
         return Verdict(f"stop requested: {how_many}{left}", "info", ("stopping",))
-    lead = f"{killed_launcher} was killed:"
-    return Verdict(f"{lead} its ranks were asked to end; {how_many}{left}", "critical", ("stopping",), len(lead))
+    asked = f"its ranks were asked to end; {how_many}{left}"
+    return _led(f"{killed_launcher} was killed:", asked, "critical", "stopping")
 
 
 def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
@@ -218,14 +224,8 @@ def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
     topic = ("pausing", now.kind, *(map(str, sorted(now.ranks)) if who else ()), *besides.topic)
-    alone = Verdict(fitting(lead), besides.severity, topic)
-    if besides.severity != "warn":
-        return alone
-    whole = fitting(lead, f"; {besides.text}")
-    if len(whole) > len(lead):
-        head = len(lead) + len("; ") + besides.lead if besides.lead else 0
-        return replace(alone, text=whole, lead=head, findings=besides.findings)
-    return replace(alone, text=fitting(lead, *(f"; {finding.brief}" for finding in besides.findings if finding.brief)))
+    alone = Verdict(lead, besides.severity, topic)
+    return _followed(alone, besides) if besides.severity == "warn" else alone
 
 
 def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
@@ -266,25 +266,20 @@ def ended(
         return Verdict(text, "warn", topic)
     if state == "lost":
         seen = f"{counted(steps, 'step')} {'was' if steps == 1 else 'were'} seen"
-        lead = "exit code unknown:"
-        text = f"{lead} its supervisor was killed and nobody saw how it ended; {seen}"
-        return Verdict(text, "critical", topic, len(lead))
+        how = f"its supervisor was killed and nobody saw how it ended; {seen}"
+        return _led("exit code unknown:", how, "critical", *topic)
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
-        lead = f"{how}{took}, no step seen:"
-        return Verdict(
-            f"{lead} {' '.join(_unwatched(unarmed, waited.world_size, over=True))}", "warn", topic, len(lead)
-        )
+        who_and_what = " ".join(_unwatched(unarmed, waited.world_size, over=True))
+        return _led(f"{how}{took}, no step seen:", who_and_what, "warn", *topic)
     if state == "stopped":
         return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
     if not steps:
-        lead = f"done{took}:"
-        return Verdict(f"{lead} no training step was recorded", "warn", topic, len(lead))
-    worst, lead = _costliest(findings), "done:"
-    done = f"{lead} {counted(steps, 'step')}{took}"
+        return _led(f"done{took}:", "no training step was recorded", "warn", *topic)
+    done, worst = _led("done:", f"{counted(steps, 'step')}{took}", "info", *topic), _costliest(findings)
     if worst is None:
-        return Verdict(done, "info", topic, len(lead))
-    return Verdict(f"{done}; {worst.text}", worst.severity, topic, len(lead), (worst,))
+        return done
+    return replace(done, text=f"{done.text}; {worst.text}", severity=worst.severity, findings=(worst,))
 
 
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int, seconds: float) -> str:

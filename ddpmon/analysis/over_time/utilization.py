@@ -44,8 +44,8 @@ class Utilization:
         """Lay samples over steps as soon as those have come; forget what is from before the first step.
 
         Returns:
-            Steps [S]; of each and of each rank the shares of idle time of all samples that overlap it, added up, [S, R];
-            and how many samples those are, [S, R].
+            Steps [S]; of each rank in them the shares of idle time of all samples that overlap a step, added up [S, R];
+            and how many samples those are [S, R].
 
         """
         step, begin_us, end_us = self._steps
