@@ -19,8 +19,8 @@ from ddpmon.messages import (
     OWN_PHASES,
     PHASES,
     SAMPLED,
+    EfficiencyView,
     Finding,
-    Quantity,
     RankView,
     Snapshot,
     TimesView,
@@ -82,10 +82,7 @@ def report(
             "epochs": snapshot.training_epochs,
             "window": list(summary.window) if summary else None,
             "step_ms": {
-                "mean": json_number(summary.step_ms_mean if summary else None),
-                "p50": json_number(summary.step_ms_p50 if summary else None),
-                "p95": json_number(summary.step_ms_p95 if summary else None),
-                "max": json_number(summary.step_ms_max if summary else None),
+                name: json_number(getattr(summary, f"step_ms_{name}", None)) for name in ("mean", "p50", "p95", "max")
             },
             "samples_per_s": json_number(snapshot.samples_per_s),
             "losses_of": models_with_loss(snapshot),
@@ -95,8 +92,12 @@ def report(
         },
         "time": _times(snapshot.times, _run_seconds(snapshot)),
         "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
-        "efficiency": {name: json_number(getattr(waits.efficiency, name) if waits else None) for name in EFFICIENCIES},
-        "efficiency_since_start": _since_start(waits, since_start) if waits and since_start else None,
+        "efficiency": _efficiency(waits.efficiency if waits else None),
+        # None where the report covers all steps.
+        "efficiency_since_start": {"window": [since_start.first, since_start.last]}
+        | _efficiency(efficiency_since(since_start))
+        if waits and since_start and waits.window[0] > since_start.first
+        else None,
         "all_reduce": {
             "bytes_per_step": round(gradients.gradient_bytes) if gradients else None,
             "wait_ms": json_number(gradients.exposed_wait_ms if gradients else None),
@@ -145,23 +146,15 @@ def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
             kind: {
                 "seconds": json_number(spent, 1),
                 "count": times.counts.get(kind, 0),
-                "share": json_number(_share(spent, seconds)),
+                "share": json_number(min(1.0, spent / seconds) if seconds > 0 else 0.0),
             }
             for kind, spent in times.paused_s.items()
         },
     }
 
 
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if whole > 0 else 0.0
-
-
-def _since_start(summary: Summary, sums: Sums) -> dict[str, Any] | None:
-    """The efficiencies of all steps that were counted; None where the report covers them all."""
-    if summary.window[0] <= sums.first:
-        return None
-    tree = efficiency_since(sums)
-    return {"window": [sums.first, sums.last]} | {name: json_number(getattr(tree, name)) for name in EFFICIENCIES}
+def _efficiency(tree: EfficiencyView | None) -> dict[str, float | None]:
+    return {name: json_number(getattr(tree, name, None)) for name in EFFICIENCIES}
 
 
 def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
@@ -184,14 +177,14 @@ def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
         "tokens_per_s": json_number(view.tokens_per_s),
         "learning_rate": view.learning_rate,
         "gc_ms": json_number(view.gc_ms),
-        **{row.field: _measured(row, view) for row in SAMPLED if row.where != GPU},
+        **{
+            row.field: value if row.unit.whole else json_number(value)
+            for row in SAMPLED
+            if row.where != GPU
+            for value in (row.get(view),)
+        },
         "named_ms": {name: json_number(value) for name, value in view.named_ms.items()},
     }
-
-
-def _measured(row: Quantity, view: RankView) -> float | None:
-    value = row.get(view)
-    return value if row.unit.whole else json_number(value)
 
 
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
@@ -201,20 +194,19 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     transfer at its median.
     """
     slowest = summary.own_ms.argsort()[::-1][:MOST_GAINS].tolist()
-    gains: list[dict[str, Any]] = [
-        {"rank": world.ranks[column], "phase": None, "gain": gain(world, column)} for column in slowest
-    ]
+    gains = [{"rank": world.ranks[column], "phase": None, "gain": gain(world, column)} for column in slowest]
     gains.sort(key=lambda entry: -entry["gain"])
-    first = world.ranks.index(gains[0]["rank"])
-    gains += [{"rank": world.ranks[first], "phase": phase, "gain": gain(world, first, phase)} for phase in OWN_PHASES]
+    first = gains[0]["rank"]
+    gains += [
+        {"rank": first, "phase": each, "gain": gain(world, world.ranks.index(first), each)} for each in OWN_PHASES
+    ]
     several = [f for f in findings if f.lasts and kind_of(f).is_one_of_several(f)]
     late = sorted({rank for f in several for rank in f.ranks} & set(world.ranks))
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])
         gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})
-    gains.append({"rank": None, "phase": None, "gain": gain_all_even(world)})
-    gains.append({"rank": None, "phase": "wait", "gain": gain_without_waiting(world)})
-    gains.append({"rank": None, "phase": "transfer", "gain": gain_with_even_transfer(world)})
+    of_all = {None: gain_all_even, "wait": gain_without_waiting, "transfer": gain_with_even_transfer}
+    gains += [{"rank": None, "phase": phase, "gain": each(world)} for phase, each in of_all.items()]
     return [entry | {"gain": round(entry["gain"], 4)} for entry in gains]
 
 
