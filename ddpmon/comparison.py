@@ -29,7 +29,7 @@ def build(a: Run, b: Run) -> dict[str, Any]:
 
 def _read(run: Run) -> tuple[World, list[Finding]]:
     store = recorded_store(run)
-    steps, needed = 0 if store.world is None else len(store.world), FIRST_STEPS + FEWEST_STEPS.enter
+    steps, needed = 0 if store.world is None else len(store.world), FIRST_STEPS + FEWEST_STEPS
     if store.world is None or steps < needed:
         raise UsageError(f"{run.name} ({run.id}) has {steps} recorded steps; a comparison needs {needed}")
     return store.world, store.findings
@@ -59,7 +59,7 @@ def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
             "step_b": losses.step_b,
             "a": _loss_number(losses.a),
             "b": _loss_number(losses.b),
-            "b_is": "higher" if losses.higher else "lower" if losses.lower else "alike",
+            "b_is": losses.b_is,
         },
         "findings": {
             "gone": [reported(finding) for finding in comparison.gone],
@@ -78,10 +78,8 @@ def _side(run: Run, side: Side) -> dict[str, Any]:
         "world_size": side.ranks,
         "steps": {"compared": side.steps, "window": list(side.window), "left_out": side.left_out},
         "step_ms": {"p50": json_number(side.step_ms_p50), "mean": json_number(side.step_ms_mean)},
-        "samples_per_step": json_number(side.samples) if side.samples else None,
-        "tokens_per_step": json_number(side.tokens) if side.tokens else None,
-        "samples_per_s": json_number(side.per_s(side.samples)),
-        "tokens_per_s": json_number(side.per_s(side.tokens)),
+        **{f"{unit}_per_step": json_number(side.work[unit] or None) for unit in ("samples", "tokens")},
+        **{f"{unit}_per_s": json_number(side.per_s(unit)) for unit in ("samples", "tokens")},
         "phases_ms": {name: json_number(ms) for name, ms in zip(PHASES, side.phases_ms.tolist(), strict=True)},
         "critical_path_ms": {name: json_number(ms) for name, ms in zip(PHASES, side.path_ms.tolist(), strict=True)},
         "critical": {"rank": side.critical_rank, "share": json_number(side.critical_share)},

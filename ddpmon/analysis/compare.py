@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from math import log, log1p
+from math import inf, isfinite, isinf, log, log1p
 
 import numpy as np
 
@@ -22,11 +22,8 @@ from ddpmon.messages import Finding
 
 FIRST_STEPS = 5
 """Always left out: buffers, kernels and DDP's buckets are laid out in them."""
-FEWEST_STEPS = Threshold(
-    20,
-    of="steps of each run that are compared, after what is left out",
-    why="A judgement: neighbours are alike, and of fewer there are too few blocks to tell how certain a median is.",
-)
+FEWEST_STEPS = 20
+"""After those: neighbours are alike, and of fewer there are too few blocks to tell how certain a median is."""
 MOST_STEPS = 20_000
 """The last ones; more make the interval no narrower than two runs differ anyway."""
 ALIKE = Threshold(
@@ -59,9 +56,8 @@ class Side:
     step_ms_mean: float
     halves_ms: tuple[float, float]
     """Median step of the first and of the second half."""
-    samples: float
-    """A step; 0: not counted."""
-    tokens: float
+    work: dict[str, float]
+    """Of a step, in "tokens" and in "samples"; 0: not counted."""
     phases_ms: Floats
     """[7] In the order of PHASES, mean over ranks and steps."""
     path_ms: Floats
@@ -71,9 +67,9 @@ class Side:
     critical_share: float | None
     drawn: Resampled
 
-    def per_s(self, work: float) -> float | None:
+    def per_s(self, unit: str) -> float | None:
         """Work per second, over all that is compared."""
-        return work / self.step_ms_mean * 1e3 if work else None
+        return self.work[unit] / self.step_ms_mean * 1e3 if self.work[unit] else None
 
 
 @dataclass(frozen=True)
@@ -84,9 +80,8 @@ class Losses:
     step_b: int
     a: float
     b: float
-    higher: bool
-    """B's is, beyond chance: it learned less until there."""
-    lower: bool
+    b_is: str
+    """"higher" beyond chance, as it learned less until there; "lower" or "alike"."""
     same: str
     """What is equal there: "step" or "samples"."""
 
@@ -167,8 +162,7 @@ def side(world: World) -> Side:
         step_ms_p50=float(np.median(lengths)),
         step_ms_mean=float(lengths.mean()),
         halves_ms=(float(np.median(lengths[:half])), float(np.median(lengths[half:]))),
-        samples=float(part.samples.sum(axis=1).mean()),
-        tokens=float(part.tokens.sum(axis=1).mean()),
+        work={name: float(getattr(part, name).sum(axis=1).mean()) for name in ("tokens", "samples")},
         phases_ms=all_ms.mean(axis=(0, 1)),
         path_ms=all_ms[np.arange(len(part)), last].mean(axis=0),
         critical_rank=part.ranks[int(part.critical_share.argmax())] if has_waited else None,
@@ -185,7 +179,7 @@ def settled(lengths: Floats) -> int:
     first half (a fault that began or went away there) is a beginning as well.
     """
     batches = len(lengths) // _BATCH
-    most = min(batches // 2, (len(lengths) - FEWEST_STEPS.enter) // _BATCH)
+    most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH)
     if most < 1:
         return 0
     medians = np.median(lengths[: batches * _BATCH].reshape(batches, _BATCH), axis=1)[::-1]
@@ -199,11 +193,8 @@ def settled(lengths: Floats) -> int:
 
 def _work(a: Side, b: Side) -> tuple[str, float]:
     """What a step's work is counted in, and how many times as much of it B does in a step."""
-    for unit, mine, theirs in (("tokens", a.tokens, b.tokens), ("samples", a.samples, b.samples)):
-        if mine > 0 and theirs > 0:
-            work = theirs / mine
-            return (unit, work) if abs(work - 1) > ALIKE.enter else ("steps", 1.0)
-    return "steps", 1.0
+    both = [(unit, b.work[unit] / a.work[unit]) for unit in a.work if a.work[unit] > 0 and b.work[unit] > 0]
+    return both[0] if both and abs(both[0][1] - 1) > ALIKE.enter else ("steps", 1.0)
 
 
 def _changes(
@@ -228,12 +219,13 @@ def _cost(finding: Finding) -> float:
 
 def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
     """None where one run has no losses, or the runs have no stretch in common."""
-    by_samples = one.samples > 0 and other.samples > 0 and abs(other.samples / one.samples - 1) > ALIKE.enter
+    samples_a, samples_b = one.work["samples"], other.work["samples"]
+    by_samples = samples_a > 0 and samples_b > 0 and abs(samples_b / samples_a - 1) > ALIKE.enter
     steps_a, loss_a = _loss_by_step(a)
     steps_b, loss_b = _loss_by_step(b)
     if not len(steps_a) or not len(steps_b):
         return None
-    per_a, per_b = (one.samples, other.samples) if by_samples else (1.0, 1.0)
+    per_a, per_b = (samples_a, samples_b) if by_samples else (1.0, 1.0)
     end = min(steps_a[-1] * per_a, steps_b[-1] * per_b)
     upto_a, upto_b = (int(np.searchsorted(s, end / p + 1e-6)) for s, p in ((steps_a, per_a), (steps_b, per_b)))
     if min(upto_a, upto_b) < 1:
@@ -245,15 +237,15 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
         return None
     error = float(np.sqrt(last_a.var(ddof=1) / len(last_a) + last_b.var(ddof=1) / len(last_b)))
     mean_a, mean_b = float(last_a.mean()), float(last_b.mean())
-    bound = max(3 * error, ALIKE.enter * abs(mean_a))
-    finite = np.isfinite(mean_a), np.isfinite(mean_b)
+    before, now = (mean if isfinite(mean) else inf for mean in (mean_a, mean_b))
+    over = now - before
+    bound = 0.0 if isinf(over) else max(3 * error, ALIKE.enter * abs(mean_a))
     return Losses(
         int(steps_a[upto_a - 1]),
         int(steps_b[upto_b - 1]),
         mean_a,
         mean_b,
-        higher=mean_b - mean_a > bound if all(finite) else bool(finite[0] and not finite[1]),
-        lower=mean_a - mean_b > bound if all(finite) else bool(finite[1] and not finite[0]),
+        "higher" if over > bound else "lower" if over < -bound else "alike",
         same="samples" if by_samples else "step",
     )
 

@@ -27,11 +27,7 @@ def sentence(comparison: Comparison) -> str:
         measured = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
         if speed.certain:
             return f"as fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
-        steps = (
-            f"{comparison.a.steps:,} and {comparison.b.steps:,}"
-            if comparison.a.steps != comparison.b.steps
-            else f"{comparison.a.steps:,}"
-        )
+        steps = " and ".join(dict.fromkeys(f"{side.steps:,}" for side in (comparison.a, comparison.b)))
         return f"no difference that these {steps} steps can show ({measured})" + _learned(comparison)
     if comparison.outcome == "faster":
         head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
@@ -47,11 +43,9 @@ def notes(comparison: Comparison) -> list[str]:
     a, b = comparison.a, comparison.b
     lines = []
     if comparison.unit != "steps":
-        mine, theirs = (a.tokens, b.tokens) if comparison.unit == "tokens" else (a.samples, b.samples)
-        lines.append(
-            f"a step has {mine:,.0f} {comparison.unit} in A and {theirs:,.0f} in B: {comparison.unit}/s are compared"
-        )
-    elif a.ranks != b.ranks and not (a.samples and b.samples):
+        unit = comparison.unit
+        lines.append(f"a step has {a.work[unit]:,.0f} {unit} in A and {b.work[unit]:,.0f} in B: {unit}/s are compared")
+    elif a.ranks != b.ranks and not (a.work["samples"] and b.work["samples"]):
         lines.append(
             f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; how many samples a step has is not known:"
             " steps are compared"
@@ -91,9 +85,9 @@ def _why(comparison: Comparison) -> str:
     faster = comparison.outcome == "faster"
     a, b = comparison.a, comparison.b
     if comparison.unit != "steps":
-        mine, theirs = (a.tokens, b.tokens) if comparison.unit == "tokens" else (a.samples, b.samples)
+        work = b.work[comparison.unit] / a.work[comparison.unit]
         length = b.step_ms_mean / a.step_ms_mean if comparison.by_mean else b.step_ms_p50 / a.step_ms_p50
-        return f"a step has {times(theirs / mine)}x the {comparison.unit} and takes {times(length)}x as long"
+        return f"a step has {times(work)}x the {comparison.unit} and takes {times(length)}x as long"
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms
@@ -115,7 +109,7 @@ def _named(finding: Finding) -> str:
 def _learned(comparison: Comparison) -> str:
     """What is to be said of the loss: that faster is not better where less was learned."""
     losses = comparison.losses
-    if losses is None or not losses.higher:
+    if losses is None or losses.b_is != "higher":
         return ""
     at = f"step {losses.step_b:,}" if losses.same == "step" else "the same number of samples"
     return f"; but its loss at {at} is {losses.b:.4g}, A's {losses.a:.4g}"

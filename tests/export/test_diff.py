@@ -48,8 +48,10 @@ def sides(draw):
         step_ms_p50=draw(LENGTHS),
         step_ms_mean=draw(LENGTHS),
         halves_ms=(draw(LENGTHS), draw(LENGTHS)),
-        samples=draw(st.sampled_from([0.0]) | st.floats(1, 1e9)),
-        tokens=draw(st.sampled_from([0.0]) | st.floats(1, 1e12)),
+        work={
+            "tokens": draw(st.sampled_from([0.0]) | st.floats(1, 1e12)),
+            "samples": draw(st.sampled_from([0.0]) | st.floats(1, 1e9)),
+        },
         phases_ms=np.array(numbers[:7]),
         path_ms=np.array(numbers[7:]),
         critical_rank=draw(st.integers(0, 1023)) if waited else None,
@@ -61,9 +63,15 @@ def sides(draw):
 @st.composite
 def comparisons(draw):
     a, b = draw(sides()), draw(sides())
-    units = ["steps"] + ["samples"] * bool(a.samples and b.samples) + ["tokens"] * bool(a.tokens and b.tokens)
+    units = ["steps"] + [unit for unit in a.work if a.work[unit] and b.work[unit]]
     losses = st.builds(
-        Losses, STEPS, STEPS, LOSSES, LOSSES, st.booleans(), st.booleans(), st.sampled_from(["step", "samples"])
+        Losses,
+        STEPS,
+        STEPS,
+        LOSSES,
+        LOSSES,
+        st.sampled_from(["higher", "lower", "alike"]),
+        st.sampled_from(["step", "samples"]),
     )
     kept = draw(FINDINGS)
     return Comparison(
@@ -109,8 +117,7 @@ def made_with(finding):
         50.0,
         50.0,
         (50.0, 50.0),
-        0.0,
-        0.0,
+        {"tokens": 0.0, "samples": 0.0},
         np.ones(7),
         np.ones(7),
         2,
