@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,8 +40,7 @@ def row_type(quantities: int) -> np.dtype[np.void]:
     return np.dtype([("seconds", "<f8"), ("step", "<i8"), ("worst", "<i4", (quantities,)), *each])
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Low, median and high over ranks, row by row, and which rank is worst (-1: nobody had a value)."""
 
     low: Floats
@@ -56,8 +56,8 @@ def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
     rows["seconds"], rows["step"] = seconds, step
     with np.errstate(over="ignore"):
         for place, each in enumerate(spreads):
-            for name in ("low", "median", "high", "worst", "weight"):
-                rows[name][:, place] = getattr(each, name)
+            for name, values in each._asdict().items():
+                rows[name][:, place] = values
     return rows
 
 
@@ -164,8 +164,7 @@ class History:
     @property
     def last_s(self) -> float:
         """When the last row ends; -inf: there is none."""
-        seconds = self._levels[0].rows["seconds"] if self._levels else np.zeros(0)
-        return float(seconds[-1]) if len(seconds) else -math.inf
+        return max((float(level.rows["seconds"][-1]) for level in self._levels if len(level.rows)), default=-math.inf)
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
         """A stretch in at most `points` rows and two beside it, and how many of the finest rows each is made of."""
@@ -189,9 +188,8 @@ class History:
 
     def series(self, name: str) -> Series:
         """A quantity over the whole run."""
-        rows, _ = self.between(-math.inf, math.inf, POINTS)
-        low, median, high = (_values(rows, each, self.names.index(name)) for each in ("low", "median", "high"))
-        return Series(np.round(rows["seconds"], 3).tolist(), low, median, high)
+        whole = self.view(name, None, None, POINTS)
+        return Series(whole.seconds, whole.low, whole.median, whole.high)
 
     def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView:
         """A quantity over a stretch that ends at a moment. None: all there is; now."""
@@ -253,7 +251,7 @@ def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> R
     result = np.zeros(len(rows), row_type(len(wanted)))
     result["seconds"], result["step"], result["worst"] = rows["seconds"], rows["step"], -1
     kept = [(place, saved.index(name)) for place, name in enumerate(wanted) if name in saved]
-    for name in ("low", "median", "high", "worst", "weight"):
+    for name in Spread._fields:
         for place, was in kept:
             result[name][:, place] = rows[name][:, was]
     return result
