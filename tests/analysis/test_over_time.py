@@ -70,7 +70,7 @@ def test_a_straggler_that_is_worth_acting_on_from_some_moment_on_is_told_then_an
 
 
 def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_the_rest():
-    own = clean("even", 750, 4, 7)
+    own = clean("even", 400, 4, 7)
     own[20::50, 2, 4] += 2 * STEP_MS
     world = world_with(own)
     assert judged(world.last(60), Evidence()) == []

@@ -19,8 +19,10 @@ FAIR_SHARE = Threshold(
     of="times its fair share of all long steps that a rank may have",
     why="A judgement: ranks may differ in their hiccups by half, as one is near the disk or the network card.",
 )
-BETS = np.array([0.25, 0.5, 0.8, 0.95])[:, None]
+BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""
+ON_RHYTHM = np.repeat([False, True], 4)[:, None]
+"""Which of them are bet on a rhythm, too."""
 LEVEL_BLOCKS = 60 // BLOCK
 """Blocks whose median is a rank's recent level."""
 SIGMA_RATE = BLOCK / 300
@@ -37,7 +39,8 @@ class LongSteps:
     An event is the first of steps in a row that are long for the rank. The bet on rank r, stake `b`: if the next event
     is on rank r the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a fair share. As
     long as no rank has more than that, the mean time until the sum exceeds N is at least N blocks. Events that cluster
-    count less: log capital is divided by their overdispersion.
+    count less: log capital is divided by their overdispersion. Half of the capital is also bet on a rhythm: that the next
+    event of a rank comes as many steps after its last one as that came after the one before.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -50,11 +53,19 @@ class LongSteps:
         self._levels: list[Floats] = []
         self._sigma = 0.0
         self._was_long: Bools = np.zeros(ranks, bool)
+        self._events: Ints = np.zeros(ranks, np.int64)
+        self._last: Ints = np.zeros(ranks, np.int64)
+        """Index of the step of the last event."""
+        self._due: Ints = np.full(ranks, -1)
+        """Index of the step of the next event, if the last two distances are equal."""
+        self._dues: Ints = np.zeros(ranks, np.int64)
+        """How many such steps there were so far."""
+        self._kept: Ints = np.zeros(ranks, np.int64)
+        """At how many of them an event came."""
         self._counts = np.zeros(ranks)
         self._looks = 0
         self._cluster = np.array([2.0, 2.0])
         """Sum of squared deviations of counts, and what a Poisson distribution has; starts at a ratio of 1."""
-        self._had_event: Bools = np.zeros(ranks, bool)
 
     def add_block(self, own_ms: Floats, step_ms: float, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
         """Count the long steps of a block, and return which ranks have too many.
@@ -81,17 +92,41 @@ class LongSteps:
         is_long = longer > max(LONG_STEP.enter * step_ms, CLIP.enter * self._sigma)
         begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))
         self._was_long = is_long[-1]
-        return self._bet(begins.sum(axis=0).astype(float), step_index, enough)
+        return self._bet(begins.sum(axis=0).astype(float), self._bet_on_rhythm(begins, step_index), step_index, enough)
 
-    def _bet(self, events: Floats, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
+    def _bet_on_rhythm(self, begins: Bools, step_index: int) -> Floats:
+        """Return [bets, R] the log of what was won by betting that events of a rank come at equal distances.
+
+        The chance of an event at the step where it is due is, without a rhythm, the rank's share of steps with an
+        event, or the share of such steps that other ranks keep, whichever is larger.
+
+        Args:
+            begins: [S, R]
+            step_index: Index of the first of these steps.
+
+        """
+        won = np.zeros((len(BETS), self._ranks))
+        for step, events in enumerate(begins, step_index):
+            due = self._due == step
+            if not (events | due).any():
+                continue
+            others_keep = (self._kept.sum() - self._kept) / np.maximum(self._dues.sum() - self._dues, 1)
+            chance = FAIR_SHARE.enter * np.maximum((self._events + 1) / (step + 1), others_keep)
+            odds = np.maximum(1 / chance, 1.0)
+            won += due * np.log1p(np.where(events, BETS * (odds - 1), -BETS))
+            self._dues += due
+            self._kept += due & events
+            distance = step - self._last
+            self._due = np.where(events, np.where(distance >= BLOCK, step + distance, -1), self._due)
+            self._last = np.where(events, step, self._last)
+            self._events += events
+        return won
+
+    def _bet(self, events: Floats, rhythm: Floats, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
         total = events.sum()
-        if total:
-            odds = (self._ranks + 0.5) / FAIR_SHARE.enter
-            won = events * np.log1p(BETS * (odds - 1)) + (total - events) * np.log1p(-BETS)
-            won /= self._clustering(events)
-        else:
-            self._clustering(events)
-            won = np.zeros((len(BETS), self._ranks))
+        odds = (self._ranks + 0.5) / FAIR_SHARE.enter
+        of_ranks = events * np.log1p(BETS * (odds - 1)) + (total - events) * np.log1p(-BETS)
+        won = of_ranks / self._clustering(events) + ON_RHYTHM * rhythm
         # Far above what is asked for it would take as long to fall again.
         self._log_sum = np.minimum(np.logaddexp(self._log_sum, 0.0) + won, enough + 8.0)
         self._log_rise += won
