@@ -93,9 +93,11 @@ def run(
     return subprocess.CompletedProcess(command, next(filter(None, codes), 0), *said)
 
 
-def launcher(ranks: int, script: Path, *args: str, modules: tuple[str, ...] = LIGHT) -> list[str]:
+def launcher(
+    ranks: int, script: Path, *args: str, modules: tuple[str, ...] = LIGHT, timeout_s: float = 120.0
+) -> list[str]:
     """The command line of a launcher of somebody's own, which imports `modules` and forks the ranks."""
-    order = Order(ranks, [], _meeting(), timeout_s=120.0, whole=False)
+    order = Order(ranks, [], _meeting(), timeout_s, whole=False)
     words = json.dumps(dataclasses.asdict(order))
     return [sys.executable, __file__, "--order", words, *modules, "--", str(script), *args]
 
