@@ -46,8 +46,12 @@ class Training:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        wait_for(lambda: self.step() > 10, 120)
-        self.until(lambda: self.facts().get("step", 0) > 10)
+        try:
+            wait_for(lambda: self.step() > 10, 120)
+            self.until(lambda: self.facts().get("step", 0) > 10)
+        except BaseException:
+            self.close()
+            raise
         self.id = runs.find(None).id
 
     def step(self) -> int:
