@@ -35,6 +35,8 @@ TORCH = ("torch", "torch._dynamo")
 """What a rank imports anyway: without the second no optimizer is made."""
 LIGHT = ("eager", "torch")
 """Half of it, where neither torch.compile nor FSDP is asked for: tests/light/eager.py."""
+LIGHT_TRAIN = Path(__file__).parent / "light" / "train.py"
+"""Begins the command line of a script of training/ that does so too."""
 EAGER = f"import sys; sys.path.append({str(Path(__file__).parent / 'light')!r}); import eager\n"
 """The same for a script that a test writes: its first line."""
 
