@@ -76,19 +76,25 @@ class Identity:
             if stage > self.stage:
                 self._change(stage=stage)
 
-    def note(self, text: str, missing: str = "") -> bool:
-        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept.
-
-        missing: BUCKETS or GPU_COUNTERS, if that is what is not there.
-        """
+    def note(self, text: str) -> bool:
+        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
             notes = self._facts["notes"]
             if text in notes or len(notes) >= NOTES:
                 return False
-            reasons = {missing: text, **self._facts["missing"]} if missing else self._facts["missing"]
-            self._change(notes=[*notes, text], missing=reasons)
+            self._change(notes=[*notes, text])
             return True
+
+    def set_missing(self, quantity: str, reason: str) -> None:
+        """Set why BUCKETS or GPU_COUNTERS are not measured, and note the reason; "" once they are."""
+        reason = reason[:NOTE_CHARACTERS]
+        with self._changing:
+            missing = dict(self._facts["missing"])
+            if missing.pop(quantity, "") != reason:
+                self._change(missing=missing | {quantity: reason} if reason else missing)
+        if reason:
+            self.note(reason)
 
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
@@ -137,11 +143,8 @@ class Identity:
         self._change(device_clock=True)
 
     def cuda_uuid(self) -> str | None:
-        """The device's UUID as NVML spells it; indices differ under CUDA_VISIBLE_DEVICES."""
-        if self.cuda_device is None:
-            return None
-        uuid = str(torch.cuda.get_device_properties(self.cuda_device).uuid)
-        return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        """The device's UUID as torch spells it; indices differ under CUDA_VISIBLE_DEVICES."""
+        return None if self.cuda_device is None else str(torch.cuda.get_device_properties(self.cuda_device).uuid)
 
     def hello(self) -> Hello:
         """The message that tells the hub who this rank is."""

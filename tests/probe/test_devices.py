@@ -14,7 +14,8 @@ import pytest
 
 from ddpmon.messages import Sample
 from ddpmon.probe import counters
-from ddpmon.probe.devices import Rates, Sampler, network_cards, throttles
+from ddpmon.probe.devices import Rates, Sampler, network_cards
+from ddpmon.probe.gpu_counters import throttles
 
 
 def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
