@@ -19,8 +19,8 @@ class Sampler:
     """Takes samples; what is not there is None, and is noted once.
 
     training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once there is one. gpu_missing: is
-    given the reason from when on the GPU's counters are missing, and "" when they are back. loader: workers of the
-    DataLoader that was read last, and whether it pins its batches.
+    given the reason from when on the GPU's counters are missing, and "" when they are back. gpu_failed: is given each
+    critical error of the GPU. loader: workers of the DataLoader that was read last, and whether it pins its batches.
     """
 
     def __init__(
@@ -28,12 +28,14 @@ class Sampler:
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
         gpu_missing: Callable[[str], object],
+        gpu_failed: Callable[[str], object],
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
     ) -> None:
         self._rates = Rates()
         self._training_thread = training_thread
         self._cuda_uuid = cuda_uuid
         self._gpu_missing = gpu_missing
+        self._gpu_failed = gpu_failed
         self._loader = loader
         self._gpu: GpuCounters | None = None
         self._cards: tuple[set[str], list[str]] = set(), []
@@ -70,7 +72,7 @@ class Sampler:
             sample.cores_busy_share = min(1.0, max(0.0, 1 - idle_s / cores))
         self._sample_network(sample)
         if self._gpu is None and (uuid := self._cuda_uuid()) is not None:
-            self._gpu = GpuCounters(uuid, self._gpu_missing)
+            self._gpu = GpuCounters(uuid, self._gpu_missing, self._gpu_failed)
         workers, pinned = self._loader()
         sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
         sample.loader_pinned = bool(pinned) if self._gpu is not None and pinned is not None else None

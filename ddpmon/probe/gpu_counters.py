@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddpmon.messages import REASONS_JOIN
@@ -21,20 +21,25 @@ ANSWER_S = 0.25
 UNANSWERED_SAMPLES = 5
 """From so many samples in a row without an answer on, the driver counts as hanging. Its first answer takes seconds."""
 
+MAX_XIDS = 16
+"""Critical errors of a GPU that one sample asks for: a broken GPU may report them without end."""
+
 
 class GpuCounters:
     """Reads the GPU's values when a sample asks for them."""
 
-    def __init__(self, uuid: str, missing: Callable[[str], object]) -> None:
+    def __init__(self, uuid: str, missing: Callable[[str], object], failed: Callable[[str], object]) -> None:
         """Start the thread.
 
         Args:
             uuid: of the GPU or of the part of one that MIG made, as torch spells it: without "GPU-" or "MIG-".
             missing: is given the reason from when on there are no values, and "" when they are back.
+            failed: is given each critical error of the GPU that its driver reports.
 
         """
         self._uuid = uuid
         self._missing = missing
+        self._failed = failed
         self._asked = threading.Event()
         self._answered = threading.Event()
         self._values: dict[str, Any] = {}
@@ -58,9 +63,12 @@ class GpuCounters:
         self._asked.wait()  # else the first sample would not see that the GPU could not be opened
         try:
             nvml, handle = _opened(self._uuid)
+            errors = _critical_errors(nvml, handle)
             while self._asked.wait():
                 self._values, reason = _read(nvml, handle)
                 self._missing(reason)
+                for xid in _new_xids(nvml, errors):
+                    self._failed(f"Xid {xid}")
                 self._asked.clear()
                 self._answered.set()
         except Exception as error:  # no driver, no library, a container without the device: all normal
@@ -77,6 +85,25 @@ def _opened(uuid: str) -> tuple[Any, Any]:
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
     except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+
+
+def _critical_errors(nvml: Any, handle: Any) -> Any:
+    """Return the set of events in which NVML reports the GPU's critical errors; None where it does not."""
+    try:
+        events = nvml.nvmlEventSetCreate()
+        nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError:  # a part of a GPU, a virtual one, or an old one
+        return None
+    return events
+
+
+def _new_xids(nvml: Any, events: Any) -> Iterator[int]:
+    """Yield the codes of critical errors since the last call, without waiting for one."""
+    for _ in range(MAX_XIDS if events is not None else 0):
+        try:
+            yield int(nvml.nvmlEventSetWait(events, 0).eventData)
+        except nvml.NVMLError:  # a timeout: there are no more
+            return
 
 
 def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], str]:

@@ -96,6 +96,11 @@ class Identity:
         if reason:
             self.note(reason)
 
+    def note_gpu_error(self, error: str) -> None:
+        """Note a critical error of this rank's GPU, each kind of error once."""
+        host = self._facts["host"]
+        self.note(f"the GPU of rank {self.rank} had a critical error: {error}; the kernel log of {host} says more")
+
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
         rank, size = dist.get_rank(), dist.get_world_size()

@@ -117,6 +117,7 @@ class Sender(threading.Thread):
             lambda: listener.native_thread,
             identity.cuda_uuid,
             partial(identity.set_missing, GPU_COUNTERS),
+            identity.note_gpu_error,
             lambda: listener.loader,
         )
         try:

@@ -5,6 +5,7 @@
 
        FUNCTION.error CODE, INDEX.error CODE, INDEX.FUNCTION.error CODE    the call returns this error code
        FUNCTION.sleep_ms MS                                                the call takes this long
+       INDEX.xids CODE,CODE                                                critical errors, reported once each
 
    With OLD_DRIVER defined the library lacks the functions that came with driver 535. */
 
@@ -13,15 +14,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9 };
-enum { TEMPERATURE_GPU = 0, CLOCK_SM = 1, MAX_DEVICES = 8, LONGEST = 128 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10 };
+enum { TEMPERATURE_GPU = 0, CLOCK_SM = 1, XID_CRITICAL_ERROR = 8, MAX_DEVICES = 8, LONGEST = 128 };
 
 struct device { unsigned index; };
+struct event { struct device *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
+struct event_set { struct device *device; unsigned delivered; };
 struct utilization { unsigned gpu, memory; };
 struct memory { unsigned long long total, free, used; };
 
 const unsigned sizeof_utilization = sizeof(struct utilization);
 const unsigned sizeof_memory = sizeof(struct memory);
+const unsigned sizeof_event = sizeof(struct event);
 
 static struct device devices[MAX_DEVICES] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 static int initialized;
@@ -206,3 +210,36 @@ int nvmlDeviceGetCurrentClocksEventReasons(struct device *device, unsigned long 
     return answer(__func__, device, "reasons", reasons);
 }
 #endif
+
+int nvmlEventSetCreate(struct event_set **set)
+{
+    int code = enter(__func__, NULL);
+    if (!code)
+        *set = calloc(1, sizeof **set);
+    return code;
+}
+
+int nvmlDeviceRegisterEvents(struct device *device, unsigned long long types, struct event_set *set)
+{
+    int code = enter(__func__, device);
+    if (!code)
+        set->device = device;
+    return code ? code : types == XID_CRITICAL_ERROR ? SUCCESS : INVALID_ARGUMENT;
+}
+
+int nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned timeout_ms)
+{
+    char key[LONGEST], value[LONGEST];
+    int code = enter(__func__, set->device);
+    snprintf(key, sizeof key, "%u.xids", set->device->index);
+    if (code || timeout_ms || !text(key, value))
+        return code ? code : timeout_ms ? INVALID_ARGUMENT : TIMEOUT;
+    const char *xid = strtok(value, ",");
+    for (unsigned passed = 0; xid && passed < set->delivered; passed++)
+        xid = strtok(NULL, ",");
+    if (!xid)
+        return TIMEOUT;
+    set->delivered++;
+    *event = (struct event){set->device, XID_CRITICAL_ERROR, strtoull(xid, NULL, 10), ~0u, ~0u};
+    return SUCCESS;
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -50,6 +51,7 @@ Read = Callable[[], dict[str, object]]
 def identity(monkeypatch: pytest.MonkeyPatch) -> Identity:
     """A rank whose second GPU by CUDA's count is the first that torch sees."""
     properties = SimpleNamespace(uuid=UUID)
+    monkeypatch.setattr(socket, "gethostname", lambda: "test-host")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: properties)
     identity = Identity("test")
     identity.cuda_device = 0
@@ -61,7 +63,7 @@ def read(identity: Identity, monkeypatch: pytest.MonkeyPatch) -> Read:
     """Take a sample and return the values of its GPU."""
     monkeypatch.setattr(gpu_counters, "ANSWER_S", 60.0)
     missing = partial(identity.set_missing, GPU_COUNTERS)
-    sampler = Sampler(threading.get_native_id, identity.cuda_uuid, missing)
+    sampler = Sampler(threading.get_native_id, identity.cuda_uuid, missing, identity.note_gpu_error)
 
     def call() -> dict[str, object]:
         sample = sampler.sample()
@@ -77,7 +79,11 @@ def told(identity: Identity) -> tuple[dict[str, str], list[str]]:
 
 def test_the_librarys_structs_are_as_large_as_those_of_nvidia_ml_py(nvml: Nvml) -> None:
     library = ctypes.CDLL("libnvidia-ml.so.1")
-    sizes = {"utilization": pynvml.c_nvmlUtilization_t, "memory": pynvml.c_nvmlMemory_t}
+    sizes = {
+        "utilization": pynvml.c_nvmlUtilization_t,
+        "memory": pynvml.c_nvmlMemory_t,
+        "event": pynvml.c_nvmlEventData_t,
+    }
     for name, struct in sizes.items():
         assert ctypes.c_uint.in_dll(library, f"sizeof_{name}").value == ctypes.sizeof(struct)
 
@@ -87,6 +93,24 @@ def test_every_value_arrives_and_follows_the_gpu(nvml: Nvml, identity: Identity,
     nvml.set(gpu(1, percent=3, clock_mhz=345, reasons=0x4 | 0x40, temperature_c=92))
     changed = {"gpu_percent": 3.0, "gpu_clock_mhz": 345, "gpu_throttled": "thermal, power cap", "gpu_temperature_c": 92}
     assert read() == WHOLE | changed
+    assert told(identity) == ({}, [])
+
+
+def test_critical_errors_are_noted_once_each(nvml: Nvml, identity: Identity, read: Read) -> None:
+    assert read() == WHOLE
+    nvml.set({"1.xids": "79,13,79", "0.xids": "31"})
+    for _ in range(2):
+        assert read() == WHOLE
+    missing, notes = told(identity)
+    assert missing == {}
+    assert [note.split(" of test-host ")[0] for note in notes] == [
+        f"the GPU of rank 0 had a critical error: Xid {xid}; the kernel log" for xid in (79, 13)
+    ]
+
+
+def test_a_gpu_that_reports_no_critical_errors_has_its_values(nvml: Nvml, identity: Identity, read: Read) -> None:
+    nvml.set({"1.nvmlDeviceRegisterEvents.error": pynvml.NVML_ERROR_NOT_SUPPORTED, "1.xids": "79"})
+    assert read() == WHOLE
     assert told(identity) == ({}, [])
 
 
