@@ -87,14 +87,19 @@ class Identity:
             return True
 
     def set_missing(self, quantity: str, reason: str) -> None:
-        """Set why BUCKETS or GPU_COUNTERS are not measured, and note the reason; "" once they are."""
+        """Set why BUCKETS or GPU_COUNTERS are not measured, which is a note as long as it holds; "" once they are."""
         reason = reason[:NOTE_CHARACTERS]
         with self._changing:
-            missing = dict(self._facts["missing"])
-            if missing.pop(quantity, "") != reason:
-                self._change(missing=missing | {quantity: reason} if reason else missing)
-        if reason:
-            self.note(reason)
+            missing, notes = dict(self._facts["missing"]), list(self._facts["notes"])
+            earlier = missing.pop(quantity, "")
+            if reason == earlier:
+                return
+            if earlier:
+                notes.remove(earlier)
+            if reason:
+                missing[quantity] = reason
+                notes.append(reason)
+            self._change(missing=missing, notes=notes)
 
     def note_gpu_error(self, error: str) -> None:
         """Note a critical error of this rank's GPU, each kind of error once."""
