@@ -1,17 +1,19 @@
-"""Real supervisors and hubs that share one import: forked from a process that has imported them and no more.
+"""Real supervisors, hubs and dashboards that share one import: forked from a process that has imported them.
 
-A hub that is started as a program takes half a second of CPU time for its imports, a supervisor a tenth: several times
-as much as for what most tests ask of them. Start them as programs if the test reads their command line or their first
-environment, also from /proc: a forked program shows those of the process that forked it. A drain is always started as
-a program, as the next drain recognizes it by its command line.
+A dashboard that is started as a program takes more than a second of CPU time for its imports, a hub half a second, a
+supervisor a tenth: several times as much as for what most tests ask of them. Start them as programs if the test reads
+their command line or their first environment, also from /proc: a forked program shows those of the process that forked
+it. A drain is always started as a program, as the next drain recognizes it by its command line.
 
-Run as a program, this file is that process. Its argument is the descriptor of a socket with one JSON request a message.
+Run as a program, this file is that process. Its arguments are the descriptor of a socket with one JSON request a
+message, and the modules to import.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -23,6 +25,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 import traceback
@@ -35,18 +38,25 @@ from ddpmon.launch import processes
 PYTHON = [sys.executable, "-P", "-m"]
 """Words with which ddpmon starts a program of its own."""
 SUPERVISOR, HUB = "ddpmon.launch.supervisor", "ddpmon.hub"
+SHOW = "tests.tui.show"
+WITHOUT_SCREEN = (SUPERVISOR, f"{HUB}.hub")
+"""Imports of a supervisor and a hub."""
+DASHBOARD = ("ddpmon.cli", SHOW)
+"""Imports of a dashboard."""
 
 
 class ForkServer:
     """The connection of a test worker to its process that forks programs, which ends together with the worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Without our variables: a test that looks for the processes of its own home must not find this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
+                [sys.executable, __file__, str(theirs.fileno()), *modules],
+                env=environment | {"LC_ALL": "C.UTF-8"},
+                pass_fds=[theirs.fileno()],
             )
         self._lock = threading.Lock()
         atexit.register(self._close)
@@ -79,16 +89,17 @@ class Forked:
             stdin: an open descriptor.
             stdout: an open descriptor.
             stderr: an open descriptor.
-            options: `folder` to run in instead of the current one; `session`: whether it begins a session of its own.
+            options: `folder` and `environment` instead of the current ones; `session`: whether it begins a session of
+                its own, and `terminal`: one that stdin controls.
         """
-        self._server = _server()
+        self._server = _server(*(WITHOUT_SCREEN if module in {SUPERVISOR, HUB} else DASHBOARD))
         self.args = [*PYTHON, module, *arguments]
         self.returncode: int | None = None
         umask = os.umask(0o077)
         os.umask(umask)
-        request = {"folder": os.getcwd(), "session": False, **options}
+        request = {"folder": os.getcwd(), "environment": dict(os.environ), "session": False, "terminal": False}
         self.pid: int = self._server.ask(
-            stdin, stdout, stderr, words=[module, *arguments], umask=umask, environment=dict(os.environ), **request
+            stdin, stdout, stderr, words=[module, *arguments], umask=umask, **request | options
         )
 
     def poll(self) -> int | None:
@@ -178,7 +189,7 @@ def _serve(requests: socket.socket) -> tuple[dict[str, Any], Sequence[int]] | No
 
 def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     """Do in this forked process what `python -m` does in a fresh one."""
-    if request["session"]:
+    if request["session"] or request["terminal"]:
         os.setsid()
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -186,6 +197,12 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     time.tzset()
     os.chdir(request["folder"])
     _set_streams(*streams)
+    if os.isatty(1):
+        _open_streams()
+    if request["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        for number in (signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
     if request["words"][0] == SUPERVISOR:
         processes.spawn = functools.partial(_spawn, processes.spawn)
     _run(request["words"])
@@ -201,6 +218,14 @@ def _set_streams(*streams: int) -> None:
         with contextlib.suppress(OSError):
             if int(entry) > 2 and not os.get_inheritable(int(entry)):
                 os.close(int(entry))
+
+
+def _open_streams() -> None:
+    """Make Python's streams anew: those of the process that forked may be of files, and remember that."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = os.fdopen(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def _run(words: Sequence[str]) -> None:
@@ -270,9 +295,10 @@ def main() -> None:
     """Import the programs and fork them on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The test ends first, and its programs with it.
     gc.disable()  # as ddpmon/hub/__main__.py does while it imports
-    for module in (SUPERVISOR, f"{HUB}.hub"):
+    for module in sys.argv[2:]:
         importlib.import_module(module)
-    del sys.modules[SUPERVISOR]  # A forked supervisor runs it as its own program; what it imports stays imported.
+    for program in (SUPERVISOR, SHOW):  # A forked process runs it as its own program; what it imports stays imported.
+        sys.modules.pop(program, None)
     gc.freeze()  # so that programs share the pages of what was imported
     mine = _serve(socket.socket(fileno=int(sys.argv[1])))
     if mine is not None:
@@ -280,6 +306,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # the folder of this file
+    sys.path[0] = str(Path(__file__).parents[1])  # instead of the folder of this file
     sys.modules["tests.forked"] = sys.modules["__main__"]
     main()

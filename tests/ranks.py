@@ -35,6 +35,8 @@ TORCH = ("torch", "torch._dynamo")
 """What a rank imports anyway: without the second no optimizer is made."""
 LIGHT = ("eager", "torch")
 """Half of it, where neither torch.compile nor FSDP is asked for: tests/light/eager.py."""
+LIGHT_TRAIN = Path(__file__).parent / "light" / "train.py"
+"""Begins the command line of a script of training/ that does so too."""
 EAGER = f"import sys; sys.path.append({str(Path(__file__).parent / 'light')!r}); import eager\n"
 """The same for a script that a test writes: its first line."""
 
@@ -93,9 +95,11 @@ def run(
     return subprocess.CompletedProcess(command, next(filter(None, codes), 0), *said)
 
 
-def launcher(ranks: int, script: Path, *args: str, modules: tuple[str, ...] = LIGHT) -> list[str]:
+def launcher(
+    ranks: int, script: Path, *args: str, modules: tuple[str, ...] = LIGHT, timeout_s: float = 120.0
+) -> list[str]:
     """The command line of a launcher of somebody's own, which imports `modules` and forks the ranks."""
-    order = Order(ranks, [], _meeting(), timeout_s=120.0, whole=False)
+    order = Order(ranks, [], _meeting(), timeout_s, whole=False)
     words = json.dumps(dataclasses.asdict(order))
     return [sys.executable, __file__, "--order", words, *modules, "--", str(script), *args]
 

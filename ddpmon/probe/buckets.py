@@ -73,7 +73,7 @@ class Buckets:
         """A comm hook in C++, which cannot be wrapped."""
         if self._hooks.get(model) is None:
             self._hooks[model] = None
-            self.listener.identity.note("buckets: not recorded for a model with a built-in comm hook", BUCKETS)
+            self.listener.identity.set_missing(BUCKETS, "buckets: not recorded for a model with a built-in comm hook")
 
     def _joins(self, work: Any, *_args: object) -> None:
         self.joining = work
@@ -84,7 +84,7 @@ class Buckets:
             return
         if _on_gpu(model):
             self._hooks[model] = None
-            self.listener.identity.note(CPU_ONLY, BUCKETS)
+            self.listener.identity.set_missing(BUCKETS, CPU_ONLY)
             return
         hook = Hook(self, model)
         self._register(model.reducer, None, hook)

@@ -7,44 +7,37 @@ import resource
 import time
 from collections.abc import Callable, Iterable
 from numbers import Integral
-from typing import Any
 
-from ddpmon.messages import GPU_COUNTERS, REASONS_JOIN, Sample
+from ddpmon.messages import Sample
 from ddpmon.probe import counters
+from ddpmon.probe.gpu_counters import GpuCounters
 
-THROTTLES = (
-    (0x20 | 0x40, "thermal"),
-    (0x04, "power cap"),
-    (0x80, "power brake"),
-    (0x08, "hardware slowdown"),
-    (0x10, "sync boost"),
-)
-"""Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
 LOOPBACK = frozenset({"lo", "lo0"})
 
 
 class Sampler:
     """Takes samples; what is not there is None, and is noted once.
 
-    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once there is one. loader: workers
-    of the DataLoader that was read last, and whether it pins its batches.
+    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once there is one. gpu_missing: is
+    given the reason from when on the GPU's counters are missing, and "" when they are back. gpu_failed: is given each
+    critical error of the GPU. loader: workers of the DataLoader that was read last, and whether it pins its batches.
     """
 
     def __init__(
         self,
         training_thread: Callable[[], int | None],
         cuda_uuid: Callable[[], str | None],
-        note: Callable[..., object],
+        gpu_missing: Callable[[str], object],
+        gpu_failed: Callable[[str], object],
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
     ) -> None:
         self._rates = Rates()
         self._training_thread = training_thread
         self._cuda_uuid = cuda_uuid
-        self._note = note
+        self._gpu_missing = gpu_missing
+        self._gpu_failed = gpu_failed
         self._loader = loader
-        self._nvml: Any = None
-        self._handle: Any = None
-        self._gpu_sought = False
+        self._gpu: GpuCounters | None = None
         self._cards: tuple[set[str], list[str]] = set(), []
         """Names of the host's network cards, and which of them stand for hardware."""
 
@@ -78,13 +71,14 @@ class Sampler:
         if idle_s is not None and cores:
             sample.cores_busy_share = min(1.0, max(0.0, 1 - idle_s / cores))
         self._sample_network(sample)
-        self._find_gpu()
+        if self._gpu is None and (uuid := self._cuda_uuid()) is not None:
+            self._gpu = GpuCounters(uuid, self._gpu_missing, self._gpu_failed)
         workers, pinned = self._loader()
         sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
-        sample.loader_pinned = bool(pinned) if self._gpu_sought and pinned is not None else None
-        if self._handle is not None:
-            make_way()
-            self._sample_gpu(sample)
+        sample.loader_pinned = bool(pinned) if self._gpu is not None and pinned is not None else None
+        if self._gpu is not None:
+            for field, value in self._gpu.read().items():
+                setattr(sample, field, value)
         return sample
 
     def _sample_network(self, sample: Sample) -> None:
@@ -101,47 +95,6 @@ class Sampler:
         received = self._rates.per_s(f"received by {which}", sum(counts[card][1] for card in cards))
         sample.sent_bytes_per_s = None if sent is None else max(0.0, sent)
         sample.received_bytes_per_s = None if received is None else max(0.0, received)
-
-    def _find_gpu(self) -> None:
-        """Open this rank's GPU in NVML once the rank has one."""
-        if self._gpu_sought:
-            return
-        uuid = self._cuda_uuid()
-        if uuid is None:
-            return
-        self._gpu_sought = True
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            self._nvml = pynvml
-        except Exception as error:  # no driver, no library, a container without the device: all normal
-            self._note(f"no GPU counters: {error}", GPU_COUNTERS)
-
-    def _sample_gpu(self, sample: Sample) -> None:
-        nvml, handle = self._nvml, self._handle
-
-        def read(function: Callable[..., Any], *args: Any) -> Any:
-            try:
-                return function(handle, *args)
-            except nvml.NVMLError:
-                return None  # a counter that this device does not have
-
-        rates = read(nvml.nvmlDeviceGetUtilizationRates)
-        memory = read(nvml.nvmlDeviceGetMemoryInfo)
-        power_mw = read(nvml.nvmlDeviceGetPowerUsage)
-        # The first name came with driver 535; older drivers answer to the second.
-        names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-        calls = [getattr(nvml, name) for name in names if hasattr(nvml, name)]
-        reasons = next((bits for call in calls if (bits := read(call)) is not None), None)
-        sample.gpu_percent = None if rates is None else float(rates.gpu)
-        sample.gpu_memory_used_bytes = None if memory is None else int(memory.used)
-        sample.gpu_memory_total_bytes = None if memory is None else int(memory.total)
-        sample.gpu_power_w = None if power_mw is None else power_mw / 1000
-        sample.gpu_temperature_c = read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
-        sample.gpu_clock_mhz = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
-        sample.gpu_throttled = None if reasons is None else throttles(reasons)
 
 
 class Rates:
@@ -172,8 +125,3 @@ def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[
     """
     others = sorted(name for name in names if name not in LOOPBACK)
     return [name for name in others if os.path.exists(f"{folder}/{name}/device")] or others
-
-
-def throttles(reasons: int) -> str:
-    """NVML's clocks event reasons in words; "" for none that slow it down."""
-    return REASONS_JOIN.join(name for bits, name in THROTTLES if reasons & bits)

@@ -76,19 +76,35 @@ class Identity:
             if stage > self.stage:
                 self._change(stage=stage)
 
-    def note(self, text: str, missing: str = "") -> bool:
-        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept.
-
-        missing: BUCKETS or GPU_COUNTERS, if that is what is not there.
-        """
+    def note(self, text: str) -> bool:
+        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
             notes = self._facts["notes"]
             if text in notes or len(notes) >= NOTES:
                 return False
-            reasons = {missing: text, **self._facts["missing"]} if missing else self._facts["missing"]
-            self._change(notes=[*notes, text], missing=reasons)
+            self._change(notes=[*notes, text])
             return True
+
+    def set_missing(self, quantity: str, reason: str) -> None:
+        """Set why BUCKETS or GPU_COUNTERS are not measured, which is a note as long as it holds; "" once they are."""
+        reason = reason[:NOTE_CHARACTERS]
+        with self._changing:
+            missing, notes = dict(self._facts["missing"]), list(self._facts["notes"])
+            earlier = missing.pop(quantity, "")
+            if reason == earlier:
+                return
+            if earlier:
+                notes.remove(earlier)
+            if reason:
+                missing[quantity] = reason
+                notes.append(reason)
+            self._change(missing=missing, notes=notes)
+
+    def note_gpu_error(self, error: str) -> None:
+        """Note a critical error of this rank's GPU, each kind of error once."""
+        host = self._facts["host"]
+        self.note(f"the GPU of rank {self.rank} had a critical error: {error}; the kernel log of {host} says more")
 
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
@@ -137,11 +153,8 @@ class Identity:
         self._change(device_clock=True)
 
     def cuda_uuid(self) -> str | None:
-        """The device's UUID as NVML spells it; indices differ under CUDA_VISIBLE_DEVICES."""
-        if self.cuda_device is None:
-            return None
-        uuid = str(torch.cuda.get_device_properties(self.cuda_device).uuid)
-        return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        """The device's UUID as torch spells it; indices differ under CUDA_VISIBLE_DEVICES."""
+        return None if self.cuda_device is None else str(torch.cuda.get_device_properties(self.cuda_device).uuid)
 
     def hello(self) -> Hello:
         """The message that tells the hub who this rank is."""

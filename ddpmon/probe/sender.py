@@ -11,10 +11,12 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 
 from msgspec.structs import replace
 
 from ddpmon.messages import (
+    GPU_COUNTERS,
     LOSS_OF,
     MAX_TEXT,
     STAGE_ENDED,
@@ -112,7 +114,11 @@ class Sender(threading.Thread):
         listener = self._listener
         identity = listener.identity
         self._sampler = Sampler(
-            lambda: listener.native_thread, identity.cuda_uuid, identity.note, lambda: listener.loader
+            lambda: listener.native_thread,
+            identity.cuda_uuid,
+            partial(identity.set_missing, GPU_COUNTERS),
+            identity.note_gpu_error,
+            lambda: listener.loader,
         )
         try:
             while not self._stopping.is_set():

@@ -44,7 +44,7 @@ def test_a_long_run_stays_bounded_and_keeps_its_extremes_and_its_order():
     assert sum(len(level.rows) for level in history._levels) < 7 * BINS
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 9000), st.lists(st.integers(1, 700), min_size=1, max_size=4), st.integers(0, 99))
 def test_however_it_comes_in_it_is_the_same(count, batches, seed):
     values = np.random.default_rng(seed).normal(size=(count, 3))

@@ -23,7 +23,8 @@ def told(own):
 @pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])
 @pytest.mark.parametrize("end", [230, 450])
 @pytest.mark.parametrize("size", [0.25, 1.0])
-def test_a_straggler_is_told_once_and_taken_back_once_and_nothing_comes_after_it(kind, end, size, seed):
+def test_a_straggler_is_told_once_and_taken_back_once_and_nothing_comes_after_it(kind, end, size):
+    seed = int(end > 300)
     own = clean(kind, 900, 4, seed)
     own[150:end, seed, seed] += size * STEP_MS
     alarm, *rest = [text for step, severity, text in told(own) if step > 150]

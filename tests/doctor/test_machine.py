@@ -18,20 +18,6 @@ CUDA = Torch("2.13.0", "13.0", "", distributed=True, threads=2, armed=True, gpus
 
 
 @pytest.fixture
-def driver(monkeypatch):
-    """A driver with as many GPUs as a test says."""
-
-    def call(count: int) -> None:
-        monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: count)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _handle: "H100")
-        monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.1")
-
-    return call
-
-
-@pytest.fixture
 def no_driver(monkeypatch):
     def absent() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
@@ -57,22 +43,6 @@ def test_gpus_whose_counters_do_not_answer_are_a_note(no_driver):
     [check] = machine.gpus(CUDA)
     assert check.level is Level.NOTE
     assert "2 GPUs without utilization" in check.text
-
-
-@pytest.mark.parametrize(
-    ("count", "torch", "levels", "last"),
-    [
-        (2, CUDA, [Level.OK], "2 x H100; driver 580.1"),
-        (8, CUDA, [Level.OK, Level.NOTE], "torch sees 2 of 8"),
-        (2, CPU, [Level.OK, Level.NOTE], "built for the CPU and uses none of 2"),
-        (2, None, [Level.OK], "2 x H100"),
-    ],
-)
-def test_gpus_are_named_and_held_against_what_torch_sees(driver, count, torch, levels, last):
-    driver(count)
-    checks = list(machine.gpus(torch))
-    assert [check.level for check in checks] == levels
-    assert last in checks[-1].text
 
 
 @pytest.mark.parametrize(

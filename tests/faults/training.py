@@ -1,4 +1,4 @@
-"""A real run to break things of: two gloo ranks under torchrun, recorded on a small disk."""
+"""A real run to break things of: two gloo ranks, recorded on a small disk."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ddpmon import runs
 from ddpmon.launch import processes, stop
 from tests.conftest import ddpmon_program, short_folder, wait_for
 from tests.in_process import called
+from tests.ranks import launcher
 
 SCRIPT = Path(__file__).parent / "script.py"
 GRACE_S = 15
@@ -26,21 +27,31 @@ GRACE_S = 15
 class Training:
     """Starts one, and tells how it stands: by its own files, and by what `ddpmon status` says of it."""
 
-    def __init__(self, disk: Path) -> None:
+    def __init__(self, disk: Path, *, torchrun: bool = True) -> None:
+        """torchrun: what starts the ranks; otherwise a launcher that forks them."""
+        self.torchrun = torchrun
         self.folder = short_folder()
         self._patch = pytest.MonkeyPatch()
         self._patch.setenv("DDPMON_HOME", str(disk / "home"))
         self._patch.setenv("DDPMON_RUNTIME_DIR", str(self.folder / "s"))
         self.stop_file = self.folder / "stop"
-        command = [ddpmon_program(), "run", "--headless", "--nproc", "2", "--grace", str(GRACE_S), "--name", "broken"]
+        options = ["--headless", "--grace", str(GRACE_S), "--name", "broken"]
+        if torchrun:
+            command = ["run", *options, "--nproc", "2", str(SCRIPT), str(self.stop_file)]
+        else:
+            command = ["exec", *options, "--", *launcher(2, SCRIPT, str(self.stop_file), timeout_s=300.0)]
         self.starter = subprocess.Popen(
-            [*command, str(SCRIPT), str(self.stop_file)],
+            [ddpmon_program(), *command],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        wait_for(lambda: self.step() > 10, 120)
-        self.until(lambda: self.facts().get("step", 0) > 10)
+        try:
+            wait_for(lambda: self.step() > 10, 120)
+            self.until(lambda: self.facts().get("step", 0) > 10)
+        except BaseException:
+            self.close()
+            raise
         self.id = runs.find(None).id
 
     def step(self) -> int:
@@ -93,7 +104,8 @@ class Training:
         assert run.agent is not None
         if what == "torchrun":
             return [run.agent.pid]
-        ranks = sorted(one.pid for _, one in processes.descendants(run.agent.pid) if processes.is_rank(one.pid))
+        started = [one.pid for _, one in processes.descendants(run.agent.pid)]
+        ranks = sorted(pid for pid in started if processes.is_rank(pid) or not self.torchrun)
         if what == "all ranks":
             return ranks
         if what == "one rank":

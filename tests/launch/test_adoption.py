@@ -237,7 +237,7 @@ def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home
         watcher.kill()
     run = started.run
     kill(run.supervisor, run.hub)
-    wait_for(lambda: not processes.with_run_id(run.id), 90)
+    wait_for(lambda: not processes.with_run_id(run.id), 90, every_s=0.2)
     if state == "done":
         for _ in range(2):  # reading takes nothing away
             made = report.build(run)

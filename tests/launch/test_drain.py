@@ -157,15 +157,16 @@ def test_with_drain_and_supervisor_out_of_the_way_printing_neither_fails_nor_blo
         """
     )
     wait_for(lambda: printed(started) == "before\n")
-    supervisor = started.run.supervisor.pid
-    for pid in (supervisor, drain_of(started.id)):
+    supervisor = started.run.supervisor
+    for pid in (supervisor.pid, drain_of(started.id)):
         os.kill(pid, number)
     (tmp_path / "gone").touch()
     said("printed")
     if number == signal.SIGKILL:
+        wait_for(lambda: not supervisor.alive())  # else it is still the one that is asked to stop the run
         stop.request(started.run)
     else:
-        os.kill(supervisor, signal.SIGCONT)
+        os.kill(supervisor.pid, signal.SIGCONT)
         (tmp_path / "back").touch()
     started.until_gone(60)
     assert "x\na child\n" in printed(started)

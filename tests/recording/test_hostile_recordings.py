@@ -30,7 +30,7 @@ def base(program, tmp_path_factory):
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 5, 7, 9, 12, 14, 27])  # each way to damage one, some twice
+@pytest.mark.parametrize("seed", [2, 7, 12, 14])  # a file that is cut, flipped bits, other values, other tables
 def test_no_reader_crashes_or_hangs(program, base, seed):
     told, refused, crashes = program.attack(seed, 2, base)
     assert not crashes, f"{told}\n" + "\n".join(crashes)

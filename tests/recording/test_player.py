@@ -83,7 +83,7 @@ def straight(tmp_path_factory):
         yield lambda: (run, shown)  # hypothesis would print what it is, at length
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(PLACES)
 def test_wherever_it_came_from_a_place_looks_the_same(straight, places):
     run, shown = straight()

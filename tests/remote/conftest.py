@@ -64,7 +64,7 @@ class Far:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**self.near, **more}.items():
                 patch.setenv(name, value)
-            return Terminal(*words, columns=columns, rows=rows, program=(ddpmon_program(),))
+            return Terminal("ddpmon", *words, columns=columns, rows=rows)
 
     def sessions(self):
         """The server's processes, one or two for each login."""

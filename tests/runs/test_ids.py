@@ -16,7 +16,7 @@ from ddpmon.runs import ids
 AT_ONCE = """
 import os, secrets, time
 from ddpmon import runs
-secrets.token_hex = lambda n, whole=secrets.token_hex: whole(n)[-1] if n == 2 else whole(n)
+secrets.token_hex = lambda n, whole=secrets.token_hex: whole(n)[-2:] if n == 2 else whole(n)
 gate, opened = os.pipe()
 for number in range(100):
     if os.fork() == 0:
@@ -30,7 +30,7 @@ for number in range(100):
 os.close(opened)
 assert all(os.wait()[1] == 0 for _ in range(100))
 """
-"""A hundred processes that make a run each once all are there; one of sixteen endings of its id is by chance."""
+"""A hundred processes that make a run each once all are there; which of 256 endings its id has is left to chance."""
 
 
 def test_a_hundred_processes_that_start_at_one_moment_make_a_hundred_runs(home):

@@ -16,7 +16,10 @@ from collections.abc import Callable, Mapping
 
 import pyte
 
+from tests import forked
+
 DEADLINE_S = 60.0
+PYTHON = (sys.executable, "-m")
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=?][0-9;]*u|\x1b\[\?[0-9;]*\$p|\x1b\[>[0-9;]*[a-z]")
 _ASKS_FOR_SYNCHRONISED = b"\x1b[?2026$p"
 _HAS_SYNCHRONISED = b"\x1b[?2026;2$y"
@@ -35,14 +38,16 @@ class Terminal:
         columns: int = 80,
         rows: int = 24,
         controlling: bool = True,
-        program: tuple[str, ...] = (sys.executable, "-m"),
+        program: tuple[str, ...] = PYTHON,
+        fresh: bool = False,
         synchronised: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """A terminal with a program in it.
 
-        controlling: the terminal tells the program when it goes away, as an ssh session's does. synchronised: it says
-        that it has synchronised output (mode 2026), as most do. environment: beside this process's; "": not set.
+        controlling: the terminal tells the program when it goes away, as an ssh session's does. fresh: an interpreter
+        of its own runs the module instead of one that is forked. synchronised: the terminal says that it has
+        synchronised output (mode 2026), as most do. environment: beside this process's; "": not set.
         """
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
@@ -58,10 +63,13 @@ class Terminal:
         # readline, which some tool has imported before, says in the environment how large it thinks the terminal is.
         given = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(environment or {})}
         given = {name: value for name, value in given.items() if value and name not in {"COLUMNS", "LINES"}}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", login] if controlling else command,
-            stdin=slave, stdout=slave, stderr=slave, env=given,
-        )  # fmt: skip
+        streams = dict(stdin=slave, stdout=slave, stderr=slave)
+        self.process: subprocess.Popen[bytes] | forked.Forked
+        if program == PYTHON and not fresh:
+            self.process = forked.Forked(*arguments, **streams, environment=given, terminal=controlling)
+        else:
+            words = [sys.executable, "-I", "-S", "-c", login] if controlling else command
+            self.process = subprocess.Popen(words, **streams, env=given)
         os.close(slave)
 
     def read(self, seconds: float = 0.05) -> bool:
@@ -71,6 +79,7 @@ class Terminal:
         try:
             data = os.read(self.master, 1 << 16)
         except OSError:  # Linux's end of file on a pty whose program is gone
+            time.sleep(seconds)
             return False
         self.raw += data
         if self._synchronised and _ASKS_FOR_SYNCHRONISED in data:
@@ -88,10 +97,16 @@ class Terminal:
     def wait_until(self, holds: Callable[[str], bool], what: str, within: float = DEADLINE_S) -> str:
         """The screen once `holds` is true of it. what: how it is called if it never is."""
         end = time.monotonic() + within
+        shown = None
         while time.monotonic() < end:
-            self.read()
-            if holds("\n".join(self.screen.display)):
-                return "\n".join(self.screen.display)
+            came = self.read()
+            if came or shown is None:
+                # All that has been written, as to draw it costs more than to read it.
+                while came and time.monotonic() < end:
+                    came = self.read(0)
+                shown = "\n".join(self.screen.display)
+            if holds(shown):
+                return shown
         raise AssertionError(f"{what} never came; the screen shows:\n" + "\n".join(self.screen.display))
 
     def wait_for_output(self, written: bytes) -> None:

@@ -13,7 +13,7 @@ SHOW = "tests.tui.show"
 
 
 def test_q_ends_it_and_gives_the_terminal_back():
-    with Terminal(SHOW, "slow") as terminal:
+    with Terminal(SHOW, "slow", fresh=True) as terminal:
         shown = terminal.wait_for("q detach")
         assert "▲ SLOW" in shown
         assert "rank 13 (node01 gpu5) is slow" in shown

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.kinds.relevance import BOUND, Cost, lasting_cost
+from ddpmon.analysis.kinds.relevance import BOUND, StepCost, lasting_cost
 from ddpmon.analysis.processes.conditions import BYTES_PER_S, TIMES, Conditions
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.steps.window import FEWEST
@@ -80,7 +80,7 @@ def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
     ), None
 
 
-def all_reduce_words(cost: Cost, size: float, backward: float, bandwidth: float | None, of_hosts: str) -> Words:
+def all_reduce_words(cost: StepCost, size: float, backward: float, bandwidth: float | None, of_hosts: str) -> Words:
     """Return what the all-reduce of gradients takes, and how to hide or shorten it.
 
     Args:

@@ -39,7 +39,7 @@ SHORTEST_MS = Threshold(
 )
 
 
-class Cost(NamedTuple):
+class StepCost(NamedTuple):
     """What something costs in the steps of the window."""
 
     step_ms: float
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
     """Its first step: as reported before, else the first of the window."""
 
 
-def lasting_cost(moment: Moment, kind: Kind, each_ms: Floats, threshold: Threshold[float]) -> Cost | None:
+def lasting_cost(moment: Moment, kind: Kind, each_ms: Floats, threshold: Threshold[float]) -> StepCost | None:
     """Return what something costs; None where that is too little, or was in a single step.
 
     Args:
@@ -68,12 +68,12 @@ def lasting_cost(moment: Moment, kind: Kind, each_ms: Floats, threshold: Thresho
     return found if SHORTEST_MS.reached(found.step_ms) and recurring_mean(each_ms) >= least_ms else None
 
 
-def cost(moment: Moment, kind: Kind, cost_ms: float) -> Cost:
+def cost(moment: Moment, kind: Kind, cost_ms: float) -> StepCost:
     """Return what something costs that takes so much of a mean step."""
     world, before = moment.world, moment.held_one(kind)
     since = before.since_step if before and before.since_step is not None else int(world.step[0])
     step_ms = float(world.step_ms.mean())
-    return Cost(step_ms, cost_ms, cost_ms / step_ms, step_ms / max(step_ms - cost_ms, 1e-3), since)
+    return StepCost(step_ms, cost_ms, cost_ms / step_ms, step_ms / max(step_ms - cost_ms, 1e-3), since)
 
 
 def most_ranks(world: World, phase: int) -> Floats:

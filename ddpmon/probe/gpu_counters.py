@@ -1,0 +1,142 @@
+"""Values that NVML has of this rank's GPU, read on a thread of its own: calls into a broken driver may hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ddpmon.messages import REASONS_JOIN
+
+THROTTLES = (
+    (0x20 | 0x40, "thermal"),
+    (0x04, "power cap"),
+    (0x80, "power brake"),
+    (0x08, "hardware slowdown"),
+    (0x10, "sync boost"),
+)
+"""Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
+ANSWER_S = 0.25
+"""How long a sample waits for its values. A healthy driver answers in a few milliseconds."""
+UNANSWERED_SAMPLES = 5
+"""From so many samples in a row without an answer on, the driver counts as hanging. Its first answer takes seconds."""
+
+MAX_XIDS = 16
+"""Critical errors of a GPU that one sample asks for: a broken GPU may report them without end."""
+
+
+class GpuCounters:
+    """Reads the GPU's values when a sample asks for them."""
+
+    def __init__(self, uuid: str, missing: Callable[[str], object], failed: Callable[[str], object]) -> None:
+        """Start the thread.
+
+        Args:
+            uuid: of the GPU or of the part of one that MIG made, as torch spells it: without "GPU-" or "MIG-".
+            missing: is given the reason from when on there are no values, and "" when they are back.
+            failed: is given each critical error of the GPU that its driver reports.
+
+        """
+        self._uuid = uuid
+        self._missing = missing
+        self._failed = failed
+        self._asked = threading.Event()
+        self._answered = threading.Event()
+        self._values: dict[str, Any] = {}
+        self._unanswered = 0
+        threading.Thread(target=self._run, name="ddpmon GPU", daemon=True).start()
+
+    def read(self) -> dict[str, Any]:
+        """Return the values by their names in Sample; none where NVML does not answer in time."""
+        if not self._asked.is_set():
+            self._answered.clear()
+            self._asked.set()
+        if self._answered.wait(ANSWER_S):
+            self._unanswered = 0
+            return self._values
+        self._unanswered += 1
+        if self._unanswered == UNANSWERED_SAMPLES:
+            self._missing("no GPU counters: NVML does not answer")
+        return {}
+
+    def _run(self) -> None:
+        self._asked.wait()  # else the first sample would not see that the GPU could not be opened
+        try:
+            nvml, handle = _opened(self._uuid)
+            errors = _critical_errors(nvml, handle)
+            while self._asked.wait():
+                self._values, reason = _read(nvml, handle)
+                self._missing(reason)
+                for xid in _new_xids(nvml, errors):
+                    self._failed(f"Xid {xid}")
+                self._asked.clear()
+                self._answered.set()
+        except Exception as error:  # no driver, no library, a container without the device: all normal
+            self._values = {}
+            self._missing(f"no GPU counters: {error}")
+            self._answered.set()
+
+
+def _opened(uuid: str) -> tuple[Any, Any]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+
+
+def _critical_errors(nvml: Any, handle: Any) -> Any:
+    """Return the set of events in which NVML reports the GPU's critical errors; None where it does not."""
+    try:
+        events = nvml.nvmlEventSetCreate()
+        nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError:  # a part of a GPU, a virtual one, or an old one
+        return None
+    return events
+
+
+def _new_xids(nvml: Any, events: Any) -> Iterator[int]:
+    """Yield the codes of critical errors since the last call, without waiting for one."""
+    for _ in range(MAX_XIDS if events is not None else 0):
+        try:
+            yield int(nvml.nvmlEventSetWait(events, 0).eventData)
+        except nvml.NVMLError:  # a timeout: there are no more
+            return
+
+
+def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], str]:
+    """Return the values that the device has, and the reason if it has none."""
+    errors: list[Exception] = []
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(handle, *args)
+        except nvml.NVMLError as error:  # most often a value that this device does not have
+            errors.append(error)
+            return None
+
+    rates = call(nvml.nvmlDeviceGetUtilizationRates)
+    memory = call(nvml.nvmlDeviceGetMemoryInfo)
+    power_mw = call(nvml.nvmlDeviceGetPowerUsage)
+    # The first name came with driver 535; older drivers answer to the second.
+    names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    calls = [getattr(nvml, name) for name in names if hasattr(nvml, name)]
+    reasons = next((bits for each in calls if (bits := call(each)) is not None), None)
+    values = {
+        "gpu_percent": None if rates is None else float(rates.gpu),
+        "gpu_memory_used_bytes": None if memory is None else int(memory.used),
+        "gpu_memory_total_bytes": None if memory is None else int(memory.total),
+        "gpu_power_w": None if power_mw is None else power_mw / 1000,
+        "gpu_temperature_c": call(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+        "gpu_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+        "gpu_throttled": None if reasons is None else throttles(reasons),
+    }
+    measured = any(value is not None for value in values.values())
+    return values, "" if measured else f"no GPU counters: {errors[0]}"
+
+
+def throttles(reasons: int) -> str:
+    """NVML's clocks event reasons in words; "" for none that slow it down."""
+    return REASONS_JOIN.join(name for bits, name in THROTTLES if reasons & bits)
