@@ -19,7 +19,6 @@ def told(own):
     return [(one.steps + 1, event.severity, event.text) for one in moments for event in one.events]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("kind", ["even", "garbage", "hiccups"])
 @pytest.mark.parametrize("end", [230, 450])
 @pytest.mark.parametrize("size", [0.25, 1.0])

@@ -14,7 +14,7 @@ import numpy as np
 
 from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bins, quantise
 from ddpmon.analysis.over_time.fold import RankGroup
-from ddpmon.analysis.over_time.step_bins import MS, SUMMED, Bins, Level, Part
+from ddpmon.analysis.over_time.step_bins import MS, SUMMED, Bins, Part, StepBins
 from ddpmon.analysis.over_time.utilization import Utilization
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
@@ -84,7 +84,7 @@ class Heat:
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()
         self.last_step = 0
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, StepBins] = {}
         """By the steps of a bin; that of WHOLE_RUN begins with the first step."""
         self._utilization = Utilization()
 
@@ -102,8 +102,8 @@ class Heat:
         """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
-            self._levels = {steps: Level(steps, len(part.ranks), MS.stop) for steps in HEAT_STEPS}
-            self._levels[WHOLE_RUN] = Level(1, len(part.ranks), len(SUMMED))
+            self._levels = {steps: StepBins(steps, len(part.ranks), MS.stop) for steps in HEAT_STEPS}
+            self._levels[WHOLE_RUN] = StepBins(1, len(part.ranks), len(SUMMED))
             self._utilization.forget()
         if not len(part):
             return

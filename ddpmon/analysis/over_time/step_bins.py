@@ -44,7 +44,7 @@ class Part:
         return Part(self.step[begins], self.end_us[ends], *(np.add.reduceat(each, begins, axis=0) for each in parts))
 
 
-class Level:
+class StepBins:
     """The last BINS bins of one resolution, as a ring. columns: the first of a part's, which are kept."""
 
     def __init__(self, steps: int, ranks: int, columns: int) -> None:
@@ -110,7 +110,7 @@ class Level:
 class Bins:
     """Neighbouring bins of a level, of which so many count as one."""
 
-    level: Level
+    level: StepBins
     merged: int
     numbers: Ints
     """[B]"""
@@ -120,7 +120,7 @@ class Bins:
     """[B, merged] Whether they are in it."""
 
     @classmethod
-    def of(cls, level: Level, merged: int, numbers: Ints) -> Bins:
+    def of(cls, level: StepBins, merged: int, numbers: Ints) -> Bins:
         fine = numbers[:, None] * merged + np.arange(merged)
         slots = fine % BINS
         return cls(level, merged, numbers, slots, level.number[slots] == fine)

@@ -39,8 +39,8 @@ class LongSteps:
     An event is the first of steps in a row that are long for the rank. The bet on rank r, stake `b`: if the next event
     is on rank r the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a fair share. As
     long as no rank has more than that, the mean time until the sum exceeds N is at least N blocks. Events that cluster
-    count less: log capital is divided by their overdispersion. Half of the capital is also bet on a rhythm: that the next
-    event of a rank comes as many steps after its last one as that came after the one before.
+    count less: log capital is divided by their overdispersion. Half of the capital is also bet on a
+    rhythm: that the next event of a rank comes as many steps after its last one as that came after the one before.
     """
 
     def __init__(self, ranks: int) -> None:
