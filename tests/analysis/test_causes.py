@@ -6,7 +6,7 @@ import pytest
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.kinds.communication_bound import all_reduce_words
-from ddpmon.analysis.kinds.relevance import Cost
+from ddpmon.analysis.kinds.relevance import StepCost
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import MIB
 from tests.findings import causes, of_kinds
@@ -174,7 +174,7 @@ def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
 
 
 def test_a_few_bytes_are_told_as_such_and_no_size_of_buckets_is_advised():
-    told = all_reduce_words(Cost(60.0, 30.0, 0.5, 2.0, since=1), 36.0, 15.0, None, "")
+    told = all_reduce_words(StepCost(60.0, 30.0, 0.5, 2.0, since=1), 36.0, 15.0, None, "")
     assert told.text.endswith("50% of it, 36 bytes")
     assert "bucket_cap_mb" not in told.advice
     assert "36 bytes are too few" in told.advice

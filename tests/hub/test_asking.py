@@ -193,21 +193,22 @@ def test_the_next_question_is_passed_on_once_it_may_be():
 def test_a_course_through_time_comes_with_the_wish_for_it(stage):
     stage.hub()
     stage.save(world_size=2)
-    own = own_times(50, 2)
-    own[20:, 1, 1] += 12.0
+    own = own_times(150, 2)
+    own[60:, 1, 1] += 12.0
     told = records(own, first=1)
     for rank in (stage.rank(rank, world_size=2) for rank in range(2)):
         rank.join()
         rank.batch(told[rank.rank])
         rank.acknowledged(1)
     viewer = stage.viewer()
-    viewer.until(lambda s: s.window and s.window[1] == 50, "the steps")
+    viewer.until(lambda s: s.window and s.window[1] == 150 and s.findings, "the steps and the slow rank")
     viewer.socket.send(encode(Next(wish=Wish(inspect=InspectWish(1, 1, 40)))))
     assert viewer.socket.poll(20_000)
-    shown = decode_snapshot(viewer.socket.recv()).inspect
-    assert (shown.rank, shown.steps, shown.columns, shown.last_step) == (1, 1, 40, 50)
+    shot = decode_snapshot(viewer.socket.recv())
+    (finding,), shown = shot.findings, shot.inspect
+    assert (shown.rank, shown.steps, shown.columns, shown.last_step) == (1, 1, 40, 150)
     rows = {row.name: row for row in shown.rows}
-    assert rows["forward"].longer == "since step 21"
+    assert rows["forward"].longer == f"since step {finding.since_step}"
     assert rows["backward"].longer == ""
     assert viewer.get().inspect is None
 
