@@ -89,6 +89,7 @@ def test_a_hub_that_dies_under_the_second_supervisor_is_started_again(waiting, t
     waiting.until_gone()
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     run = waiting.run
     kill(run.supervisor)
