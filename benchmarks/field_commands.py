@@ -10,7 +10,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import psutil
 import pyte
+from ports import free_port
 from rates import bare as bare_command
 from rates import watched as watched_command
 
@@ -168,13 +168,6 @@ class PySpy(Tool):
         os.close(theirs)
         threading.Thread(target=lambda: [None for _ in _chunks(ours)], daemon=True).start()
         return top
-
-
-def free_port() -> int:
-    """One that nobody listens on: TraceML's own would refuse a second run beside it."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def of_costs(packages: Path) -> list[Tool]:

@@ -33,6 +33,7 @@ from pathlib import Path
 import zmq
 from hostile_frames import Watch, memory_mb, peer, run_with_hub, wrong
 from hostile_peers import STEP_S, Rank, messages_of, mutated, randomly
+from ports import free_port
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
@@ -307,12 +308,6 @@ COUNTED = (
     "mutated_messages",
     "other_nodes",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ours(*arguments: object, **options: object) -> subprocess.Popen[str]:

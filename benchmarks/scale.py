@@ -45,6 +45,7 @@ from ddpmon.messages import Card, HeatWish, SamplesWish, StripsWish, TimelineWis
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
+from ports import free_port
 from scale_plan import Plan, Said
 from synthetic_ranks import Viewer
 from terminal import Dashboard, played, shown
@@ -140,7 +141,7 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
     )  # fmt: skip
     folder = runs.create(run)
     root, of_nodes = curve_keys.fresh(), [curve_keys.fresh() for _ in range(nodes)]
-    root.addresses = [f"tcp://127.0.0.1:{_free_port()}"]
+    root.addresses = [f"tcp://127.0.0.1:{free_port()}"]
     root.admitted = {each.public: number + 1 for number, each in enumerate(of_nodes)}
     root.save(folder)
     log = folder / "logs" / "hub.log"
@@ -198,12 +199,6 @@ def _faults(seconds: float, nodes: int) -> dict[str, object]:
         "lossy_every": 8 if nodes >= 8 else 2,
         "restart_after_s": 0.2 * seconds,
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _wait_for(there, players: list[subprocess.Popen], log: Path) -> None:

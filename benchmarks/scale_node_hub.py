@@ -28,6 +28,7 @@ from ddpmon.hub import curve_keys
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, SYNC_GRADIENTS, Batch, Card, Hello, Meeting, Step, Sync, encode
 
 sys.path.insert(0, str(Path(__file__).parent))
+from ports import free_port
 from scale import PROFILED, SETTLE_S
 from scale_nodes import SAMPLE_S, SEND_S, World, a_sample
 from scale_plan import Plan
@@ -44,11 +45,9 @@ def a_run(name: str, world_size: int, supervisor: int) -> runs.Run:
 
 def measure(ranks: int, rate: float, seconds: float, profile: str | None) -> float:
     """Share of a core that the node's hub takes."""
-    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home, socket.socket() as free:
+    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home:
         os.environ["DDPMON_HOME"] = home
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        free.close()
+        address = f"tcp://127.0.0.1:{free_port()}"
         started = [subprocess.Popen(["sleep", "3600"])]
         try:
             keys = [curve_keys.fresh(), curve_keys.fresh()]

@@ -11,16 +11,13 @@ JSON each, until its stdin ends. With --order it takes that one, as a launcher o
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import functools
 import gc
 import importlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -105,17 +102,9 @@ def launcher(
 
 
 def _meeting() -> dict[str, str]:
-    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    from benchmarks.ports import free_port  # not at the top: as a program, this file does not see that folder
 
-
-def free_port() -> str:
-    """Return a port that nothing listens at and that the kernel gives to nobody who asks it for any."""
-    beyond = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(10_000, beyond)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return str(port)
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
 
 AT_IMPORT = frozenset(("DDPMON_SOCKET", "DDPMON_BUCKETS", "PYTHONPATH", "HF_HUB_OFFLINE"))

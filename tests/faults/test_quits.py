@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from ddpmon import runs
 from ddpmon.export import report as reports
 from tests.faults.table import PAGE
-from tests.ranks import free_port
 
 SCRIPT = Path(__file__).with_name("quitting.py")
 
@@ -28,7 +28,7 @@ def quits() -> dict[str, str]:
 def test_a_rank_that_ends_by_itself_is_the_cause_and_no_lost_connection_is(home: Path) -> None:
     ways = quits()
     assert len(ways) > 5
-    worlds = [word for way in ways for word in (way, free_port())]
+    worlds = [word for way in ways for word in (way, str(free_port()))]
     line = [sys.executable, "-m", "ddpmon", "exec", "--headless", "--", sys.executable, str(SCRIPT), *worlds]
     ended = subprocess.run(line, check=False, capture_output=True, text=True, timeout=250)
     run = reports.build(runs.find(None))

@@ -6,13 +6,13 @@ import socket
 import pytest
 import zmq
 
+from benchmarks.ports import free_port
 from ddpmon import runs
 from ddpmon.hub import curve_keys
 from ddpmon.messages import Bye, Card, Meeting, Next, encode
 from ddpmon.messages.nodes import LINK, Join
 from ddpmon.runs import job_key
 from tests.hub.machines import late_world, listening, machines, seen_whole, tell, world
-from tests.ranks import free_port
 
 __all__ = ["machines"]  # a fixture
 

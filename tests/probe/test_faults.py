@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
 from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked
-from tests.ranks import free_port
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -36,7 +36,7 @@ def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) ->
     address = f"ipc://{socket_dir}/ingest.sock"
     first = Ear(address)
     first.answering = False
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     rank = subprocess.Popen(
         [sys.executable, str(SMALL), "--steps", "120", "--slow", "other:0"],
         env=environment(address, **place),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
 from ddpmon.launch import spool
@@ -22,7 +23,7 @@ from ddpmon.runs.logs import LAUNCHER, Log, Reader
 from tests.conftest import Cli, wait_for
 from tests.launch.test_drain import drain_of
 from tests.probe.conftest import SCRIPTS, environment
-from tests.ranks import EAGER, free_port
+from tests.ranks import EAGER
 
 RUN = "20260101-000001-0001"
 PROGRAM = """
@@ -186,7 +187,7 @@ def test_a_spool_that_nobody_empties_lets_the_rank_go_on_and_says_what_it_lost(s
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_ranks_of_torch_multiprocessing_are_watched_and_have_logs_of_their_own(cli: Cli, method: str) -> None:
     command = [sys.executable, str(SCRIPTS / "spawned.py"), "--method", method]
-    env = os.environ | {"SPEAKS": "1", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
+    env = os.environ | {"SPEAKS": "1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     done = cli("exec", "--headless", "--", *command, env=env, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     found = runs.find(None)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from ddpmon.messages import ALONE
 from tests.probe.conftest import SCRIPTS, Ear, environment, forked, python
-from tests.ranks import free_port
 
 pytestmark = pytest.mark.e2e
 WORLD = SCRIPTS / "world.py"
@@ -56,7 +56,7 @@ def test_another_sitecustomize_that_fails_fails_as_without_us(ear: Ear, tmp_path
 
 def test_ranks_started_by_hand_are_watched(ear: Ear) -> None:
     command = [sys.executable, str(SCRIPTS / "spawned.py"), "--world_size", "2", "--rank"]
-    env = environment(ear.address, MASTER_PORT=free_port())
+    env = environment(ear.address, MASTER_PORT=str(free_port()))
     ranks = [subprocess.Popen([*command, str(rank)], env=env) for rank in (0, 1)]
     assert [rank.wait(60) for rank in ranks] == [0, 0]
     ear.wait(lambda: ear.goodbyes() == {0, 1})

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.ports import free_port
 from tests.conftest import ddpmon_program, wait_for
 from tests.hub.conftest import stage  # noqa: F401  a fixture is used by its name
-from tests.ranks import free_port
 from tests.tui.terminal import Terminal
 from tests.worlds import own_times, records
 
@@ -115,7 +115,7 @@ def far(home, tmp_path):
         pytest.skip("no sshd on this machine (OpenSSH's server): the way through ssh cannot be tried")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where its unprivileged half is locked up
-    port, user = int(free_port()), pwd.getpwuid(os.geteuid()).pw_name
+    port, user = free_port(), pwd.getpwuid(os.geteuid()).pw_name
     for name in ("host", "identity"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     public = (tmp_path / "host.pub").read_text().split()[:2]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import TRAINING, forked
 
-from tests.ranks import free_port
+from benchmarks.ports import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -78,7 +78,7 @@ def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(st
     (tmp_path / "weights.pt").unlink()
 
     by_hand = (*SMALLEST_STOPPED, "--world_size", 2)
-    port = {"MASTER_PORT": free_port()}
+    port = {"MASTER_PORT": str(free_port())}
     ranks = [start("linear_regression.py", *by_hand, "--rank", rank, env=port) for rank in (0, 1)]
     ranks[0].until("epoch 1/2")
     ranks[1].process.send_signal(signal.SIGINT)
