@@ -39,8 +39,8 @@ class LongSteps:
     An event is the first of steps in a row that are long for the rank. The bet on rank r, stake `b`: if the next event
     is on rank r the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a fair share. As
     long as no rank has more than that, the mean time until the sum exceeds N is at least N blocks. Events that cluster
-    count less: log capital is divided by their overdispersion. Half of the capital is also bet on a
-    rhythm: that the next event of a rank comes as many steps after its last one as that came after the one before.
+    count less: log capital is divided by their overdispersion. Half of the capital is also bet on a rhythm: that the
+    next event of a rank comes as many steps after its last one as that came after the one before.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -106,12 +106,13 @@ class LongSteps:
 
         """
         won = np.zeros((len(BETS), self._ranks))
-        for step, events in enumerate(begins, step_index):
+        for number, events in enumerate(begins):
+            step, seen = step_index + number, self._looks * BLOCK + number + 1
             due = self._due == step
             if not (events | due).any():
                 continue
             others_keep = (self._kept.sum() - self._kept) / np.maximum(self._dues.sum() - self._dues, 1)
-            chance = FAIR_SHARE.enter * np.maximum((self._events + 1) / (step + 1), others_keep)
+            chance = FAIR_SHARE.enter * np.maximum((self._events + 1) / seen, others_keep)
             odds = np.maximum(1 / chance, 1.0)
             won += due * np.log1p(np.where(events, BETS * (odds - 1), -BETS))
             self._dues += due
