@@ -2,7 +2,7 @@
 
     records ──alignment──▶ rows of one step ──clocks, waits──▶ World ──window──▶ summary, what_if, findings, report
 
-A kind of finding is one file in `kinds`: what it is found from, its words, and what follows from it.
+Each kind of finding is one file in `kinds`. It detects the problem, words it, and gives the advice.
 
 A window keeps sums of its steps for means, so that an update costs its new steps.
 

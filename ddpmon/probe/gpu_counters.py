@@ -19,10 +19,9 @@ THROTTLES = (
 ANSWER_S = 0.25
 """How long a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
-"""From so many samples in a row without an answer on, the driver counts as hanging. Its first answer takes seconds."""
-
+"""The driver counts as hanging after so many samples in a row without an answer. Its first answer takes seconds."""
 MAX_XIDS = 16
-"""Critical errors of a GPU that one sample asks for: a broken GPU may report them without end."""
+"""Most critical errors that are read for one sample: a broken GPU may report them without end."""
 
 
 class GpuCounters:

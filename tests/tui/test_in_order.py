@@ -80,7 +80,7 @@ def test_a_form_is_filled_in_field_by_field():
 
 def test_the_command_palette_is_typed_into():
     found = []
-    # The palette searches beside the screen, and its search fails if the palette is closed meanwhile.
+    # The palette searches in a task of its own, which fails if the palette closes before it has ended.
     drive(snapshots.slow(), typed("ctrl+p", "Comm: what"), until(quiet), entries(found), settle)
     assert found == ["Comm: what"]
 

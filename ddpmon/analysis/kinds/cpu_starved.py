@@ -17,7 +17,7 @@ from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
 FEWEST_SAMPLES = 5
-"""Samples of a rank, one a second: one busy second, as while a script starts, is no want of cores."""
+"""Samples of a rank, taken once a second, that are needed: a script that starts is busy for a second or two."""
 
 
 def detect(moment: Moment) -> Iterator[Finding]:

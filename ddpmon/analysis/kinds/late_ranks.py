@@ -1,4 +1,4 @@
-"""Ranks are slow against the others: one trouble of one family, which has a name for each way to be slow."""
+"""Findings about ranks that are slower than the others: one family, with a kind for each way of being slow."""
 
 from __future__ import annotations
 

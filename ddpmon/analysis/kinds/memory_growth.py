@@ -33,7 +33,7 @@ PART_SAMPLES = 4
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
-    """All ranks whose memory grew all along, by the same pace or not, with the one that grows fastest."""
+    """Yield one finding about all ranks whose memory kept growing. It names the rank that grows fastest."""
     pace = {one.rank: per_s for one in moment.evidence.memory if (per_s := _bytes_per_s(one))}
     if not pace:
         return

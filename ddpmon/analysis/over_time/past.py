@@ -28,13 +28,13 @@ _BAND = 0.1
 
 
 class Past:
-    """Courses of ranks, from the bins that the heat map is drawn from."""
+    """Quantities of ranks over time, from the same bins as the heat map."""
 
     def __init__(self, heat: Heat) -> None:
         self._heat = heat
 
     def courses(self, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[PastRow]:
-        """Return all quantities of a rank through the latest bins; none before its first step.
+        """Return all quantities of a rank over the latest bins; none before its first step.
 
         Args:
             rank: Of the world.

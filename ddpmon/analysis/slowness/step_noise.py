@@ -25,8 +25,8 @@ NOW_RATE = 0.5
 """Weight of the latest block in the noise of now: noise that begins in all ranks counts in the block in which it
 begins, and one rank that becomes slow makes one large difference of all that a block has."""
 DELAY, DELAY_OF_FEW = 10 // BLOCK, 40 // BLOCK
-"""Blocks until a block counts in the noise that wanders, which it does not where its rank has a signal by then. Few
-ranks are compared with their own past, so that a slow one should be found within them."""
+"""Blocks that a block waits before it counts in the noise that wanders, so that a rank which becomes slow has a signal
+before its slowness counts as noise. Few ranks wait longer: each is compared with its own past, and found later."""
 MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
 """Steps in which the correlation of noise that wanders falls to 1/e: a grid of what is looked at."""
 
@@ -66,7 +66,7 @@ class StepNoise:
         self._each = self._sample.step == 1 and ranks > FEW_RANKS
         self._delay = DELAY if ranks > FEW_RANKS else DELAY_OF_FEW
         self._white = np.zeros((2, series, ranks))
-        """Variances of white noise over a long and a short memory."""
+        """Variance of white noise: a mean over many steps, and one over few."""
         self._now = np.zeros(series)
         """[P] The variance of white noise of all ranks in the last blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
