@@ -1,7 +1,7 @@
 """Watching on a GPU: steps per second bare and watched, run-ahead, weights, and what the phases say.
 
-    python benchmarks/gpu.py               needs one CUDA device; about five minutes
-    python benchmarks/gpu.py --pairs 1     a quick look
+    python benchmarks/gpu.py               needs one CUDA device; about fifteen minutes
+    python benchmarks/gpu.py --pairs 1     a quick look: four minutes
 
 Cases: one nccl rank (resnet18, a small transformer) and two gloo ranks that share the device. Bare and watched runs
 alternate. `ahead` is how long the device still works after the host has left the loop: watching must not shorten it to

@@ -29,6 +29,14 @@ _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """What torch puts before each line of a rank's exception."""
 _WHAT = "what():"
 """The beginning of the line that names a C++ exception nobody caught, as NCCL's watchdog throws; frames follow it."""
+_BELOW_CPP = re.compile(
+    r"frame #\d+: |Exception raised from \S+ at |Search for `cudaError|CUDA kernel errors might|For debugging consider"
+    "|Compile with `TORCH_USE_"
+)
+"""The beginning of a line that torch prints below an error of C++ or of CUDA: of its stack, or a hint."""
+_DEVICE_ASSERT = "device-side assert triggered"
+"""What CUDA says of a kernel that found its input wrong; each thread of the kernel printed which condition failed."""
+_CONDITION = re.compile(r"^(?P<file>\S+?):(?P<line>\d+): .*thread: \[.*\] Assertion `(?P<condition>.+)` failed\.?$")
 _INNER = "inner exception"
 """In an exception that leaves its cause to the one it was raised from, as torch's RendezvousConnectionError does."""
 _HARMLESS = re.compile(
@@ -155,14 +163,17 @@ def last_line(text: str) -> str:
         line = _RANK_SAYS.sub("", raw.strip())
         # below a warning of Python's stands the line of code that gave it
         is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))
-        if line and not is_harmless and not set(line) <= set("=-~^* "):
+        if line and not is_harmless and not set(line) <= set("=-~^* ") and not _BELOW_CPP.match(line):
             lines.append(line)
     if not lines:
         return ""
-    errors = [line for line in lines[-20:] if EXCEPTION.match(line) or line.startswith(_WHAT)]
+    exceptions = [line for line in lines[-20:] if EXCEPTION.match(line)]  # first: they may end the process as C++ ones
+    errors = exceptions or [line for line in lines[-20:] if line.startswith(_WHAT)]
     last = (errors or lines)[-1].removeprefix(_WHAT).lstrip() or lines[-1]
     if _INNER in last:
         last = next((line for line in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
+    if _DEVICE_ASSERT in last and (failed := next(filter(None, map(_CONDITION.match, lines)), None)):
+        last += f": `{failed['condition']}` is false, {Path(failed['file']).name}:{failed['line']}"
     return redact_text(last)[:LINE_WIDTH]
 
 

@@ -8,10 +8,12 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.messages import Batch, decode_from_rank
 from ddpmon.messages.folder import TAILS, unpack_tail
+from tests.conftest import wait_for
 from tests.disks import SmallDisk
 from tests.faults.table import Row
 from tests.faults.training import Training
@@ -60,7 +62,7 @@ def broken(disk: SmallDisk, training: Training, row: Row) -> Iterator[None]:
             repairs.callback(aside.rename, folder)
         elif row.what == "the folder of the sockets":
             folder = runs.socket_dir(training.id)
-            shutil.rmtree(folder)
+            _remove_whole(folder)
             if row.happens != "removed":
                 folder.mkdir()
                 folder.chmod(0o777)
@@ -71,6 +73,18 @@ def broken(disk: SmallDisk, training: Training, row: Row) -> Iterator[None]:
         else:
             _signal(training, row.what, signal.Signals[row.happens])
         yield
+
+
+def _remove_whole(folder: Path) -> None:
+    """Remove a folder in which a hub that notices makes its sockets again."""
+
+    def gone() -> bool:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
+            return True
+        return False
+
+    wait_for(gone, 30)
 
 
 def stands_as_said(training: Training, row: Row) -> None:

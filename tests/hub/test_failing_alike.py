@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from ddpmon.analysis.processes.failures import first
 from ddpmon.export import markdown, report
 from ddpmon.export.last_words import last_words
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
@@ -165,6 +166,23 @@ def test_what_a_cpp_exception_says_that_aborts_a_rank_is_told_and_not_the_frames
     lines += ["Exception raised from checkTimeout at ProcessGroupNCCL.cpp", "frame #0: c10::Error::Error + 0x96", ""]
     (folder / "stderr.log").write_text("\n".join(lines))
     assert read_ending(stage.run).last_lines == {1: why}
+
+
+def test_a_failed_assertion_on_a_gpu_is_told_with_its_condition(stage):
+    folder = stage.dir / "logs" / "ranks" / "exec" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    said = "/pytorch/cuda/Loss.cu:245: nll_loss_forward: block: [0,0,0], thread: [{},0,0] Assertion `t >= 0` failed."
+    error = "CUDA error: device-side assert triggered"
+    watchdog = f"[Rank 0] Process group watchdog thread terminated with exception: {error}"
+    cpp = ["terminate called after throwing an instance of 'c10::DistBackendError'", f"  what():  {watchdog}"]
+    cpp += ["Exception raised from query at CUDAEvent.h:111 (most recent call first):"]
+    cpp += [f"frame #{n}: c10d::ProcessGroupNCCL::WorkNCCL::isCompleted() + 0x68 (0x7f)" for n in range(30)]
+    assertions = [said.format(n) for n in range(90)]
+    raised = f"torch.AcceleratorError: {error}"
+    for python, told in ((["[rank0]: Traceback …", f"[rank0]: {raised}"], raised), ([], watchdog)):
+        (folder / "stderr.log").write_text("\n".join([*assertions, *python, *cpp, ""]))
+        assert read_ending(stage.run).last_lines == {0: f"{told}: `t >= 0` is false, Loss.cu:245"}
+    assert first([], [Failure(0, 1, 0, raised)], {0: f"{raised}: `t >= 0` is false, Loss.cu:245"}).cause.endswith("245")
 
 
 def test_the_banner_that_torchrun_prints_at_every_start_is_not_why_a_rank_ended(stage):

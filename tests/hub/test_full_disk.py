@@ -200,7 +200,7 @@ def test_a_recording_that_somebody_deletes_is_back_with_all_that_was_in_it(stage
     tell(ranks, told, 300, 400)
     viewer = stage.viewer()
     viewer.until(lambda s: any("telemetry.db; it is back" in event.text for event in s.events), "the news of it")
-    assert recorded(stage.run) == [(400, 1, 400)] * 2
+    until(lambda: recorded(stage.run) == [(400, 1, 400)] * 2, "all steps in the new recording")
     tell(ranks, told, 400, 600)
     for rank in ranks:
         rank.bye()

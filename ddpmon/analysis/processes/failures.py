@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msgspec import structs
+
 from ddpmon.analysis.processes.alike import alike, same_words, together
 from ddpmon.analysis.words import GIB, counted, named_ranks
 from ddpmon.messages import Failure
@@ -183,7 +185,7 @@ def first(
     if causes and not (quits and quits[0].root and quits[0].signal != "SIGABRT"):
         ranks = {failure.rank for failure in causes if alike(causes[0], failure)}
         ranks |= _saying(causes[0].error, last_lines) - {failure.rank for failure in reported}
-        return _of_failure(causes[0], by_rank, memory, ranks, lost_peers)
+        return _of_failure(_with_condition(causes[0], last_lines), by_rank, memory, ranks, lost_peers)
     if quits:
         return _of_quit(quits, last_lines, memory, common_line, lost_peers)
     peers_lost = bool(reported or caused)  # one that left in order harms nobody else
@@ -274,6 +276,12 @@ def _of_failure(
     error = _because(failure.error, memory, child_killed)
     out_of = "host" if memory and child_killed else _gpu(failure.error)
     return FirstFailure(failure.rank, error, how, tuple(sorted(ranks)), lost_peers, out_of)
+
+
+def _with_condition(failure: Failure, last_lines: Mapping[int, str]) -> Failure:
+    """Replace CUDA's word for a failed assertion by the rank's last line where that names the condition too."""
+    line = last_lines.get(failure.rank, "")
+    return structs.replace(failure, error=line) if line.startswith(f"{failure.error}: `") else failure
 
 
 def _gpu(words: str) -> OutOf:
