@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon.analysis.processes.hangs import alike, line_of
+from ddpmon.analysis.processes.disagreements import line_of
+from ddpmon.analysis.processes.hangs import alike
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import OWN_PHASES, Stack, StackView
 from ddpmon.plain import plain

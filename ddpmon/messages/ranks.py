@@ -150,6 +150,25 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     group: str = ""
     sequence: int | None = None
     """Its number among the collectives of its process group; None: torch does not say."""
+    operation: str = ""
+    """What torch itself records it as ("all_reduce"); "": it records nothing."""
+    inputs: str = ""
+    """Shapes and types of its inputs, as torch records them: "(8, 1) Float"."""
+    outputs: str = ""
+    """The same of its outputs."""
+
+
+class Block(msgspec.Struct, array_like=True, frozen=True):
+    """A loop or a branch of a script around the line that a frame of a stack is at."""
+
+    frame: int
+    """Index into the stack's frames."""
+    line: int
+    """Of its `for`, `while` or `if`."""
+    first: int
+    """The first line that counts as inside."""
+    last: int
+    is_loop: bool = True
 
 
 class Stack(msgspec.Struct, array_like=True, tag="stack"):
@@ -176,6 +195,8 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     timeout_s: float | None = None
     """How long the collective that it waits in may take before torch ends the run; None: not known, or it waits in
     none."""
+    blocks: list[Block] = msgspec.field(default_factory=list)
+    """Loops and branches around the lines of the script's own frames, once the rank stands still."""
 
 
 class Layout(msgspec.Struct, array_like=True):

@@ -32,6 +32,7 @@ from ddpmon.messages.vocabulary import (
     HEAT_MOST,
     HEAT_STEPS,
     LOGGED,
+    MAX_BLOCKS,
     MAX_FRAMES,
     MAX_LOGGED,
     MAX_NAME,
@@ -382,5 +383,10 @@ def check_stack(stack: Stack) -> None:
     require(all(0 <= number < MAX_US for number in stack.issued.values()), "issued", "out of range")
     require(stack.timeout_s is None or 0 < stack.timeout_s < MAX_US, "timeout_s", stack.timeout_s)
     if stack.collective is not None:
-        require(len(stack.collective.name) + len(stack.collective.group) <= MAX_TEXT, "collective", "too long")
+        words = (getattr(stack.collective, name) for name in ("name", "group", "operation", "inputs", "outputs"))
+        require(sum(map(len, words)) <= MAX_TEXT, "collective", "too long")
         require(0 <= (stack.collective.sequence or 0) < MAX_US, "sequence", stack.collective.sequence)
+    require(len(stack.blocks) <= MAX_BLOCKS, "blocks", len(stack.blocks))
+    for block in stack.blocks:
+        require(0 <= block.frame < len(stack.frames), "frame of a block", block.frame)
+        require(0 < block.line < MAX_US and 0 < block.first <= block.last < MAX_US, "lines of a block", block)

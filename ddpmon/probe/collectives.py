@@ -44,6 +44,8 @@ COLLECTIVES = (
 MESSAGES = ("send", "recv", "batch_isend_irecv")
 """Calls of torch.distributed by which ranks exchange messages; `P2POp` knows isend and irecv by identity."""
 MOST_GROUPS = 64
+MAX_TENSORS = 8
+"""Of a collective, that are told."""
 
 
 def position(group: Any) -> tuple[str, int]:
@@ -100,6 +102,22 @@ class _Entry(msgspec.Struct):
     collective_seq_id: int
     process_group: tuple[str, str]
     retired: bool
+    input_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    output_sizes: list[list[int]] = []
+    output_dtypes: list[str] = []
+
+    def collective(self) -> Collective:
+        name = self.profiling_name.rpartition(":")[2]
+        inputs = _tensors(self.input_sizes, self.input_dtypes)
+        outputs = _tensors(self.output_sizes, self.output_dtypes)
+        return Collective(name, self.process_group[0], self.collective_seq_id, name, inputs, outputs)
+
+
+def _tensors(shapes: list[list[int]], dtypes: list[str]) -> str:
+    """As in: (8, 1) Float, (3) Long. Cut at MAX_TENSORS."""
+    words = [f"({', '.join(map(str, shape))}) {dtype}" for shape, dtype in zip(shapes, dtypes, strict=False)]
+    return ", ".join(words[:MAX_TENSORS])
 
 
 class _Dump(msgspec.Struct):
@@ -126,5 +144,4 @@ def recorded() -> tuple[Collective | None, bool] | None:
         return None
     open_ = next((entry for entry in entries if not entry.retired), None)
     entry = open_ or entries[-1]
-    name = entry.profiling_name.rpartition(":")[2]
-    return Collective(name, entry.process_group[0], entry.collective_seq_id), open_ is not None
+    return entry.collective(), open_ is not None

@@ -15,11 +15,12 @@ import time
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec.structs import replace
 
-from ddpmon.messages import MAX_FRAMES, MEETINGS, Collective, Stack
+from ddpmon.messages import MAX_BLOCKS, MAX_FRAMES, MEETINGS, Block, Collective, Stack
 from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
-from ddpmon.probe import collectives
+from ddpmon.probe import blocks, collectives
 from ddpmon.probe.collectives import COLLECTIVES
 from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.records import OTHER
@@ -49,6 +50,7 @@ _DDP = {
     "_engine_run_backward": "DDP's gradient all-reduce",
     "_verify_param_shape_across_processes": "DDP's check of the model",
     "_sync_module_states": "DDP's first broadcast of the model",
+    "_pre_forward": "DDP's broadcast of its new buckets",
 }
 """Functions in which DDP waits by itself, and what for."""
 
@@ -66,6 +68,8 @@ class Whereabouts:
         self._reported_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
+        self._blocks: list[Block] = []
+        """Loops and branches around the script's own lines, read once for a thread that stands still."""
         self._place = 0
         """A hash of the training thread's stack when `moves` was last called."""
 
@@ -112,7 +116,7 @@ class Whereabouts:
         """The training thread's stack at this moment."""
         listener, clock = self._listener, self._listener.clock
         brief, self._asked, self._brief = self._brief, False, False
-        frames, own, library = _walk(self._frame())
+        frames, own, library, lines = _walk(self._frame())
         issued = collectives.issued()
         if not brief:
             self._reported_at = now
@@ -120,8 +124,10 @@ class Whereabouts:
         if (frames, issued) != self._last:
             self._last = (frames, issued)
             self._recorded = None
+            self._blocks = []
         elif self._recorded is None and not brief:
             self._recorded = collectives.recorded()
+            self._blocks = [block for line in lines for block in blocks.around(*line)][:MAX_BLOCKS]
         collective, blocked = self._collective(library)
         return Stack(
             rank=listener.identity.rank,
@@ -136,6 +142,7 @@ class Whereabouts:
             blocked=blocked,
             issued=issued,
             timeout_s=_timeout_s(collective) if blocked else None,
+            blocks=self._blocks,
         )
 
     def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:
@@ -150,7 +157,7 @@ class Whereabouts:
             last, inside = self._recorded
             if last is None or not (inside and library):
                 return last, False  # computing in torch, or in code of its own
-            return Collective(name or last.name, last.group, last.sequence), True
+            return replace(last, name=name or last.name), True
         return (Collective(name), True) if name else (None, False)
 
 
@@ -162,12 +169,13 @@ def _timeout_s(collective: Collective | None) -> float | None:
     return timeouts.pop() if len(timeouts) == 1 else None
 
 
-def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:
+def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str], list[tuple[str, int, int]]]:
     """A stack's frames, innermost first; the index of the first that is no library's; torch's innermost functions.
 
-    Touches neither the variables nor the source of a frame.
+    With file, line and index of each frame that is no library's. Touches neither the variables nor the source of one.
     """
     frames: list[str] = []
+    lines: list[tuple[str, int, int]] = []
     own = None
     library: list[str] = []
     inside_torch = True
@@ -178,14 +186,15 @@ def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str]]:
             inside_torch = False
         elif not file.startswith(_OURS):
             name, is_library = _place(file)
-            if own is None and not is_library:
-                own = len(frames)
+            if not is_library:
+                own = len(frames) if own is None else own
+                lines.append((file, frame.f_lineno, len(frames)))
             inside_torch = inside_torch and file.startswith(_TORCH)
             if inside_torch:
                 library.append(code.co_name)
             frames.append(f"{name}:{frame.f_lineno} {code.co_qualname}"[:FRAME_CHARS])
         frame = frame.f_back
-    return frames, own, library
+    return frames, own, library, lines
 
 
 @functools.lru_cache(maxsize=1024)

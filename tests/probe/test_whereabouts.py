@@ -38,7 +38,7 @@ def test_what_python_does_to_import_a_module_is_no_place_where_a_script_stands(t
     stack._place.cache_clear()
     import imported
 
-    frames, own, _ = stack._walk(imported.frame)
+    frames, own, *_ = stack._walk(imported.frame)
     assert frames[:1] == ["imported.py:2 <module>"]
     assert own == 0
     assert not [frame for frame in frames if "importlib" in frame]

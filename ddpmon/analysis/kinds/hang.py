@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.processes.disagreements import advice, line_of, sentence
 from ddpmon.analysis.processes.hangs import (
     NONE_MISSING,
     Standstill,
     absent,
     alike,
-    line_of,
     not_heard,
     silence,
     silence_line,
@@ -47,8 +47,18 @@ def detect(moment: Moment) -> Iterator[Finding]:
         _words(standstill, late, waiting, awaited.name if awaited else "a collective"),
         sorted(late),
         evidence=evidence,
+        beside={"disagreement": _disagreement(standstill)},
         since_step=max(stack.step for stack in stacks.values()) + 1 if stacks else None,
     )
+
+
+def _disagreement(standstill: Standstill) -> dict[str, object] | None:
+    """Return how ranks differ that wait for each other in different calls, for the report's JSON."""
+    one = standstill.disagreement
+    if one is None:
+        return None
+    sides = [{"ranks": list(side.ranks), "waits_in": side.waits_in, "line": side.line} for side in (one.odd, one.rest)]
+    return {"how": one.how, "odd": sides[0], "rest": sides[1], "block_line": one.block.line if one.block else None}
 
 
 def _awaited(waiting: Sequence[Stack]) -> Collective | None:
@@ -74,22 +84,25 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     if standstill.gone and waiting:
         return Words(f"{who} ended{others_wait}", f"Look at the last output of {who} in the run's logs.")
     if standstill.silent:
-        text, advice = silence(standstill)
+        text, todo = silence(standstill)
         line = silence_line(standstill)
         lead = f"{text}:" if line else ""
-        return Words((f"{lead} in {line}" if line else text) + others_wait, advice, lead=lead)
+        return Words((f"{lead} in {line}" if line else text) + others_wait, todo, lead=lead)
+    if differ := standstill.disagreement:
+        lead, place = sentence(differ, world)
+        return Words(f"{lead} {place}", advice(differ, world), lead=lead)
     first = stacks.get(late[0]) if late else None
     if standstill.unheard and first is None:
-        text, advice = not_heard(standstill)
-        return Words(text + others_wait, advice)
+        text, todo = not_heard(standstill)
+        return Words(text + others_wait, todo)
     lines = {line_of(stack) for stack in stacks.values()}
     if first is not None and waiting:
         does = "does" if len(late) == 1 else "do"
-        advice = f"Look at what {who} {does} in {line_of(first)}."
+        look = f"Look at what {who} {does} in {line_of(first)}."
         if len(lines) == 1:
-            advice = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
+            look = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
         lead = f"{who} {does} not reach {where}:"
-        return Words(f"{lead} in {line_of(first)}", advice, lead=lead)
+        return Words(f"{lead} in {line_of(first)}", look, lead=lead)
     line = lines.pop() if len(lines) == 1 else f"{len(lines)} different places"
     if waiting:
         lead = f"all ranks wait in {where} and none is missing:"

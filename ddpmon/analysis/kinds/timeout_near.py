@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.processes.hangs import NONE_MISSING, Standstill, absent, line_of
+from ddpmon.analysis.processes import disagreements
+from ddpmon.analysis.processes.disagreements import line_of
+from ddpmon.analysis.processes.hangs import NONE_MISSING, Standstill, absent
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import Finding
@@ -66,6 +68,9 @@ def _words(wait: Wait, late: Sequence[int], line: str | None) -> Words:
     if not late:
         lead = "all ranks wait for each other:"
         return Words(fitting(f"{lead} {end}"), NONE_MISSING, brief, lead)
+    if differ := wait.standing.disagreement:
+        lead = "ranks wait for each other in different calls:"
+        return Words(fitting(f"{lead} {end}"), disagreements.advice(differ, wait.standing.world_size), brief, lead)
     who = named_ranks(late, wait.standing.world_size)
     be, do = ("is", "does") if len(late) == 1 else ("are", "do")
     lead = f"{who} {be} waited for:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ddpmon.analysis.processes.disagreements import Disagreement, disagreement, line_of
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Stack
 
@@ -43,6 +44,11 @@ class Standstill:
     over: bool = False
     """The run has ended meanwhile."""
 
+    @property
+    def disagreement(self) -> Disagreement | None:
+        """Ranks that wait for each other in different calls; None too where somebody is missing."""
+        return None if self.gone or self.silent or self.unheard else disagreement(self.stacks)
+
 
 def absent(standstill: Standstill) -> list[int]:
     """Return the ranks that did not arrive, the surest first; empty if that is uncertain."""
@@ -53,11 +59,14 @@ def absent(standstill: Standstill) -> list[int]:
 def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:
     """Ranks that did not arrive where the others wait; empty if that is uncertain.
 
-    A rank that is not blocked has not arrived. Among several, and where all or none are blocked, torch's own count
-    tells: in some process group they have issued fewer collectives than another rank. Messages from rank to rank count
-    there too, so that the count says nothing in a script that sends some. It says nothing either where not all ranks
-    are heard: a collective that a cut link interrupts has ended on some ranks and not on others.
+    A rank that is not blocked has not arrived. Where all are blocked, in different calls, those that are in another
+    than the rest did not. Otherwise torch's own count tells: in some process group they have issued fewer collectives
+    than another rank. Messages from rank to rank count there too, so that the count says nothing in a script that sends
+    some. It says nothing either where not all ranks are heard: a collective that a cut link interrupts has ended on
+    some ranks and not on others.
     """
+    if all_heard and (differ := disagreement(stacks)):
+        return sorted(differ.odd.ranks)
     free = {rank for rank, stack in stacks.items() if not stack.blocked}
     behind: set[int] = set()
     if all_heard and not any(stack.collective and stack.collective.name in POINT_TO_POINT for stack in stacks.values()):
@@ -102,13 +111,6 @@ def why_no_stack(
         text, advice = silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
         return f"{text}. {advice}"
     return f"rank {rank} lives, but did not answer" if unanswered else ""
-
-
-def line_of(stack: Stack) -> str:
-    """The line of Python that says most: the innermost one of the script's own."""
-    if not stack.frames:
-        return "no Python code"
-    return stack.frames[stack.own if stack.own is not None else 0]
 
 
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
