@@ -5,16 +5,20 @@ A run has two or three of them, one after the other: each takes half as long aga
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.launch import stop
+from tests.conftest import wait_for
 from tests.hub.standing import hangs, watch
+from tests.ranks import launcher
 
 __all__ = ["watch"]  # a fixture
 
+SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
@@ -35,6 +39,21 @@ def test_a_rank_whose_workers_bring_nothing_is_named_and_one_that_was_stopped_is
     watched = watch()
     in_workers_that_bring_nothing(watched)
     stopped_by_a_signal(watched)
+
+
+def test_a_rank_that_ran_out_of_batches_is_named_though_both_wait(launch):
+    started = launch(*launcher(2, SCRIPTS / "uneven.py", "apart"))
+    watched = source.LiveSource(started.run)
+    shot = wait_for(lambda: (shot := watched.snapshot()) and hangs(shot) and shot, 180)
+    (finding,) = hangs(shot)
+    watched.close()
+    stop.request(started.run, now=True)
+    started.until_gone()
+    assert (finding.ranks, finding.evidence["waiting"], shot.verdict) == ([1], [0], finding.text)
+    assert finding.text == "rank 1 left the loop that rank 0 is in: barrier in uneven.py:23 train"
+    assert "DDP's gradient all-reduce, uneven.py:21 train, in the loop of line 19" in finding.advice
+    told = [one for one in report.build(runs.load(started.id))["findings"] if one["kind"] == "hang"]
+    assert [one["ranks"] for one in told] == [[1]]
 
 
 def in_the_very_first_step(watched):
