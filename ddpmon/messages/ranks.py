@@ -158,7 +158,7 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     """The same of its outputs."""
 
 
-class Block(msgspec.Struct, array_like=True, frozen=True):
+class Scope(msgspec.Struct, array_like=True, frozen=True):
     """A loop or a branch of a script around the line that a frame of a stack is at."""
 
     frame: int
@@ -195,7 +195,7 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     timeout_s: float | None = None
     """How long the collective that it waits in may take before torch ends the run; None: not known, or it waits in
     none."""
-    blocks: list[Block] = msgspec.field(default_factory=list)
+    scopes: list[Scope] = msgspec.field(default_factory=list)
     """Loops and branches around the lines of the script's own frames, once the rank stands still."""
 
 

@@ -14,7 +14,7 @@ MAX_RESTART = 1 << 20
 MAX_STEPS_PER_BATCH = 4096
 MAX_TEXT = 16_384
 MAX_FRAMES = 64
-MAX_BLOCKS = 64
+MAX_SCOPES = 64
 """Loops and branches around the lines of a stack."""
 MAX_NAMES = 16
 """Names of `ddpmon.phase` in a step."""

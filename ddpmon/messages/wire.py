@@ -32,12 +32,12 @@ from ddpmon.messages.vocabulary import (
     HEAT_MOST,
     HEAT_STEPS,
     LOGGED,
-    MAX_BLOCKS,
     MAX_FRAMES,
     MAX_LOGGED,
     MAX_NAME,
     MAX_NAMES,
     MAX_RESTART,
+    MAX_SCOPES,
     MAX_STEP,
     MAX_STEPS_PER_BATCH,
     MAX_TEXT,
@@ -386,7 +386,7 @@ def check_stack(stack: Stack) -> None:
         words = (getattr(stack.collective, name) for name in ("name", "group", "operation", "inputs", "outputs"))
         require(sum(map(len, words)) <= MAX_TEXT, "collective", "too long")
         require(0 <= (stack.collective.sequence or 0) < MAX_US, "sequence", stack.collective.sequence)
-    require(len(stack.blocks) <= MAX_BLOCKS, "blocks", len(stack.blocks))
-    for block in stack.blocks:
-        require(0 <= block.frame < len(stack.frames), "frame of a block", block.frame)
-        require(0 < block.line < MAX_US and 0 < block.first <= block.last < MAX_US, "lines of a block", block)
+    require(len(stack.scopes) <= MAX_SCOPES, "scopes", len(stack.scopes))
+    for scope in stack.scopes:
+        require(0 <= scope.frame < len(stack.frames), "frame of a scope", scope.frame)
+        require(0 < scope.line < MAX_US and 0 < scope.first <= scope.last < MAX_US, "lines of a scope", scope)

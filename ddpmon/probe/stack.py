@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 from msgspec.structs import replace
 
-from ddpmon.messages import MAX_BLOCKS, MAX_FRAMES, MEETINGS, Block, Collective, Stack
+from ddpmon.messages import MAX_FRAMES, MAX_SCOPES, MEETINGS, Collective, Scope, Stack
 from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
-from ddpmon.probe import blocks, collectives
+from ddpmon.probe import collectives, scopes
 from ddpmon.probe.collectives import COLLECTIVES
 from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.records import OTHER
@@ -68,7 +68,7 @@ class Whereabouts:
         self._reported_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
-        self._blocks: list[Block] = []
+        self._scopes: list[Scope] = []
         """Loops and branches around the script's own lines, read once for a thread that stands still."""
         self._place = 0
         """A hash of the training thread's stack when `moves` was last called."""
@@ -124,10 +124,10 @@ class Whereabouts:
         if (frames, issued) != self._last:
             self._last = (frames, issued)
             self._recorded = None
-            self._blocks = []
+            self._scopes = []
         elif self._recorded is None and not brief:
             self._recorded = collectives.recorded()
-            self._blocks = [block for line in lines for block in blocks.around(*line)][:MAX_BLOCKS]
+            self._scopes = [scope for line in lines for scope in scopes.around(*line)][:MAX_SCOPES]
         collective, blocked = self._collective(library)
         return Stack(
             rank=listener.identity.rank,
@@ -142,7 +142,7 @@ class Whereabouts:
             blocked=blocked,
             issued=issued,
             timeout_s=_timeout_s(collective) if blocked else None,
-            blocks=self._blocks,
+            scopes=self._scopes,
         )
 
     def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:

@@ -7,7 +7,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.disagreements import BUFFERS, GRADIENTS, disagreement
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.messages import Collective, Stack
-from ddpmon.probe import blocks
+from ddpmon.probe import scopes
 
 SOURCE = """
 for epoch in range(3):
@@ -34,14 +34,14 @@ def at(tmp_path, monkeypatch):
     """The stack of a rank that waits in a collective at a line of SOURCE."""
     script = tmp_path / "train.py"
     script.write_text(SOURCE)
-    monkeypatch.setattr(blocks, "_STARTED", script.stat().st_mtime + 1)
-    blocks._blocks.cache_clear()
+    monkeypatch.setattr(scopes, "_STARTED", script.stat().st_mtime + 1)
+    scopes._scopes.cache_clear()
 
     def stack(line, name, *, sequence=100, operation="", inputs="", outputs=""):
         collective = Collective(name, "0", sequence, operation or name, inputs, outputs)
         frames = ["torch/distributed/distributed_c10d.py:9 call", f"train.py:{line} <module>"]
-        around = blocks.around(str(script), line, 1)
-        return Stack(0, 1, 20_000_000, 50, 5_000_000, 2, frames, 1, collective, True, {"0": 100}, blocks=around)
+        around = scopes.around(str(script), line, 1)
+        return Stack(0, 1, 20_000_000, 50, 5_000_000, 2, frames, 1, collective, True, {"0": 100}, scopes=around)
 
     return stack
 
@@ -63,7 +63,7 @@ def test_ranks_that_left_the_loop_are_named_with_their_line_and_that_of_the_othe
         "how": "left the loop",
         "odd": {"ranks": [2, 3], "waits_in": "barrier", "line": "train.py:15 <module>"},
         "rest": {"ranks": [0, 1], "waits_in": GRADIENTS, "line": "train.py:8 <module>"},
-        "block_line": 3,
+        "scope_line": 3,
     }
     assert told(trains, waits, waits, waits).ranks == [1, 2, 3], "also if most left it"
 
@@ -119,11 +119,11 @@ def test_a_rank_whose_peers_wait_in_an_earlier_collective_is_no_reason(at):
     assert disagreement({0: ahead}) is None
 
 
-def test_source_that_was_changed_or_cannot_be_read_tells_no_blocks(tmp_path, monkeypatch):
+def test_source_that_was_changed_or_cannot_be_read_tells_no_scopes(tmp_path, monkeypatch):
     script = tmp_path / "later.py"
     script.write_text(SOURCE)
-    monkeypatch.setattr(blocks, "_STARTED", script.stat().st_mtime - 1)
-    assert blocks.around(str(script), BACKWARD, 0) == []
-    assert blocks.around(str(tmp_path / "none.py"), 1, 0) == []
+    monkeypatch.setattr(scopes, "_STARTED", script.stat().st_mtime - 1)
+    assert scopes.around(str(script), BACKWARD, 0) == []
+    assert scopes.around(str(tmp_path / "none.py"), 1, 0) == []
     (tmp_path / "broken.py").write_text("for x in:")
-    assert blocks.around(str(tmp_path / "broken.py"), 1, 0) == []
+    assert scopes.around(str(tmp_path / "broken.py"), 1, 0) == []

@@ -58,7 +58,7 @@ def _disagreement(standstill: Standstill) -> dict[str, object] | None:
     if one is None:
         return None
     sides = [{"ranks": list(side.ranks), "waits_in": side.waits_in, "line": side.line} for side in (one.odd, one.rest)]
-    return {"how": one.how, "odd": sides[0], "rest": sides[1], "block_line": one.block.line if one.block else None}
+    return {"how": one.how, "odd": sides[0], "rest": sides[1], "scope_line": one.scope.line if one.scope else None}
 
 
 def _awaited(waiting: Sequence[Stack]) -> Collective | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import Block, Collective, Stack
+from ddpmon.messages import Collective, Scope, Stack
 
 GRADIENTS, BUFFERS = "DDP's gradient all-reduce", "DDP's buffer broadcast"
 """Names of what DDP's backward and forward wait in."""
@@ -25,7 +25,7 @@ How: TypeAlias = Literal["left the loop", "skipped a backward", "alone", "left o
 
 
 @dataclass(frozen=True)
-class Side:
+class Waiters:
     """Ranks that wait in the same collective, at the same line."""
 
     ranks: list[int]
@@ -59,13 +59,13 @@ class Side:
 class Disagreement:
     """Ranks that wait for each other in vain."""
 
-    odd: Side
+    odd: Waiters
     """Those to look at."""
-    rest: Side
+    rest: Waiters
     how: How
-    block: Block | None = None
+    scope: Scope | None = None
     """The loop or the branch that tells them apart."""
-    branch: Block | None = None
+    branch: Scope | None = None
     """The branch that those who left a loop are in."""
 
 
@@ -78,11 +78,11 @@ def line_of(stack: Stack) -> str:
 
 def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
     """Return which ranks wait in another collective than the rest; None where that is not the reason, or unsure."""
-    groups: dict[tuple[object, ...], Side] = {}
+    groups: dict[tuple[object, ...], Waiters] = {}
     for rank, stack in sorted(stacks.items()):
         if not stack.blocked or stack.collective is None:
             return None
-        side = Side([], stack, stack.collective)
+        side = Waiters([], stack, stack.collective)
         groups.setdefault(side.waits_at, side).ranks.append(rank)
     if len(groups) < 2:
         return None
@@ -91,7 +91,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
     return next((_of(other, rest) for other in others if _exclude_each_other(other, rest)), None)
 
 
-def _exclude_each_other(first: Side, second: Side) -> bool:
+def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
     """Whether two sides are in different calls at the same place of their process group's sequence.
 
     A rank that waits in an earlier collective than another may wait for a third one, or for the network.
@@ -111,7 +111,7 @@ def _differ(tensors: tuple[str, str], others: tuple[str, str]) -> bool:
     return all(mine and theirs and mine != theirs for mine, theirs in zip(tensors, others, strict=True))
 
 
-def _of(odd: Side, rest: Side) -> Disagreement:
+def _of(odd: Waiters, rest: Waiters) -> Disagreement:
     """Return how two sides differ, the one to look at first."""
     if (odd.waits_in, odd.collective.operation) == (rest.waits_in, rest.collective.operation):
         return Disagreement(odd, rest, "other tensors")
@@ -135,7 +135,7 @@ def _of(odd: Side, rest: Side) -> Disagreement:
     return Disagreement(odd, rest, "left out", left_out)
 
 
-def _only_around(inner: Stack, outer: Stack) -> Block | None:
+def _only_around(inner: Stack, outer: Stack) -> Scope | None:
     """Return the outermost loop or branch that the first rank is in and the second one is not; None if none is known.
 
     It is one of the function in which the two stacks part. A rank that stands before a loop may not have come to it.
@@ -148,9 +148,9 @@ def _only_around(inner: Stack, outer: Stack) -> Block | None:
     if (file, function) != (other_file, other_function) or not line or not other_line:
         return None
     frame = len(inner.frames) - 1 - depth
-    around = [block for block in inner.blocks if block.frame == frame and not block.first <= other_line <= block.last]
-    block = min(around, key=lambda block: (block.first, -block.last), default=None)
-    return None if block is not None and block.is_loop and other_line < block.first else block
+    around = [scope for scope in inner.scopes if scope.frame == frame and not scope.first <= other_line <= scope.last]
+    scope = min(around, key=lambda scope: (scope.first, -scope.last), default=None)
+    return None if scope is not None and scope.is_loop and other_line < scope.first else scope
 
 
 def _parts(frame: str) -> tuple[str, int, str]:
@@ -185,9 +185,9 @@ def advice(one: Disagreement, world_size: int) -> str:
     """Return where the others are, and what makes all ranks agree."""
     others, line = named_ranks(one.rest.ranks, world_size), one.rest.line
     there = f"{others[0].upper()}{others[1:]} wait{_s(one.rest)} in {one.rest.waits_in}, {line}"
-    branch = f"the `if` of line {one.block.line}" if one.block else ""
+    branch = f"the `if` of line {one.scope.line}" if one.scope else ""
     if one.how == "left the loop":
-        loop = f", in the loop of line {one.block.line}" if one.block else ""
+        loop = f", in the loop of line {one.scope.line}" if one.scope else ""
         own_branch = f" Do all ranks take the `if` of line {one.branch.line}?" if one.branch else ""
         return (
             f"{there}{loop}. All ranks must make the same number of steps: give each as many batches"
@@ -211,9 +211,9 @@ def advice(one: Disagreement, world_size: int) -> str:
     return f"{there}. They wait in vain: all ranks must call the same collectives in the same order."
 
 
-def _be(side: Side) -> str:
+def _be(side: Waiters) -> str:
     return "is" if len(side.ranks) == 1 else "are"
 
 
-def _s(side: Side) -> str:
+def _s(side: Waiters) -> str:
     return "s" if len(side.ranks) == 1 else ""

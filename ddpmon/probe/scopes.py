@@ -12,14 +12,14 @@ import os
 import time
 from collections.abc import Iterator
 
-from ddpmon.messages import Block
+from ddpmon.messages import Scope
 
 MAX_SOURCE_BYTES = 1 << 20
 _STARTED = time.time()
 """Source that was changed after it is not what runs."""
 
 
-def around(file: str, line: int, frame: int) -> list[Block]:
+def around(file: str, line: int, frame: int) -> list[Scope]:
     """Return the loops and branches around a line, the outermost first; none where the source cannot be read.
 
     Args:
@@ -28,12 +28,12 @@ def around(file: str, line: int, frame: int) -> list[Block]:
         frame: The index of its frame in the stack.
 
     """
-    return [Block(frame, *one) for one in _blocks(file) if one[1] <= line <= one[2]]
+    return [Scope(frame, *one) for one in _scopes(file) if one[1] <= line <= one[2]]
 
 
 @functools.lru_cache(maxsize=32)
-def _blocks(file: str) -> list[tuple[int, int, int, bool]]:
-    """Statement's line, first and last line of each block of a file, and whether it is a loop; the outermost first."""
+def _scopes(file: str) -> list[tuple[int, int, int, bool]]:
+    """Statement's line, first and last line of each scope of a file, and whether it is a loop; the outermost first."""
     try:
         status = os.stat(file)
         if status.st_mtime > _STARTED or status.st_size > MAX_SOURCE_BYTES:
