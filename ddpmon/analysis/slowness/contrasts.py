@@ -95,14 +95,14 @@ class Contrasts:
         around = self.latest - baseline[:, None]
         self._noise.add_block(around)
         floor = (STEADY * step_ms) ** 2
-        contrasts, measured = self._spread.measure(self._bank.filter(self.latest), floor)
+        contrasts, measured, tails = self._spread.measure(self._bank.filter(self.latest), floor)
         count = contrasts.shape[1]
         ready = np.zeros(len(LENGTH_OF), bool)
         ready[:count] = (self._steps >= LENGTH_OF[:count] + SETTLING) & (self._shortest <= LENGTH_OF[:count])
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
         critical = asked_z(self._asked_z, LENGTH_OF[:count], chances)
         most = measured * uncertain(self._spread.freedom()[:count], critical)[:, None]
-        scale = np.sqrt(self._noise.variance(most) + floor)
+        scale = np.sqrt(self._noise.variance(most, tails) + floor)
         asked = np.maximum(scale * np.where(ready[:count], critical, np.inf)[:, None], SMALLEST.enter * step_ms)
         share = contrasts / asked.astype(np.float32)
         largest = np.stack((share.max(axis=1), -share.min(axis=1)))

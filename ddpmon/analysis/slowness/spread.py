@@ -94,17 +94,18 @@ class PeerSpread:
         peers = self._squares.shape[2] - 2
         return np.where(self._memory.looks > 0, peers * (1 + self._memory.independent()), 0.0)
 
-    def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats]:
-        """Return the contrasts less their median over ranks, and their variance.
+    def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats, Floats]:
+        """Return the contrasts less their median over ranks, their variance, and how heavy their tails are.
 
         The median of the others, which is in a contrast already, strays where nearly half of the ranks are slow, by as
-        much in all that are not.
+        much in all that are not. Of few ranks it makes the tails heavier than normal ones.
 
         Args:
             contrasts: [P, K, R]
             floor: Smallest variance.
 
-        Returns: [P, K, R]; [P, K, R], or [P, K, 1] where it is learned from a sample.
+        Returns: [P, K, R]; [P, K, R], or [P, K, 1] where it is learned from a sample; [P, K] the factor by which a
+            variance is larger for its tails, which is in the measured one already.
 
         """
         ordered = np.sort(contrasts[..., self._sample], axis=2)
@@ -114,7 +115,7 @@ class PeerSpread:
         mean = np.maximum(squares.mean(axis=2, dtype=float), 1e-30)
         tails = np.sqrt(np.clip(fourth / mean**2 / 3, 1, 4))
         measured: Floats = np.maximum(mean_of_others(squares, each=self._sample.step == 1) * tails[..., None], floor)
-        return contrasts - middle[..., None].astype(np.float32), measured
+        return contrasts - middle[..., None].astype(np.float32), measured, tails
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
@@ -149,13 +150,13 @@ class PastSpread:
         """[K] Degrees of freedom."""
         return self._others * self._memory.independent()
 
-    def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats]:
-        """Return the contrasts [P, K, R] and their variance [P, K, 1]. floor: the smallest."""
+    def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats, Floats]:
+        """Return the contrasts [P, K, R], their variance [P, K, 1] and tails [P, K] as above. floor: the smallest."""
         count = contrasts.shape[1]
         mean, fourth = self._means[:, :, :count]
         tails = np.sqrt(np.clip(fourth / np.maximum(mean, 1e-30) ** 2 / 3, 1, 4))
         variance: Floats = np.maximum(np.maximum(mean, self._soon[:, :count]) * tails, floor)[..., None]
-        return contrasts, variance
+        return contrasts, variance, tails
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""

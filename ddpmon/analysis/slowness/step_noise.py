@@ -66,7 +66,7 @@ class StepNoise:
         self._each = self._sample.step == 1 and ranks > FEW_RANKS
         self._delay = DELAY if ranks > FEW_RANKS else DELAY_OF_FEW
         self._white = np.zeros((2, series, ranks))
-        """Variance of white noise: a mean over many steps, and one over few."""
+        """Variance of white noise: a mean over many steps, and one over the last 500."""
         self._now = np.zeros(series)
         """[P] The variance of white noise of all ranks in the last blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
@@ -94,7 +94,7 @@ class StepNoise:
                 latest = np.stack((product, np.square(product)))
                 self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
 
-    def variance(self, most: Floats) -> Floats:
+    def variance(self, most: Floats, tails: Floats) -> Floats:
         """Return the variance of contrasts, [P, K, R]: that of white noise, and a rest that is bounded twice.
 
         The rest is what the variance that was measured has beyond white noise, or what noise can add that wanders as
@@ -103,12 +103,14 @@ class StepNoise:
 
         Args:
             most: [P, K, R] or [P, K, 1] The largest variance of contrasts that goes with what was measured of them.
+            tails: [P, K] The factor by which a variance is larger where tails are heavier than normal ones.
 
         """
         count = most.shape[1]
         white, wandering = (each[:count, None] for each in noise_of_contrasts())
         usual = self._white[0][:, self._sample].mean(axis=1)[:, None]
-        now = np.maximum(usual, self._now[:, None])
+        soon = self._white[1][:, self._sample].mean(axis=1)[:, None]
+        now = np.maximum(np.maximum(usual, soon), self._now[:, None]) * tails
         rest = np.minimum(most - usual[..., None] * white, self._most_wandering(usual)[:, None] * wandering)
         others = mean_of_others(self._white[1][:, self._sample], each=self._each)
         noisier = np.clip(self._white[1] / np.maximum(others, 1e-30), 1.0, 25.0)

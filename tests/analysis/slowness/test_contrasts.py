@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddpmon.analysis.slowness.contrasts import CHANGE_Z, Contrasts
 from ddpmon.analysis.slowness.matched_filters import CONTRASTS, LENGTH_OF, LONG, MEDIUM, SHORT, FilterBank
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries
 from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, uncertain, z_of_t
 from ddpmon.analysis.slowness.step_noise import noise_of_contrasts
+from ddpmon.analysis.statistics.excess import over_peers
 
 
 @pytest.mark.parametrize(("t", "freedom"), [(6.869, 5), (4.587, 10), (3.460, 60)])
@@ -76,7 +78,7 @@ def test_four_of_eight_slow_ranks_do_not_hide_each_other():
         noise = rng.standard_normal((1, len(CONTRASTS), 8)).astype(np.float32)
         spread.learn(noise, np.zeros((1, 8), bool), ready)
     noise[..., :4] += 20
-    centered, variance = spread.measure(noise, 0.0)
+    centered, variance, _ = spread.measure(noise, 0.0)
     assert np.median(centered, axis=1) == pytest.approx(np.repeat([[10, -10]], 4, axis=1), abs=1.5)
     assert np.median(variance) < 2
 
@@ -90,3 +92,12 @@ def test_times_are_corrected_for_the_work_by_the_slope_that_earlier_steps_show()
         times = series.of_block(phases, np.ones((BLOCK, 4)), work)
     assert len(times) == len(PAST_SERIES)
     assert np.ptp(times, axis=1).max() < 0.1
+
+
+def test_noise_that_grows_in_all_of_four_ranks_is_no_change_of_one():
+    rng = np.random.default_rng(6)
+    contrasts = Contrasts(60, 4, peers=True, asked_z=CHANGE_Z.enter)
+    for block in range(400):
+        noise = (0.05 if block < 200 else 0.25) * rng.standard_normal((60 * BLOCK, 4))
+        values = over_peers(46.0 * noise).reshape(60, BLOCK, 4)
+        assert not contrasts.judge(values, 46.0), block
