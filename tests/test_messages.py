@@ -18,11 +18,14 @@ from ddpmon.messages import (
     Failure,
     Hello,
     Layout,
+    Loader,
+    Model,
     RankView,
     RunView,
     Sample,
     Scalar,
     Series,
+    Setup,
     Snapshot,
     Stack,
     Step,
@@ -55,7 +58,20 @@ FRAMES = ["torch/autograd/graph.py:979 _engine_run_backward", "train.py:40 main"
 STACK = Stack(
     1, 4321, 900, 3, 100, 2, FRAMES, 1, Collective("barrier", "0", 12), blocked=True, issued={"0": 12}, timeout_s=600.0
 )
-FROM_RANK = [HELLO, BATCH, Failure(1, 4321, 99, "ValueError: x", "Traceback …", 3), Bye(1, 4321, 7), FULL, STACK]
+SETUP = Setup(
+    [Loader(2, True, 40, "DistributedSampler", 4, 1, 7, True, 1280, 2, 1)],
+    [Model(0, 4, 20, 18, ["head.weight", "head.bias"], 2, ["body.weight"], 1, 4000, 3, 0)],
+    *(8, ["detect_anomaly"], "0-3,8", "0"),
+)
+FROM_RANK = [
+    HELLO,
+    msgspec.structs.replace(HELLO, setup=SETUP),
+    BATCH,
+    Failure(1, 4321, 99, "ValueError: x", "Traceback …", 3),
+    Bye(1, 4321, 7),
+    FULL,
+    STACK,
+]
 
 
 @pytest.mark.parametrize("message", FROM_RANK, ids=lambda m: type(m).__name__)
@@ -112,9 +128,13 @@ def test_a_damaged_message_gives_a_wire_error_or_values_in_range(data):
         (BATCH, dict(steps=[STEP] * (MAX_STEPS_PER_BATCH + 1))),
         (BATCH, dict(samples=[Sample(-1)])),
         (BATCH, dict(scalars=[Scalar(1, "x" * 257, 0.0)])),
-        (FROM_RANK[2], dict(traceback="x" * (2 * MAX_TEXT + 1))),
-        (FROM_RANK[3], dict(seq=-1)),
+        (FROM_RANK[3], dict(traceback="x" * (2 * MAX_TEXT + 1))),
+        (FROM_RANK[4], dict(seq=-1)),
         (HELLO, dict(cores=-1)),
+        (HELLO, dict(setup=Setup([Loader(-1)]))),
+        (HELLO, dict(setup=Setup([Loader()] * 5))),
+        (HELLO, dict(setup=Setup([], [Model(0, idle=["x" * 65])]))),
+        (HELLO, dict(setup=Setup(cores="0-3; rm"))),
         (HELLO, dict(parallelism="x" * (messages.MAX_NAME + 1))),
         (HELLO, dict(unmeasured=["lunch"])),
         (HELLO, dict(unmeasured=["forward"] * (len(messages.PHASES) + 1))),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.failures import FirstFailure
 from ddpmon.analysis.processes.hangs import Standstill
-from ddpmon.analysis.processes.replicas import Difference, Sameness
+from ddpmon.analysis.processes.replicas import Difference, Sameness, Unchanged
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import Times
+from ddpmon.messages import Setup
 
 
 @dataclass(frozen=True)
@@ -117,5 +118,9 @@ class Evidence:
     """How the ranks train: DDP, FSDP2, … (see `messages.vocabulary`); "": they do not tell."""
     unmeasured: Collection[str] = ()
     """Of PHASES, those of which nothing is measured then."""
+    setups: Mapping[int, Setup] = field(default_factory=dict)
+    """By rank, how its script has set its training up."""
+    unchanged: Unchanged | None = None
+    """A model whose weights stay the same though it trains."""
     slowdowns: Sequence[Slowdown] = ()
     """Who is or was slow, since when, in which pattern, and what it costs."""

@@ -54,6 +54,7 @@ from ddpmon.messages.ranks import (
     Welcome,
     Where,
 )
+from ddpmon.messages.setup import Loader, Model, Setup
 from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
     Attempt,
@@ -290,8 +291,10 @@ __all__ = [
     "InspectView",
     "InspectWish",
     "Layout",
+    "Loader",
     "LongStep",
     "Meeting",
+    "Model",
     "Next",
     "PastRow",
     "Pause",
@@ -313,6 +316,7 @@ __all__ = [
     "Series",
     "SeriesView",
     "SeriesWish",
+    "Setup",
     "Snapshot",
     "Stack",
     "StackView",

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from ddpmon.messages.setup import Setup
 from ddpmon.messages.vocabulary import REASONS_JOIN
 
 
@@ -258,6 +259,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """When the probe began in this program, CLOCK_MONOTONIC: a process that replaces its program keeps its pid."""
     counter_fd: int = -1
     """The process's descriptor of its `step_counter`; -1: it has none."""
+    setup: Setup = msgspec.field(default_factory=Setup)
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):

@@ -29,6 +29,9 @@ from ddpmon.probe.records import (
 )
 from ddpmon.probe.script_notes import WAITING, ScriptNotes
 
+ALIKE = 3
+"""Updates before which gradients were reduced equally often: the last one of an epoch may differ."""
+
 
 class Account(ScriptNotes):
     """Reads notes: each method with three arguments is the reader of one kind, at the moment `journal.now`."""
@@ -54,6 +57,10 @@ class Account(ScriptNotes):
         clock, their bytes, and when on the device's timeline."""
         self._unreduced = False
         """Whether a backward since the last optimizer step left gradients that were not reduced."""
+        self.reductions = 0
+        """How often gradients were reduced before each of the last updates, as long as that was the same."""
+        self._reductions: list[int] = [0]
+        """How often before each of the last updates, and since the latest one."""
         self._ddp = False
         """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._closures = 0
@@ -243,6 +250,7 @@ class Account(ScriptNotes):
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
         self._ddp, self._unreduced = True, False
         self.updates += 1
+        self._reductions[-1] += clock.base != OPTIMIZER  # each closure needs gradients of its own
         self._reduced_inside = not outermost
         self._cut(now)
 
@@ -308,6 +316,11 @@ class Account(ScriptNotes):
 
     def gradients_taken(self, key: int, *_: object) -> None:
         """An optimizer takes the gradients that were synchronised, or its scaler does for it."""
+        if self._reductions[-1]:
+            latest = self._reductions[-ALIKE:]
+            if len(latest) == ALIKE and len(set(latest)) == 1:
+                self.reductions = latest[0]
+            self._reductions = [*latest, 0]
         if self.clock.held and not self._marked:
             self.iteration.updated(key)
             self._step_done()

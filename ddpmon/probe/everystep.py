@@ -33,6 +33,7 @@ from ddpmon.probe.collectives import position
 from ddpmon.probe.counting import count, links_nodes
 from ddpmon.probe.digest import FIRST, due, next_due, sample
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.pauses import Pauses
 from ddpmon.probe.replica import Replica, reduced_parameters
 from ddpmon.probe.script_calls import ScriptCalls
@@ -57,8 +58,10 @@ class EveryStep(ScriptCalls):
         self.pen.before_forward = self.buckets is not None
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
-        self._with_new_workers: set[int] = set()
-        """The ids of iterators whose workers have just been started: no batch of theirs was asked for yet."""
+        self.passes = LoaderPasses()
+        self._begun_passes: dict[int, bool] = {}
+        """The ids of iterators whose pass has begun and that were not asked for a batch yet, and whether their workers
+        are new."""
         self._synchronised_backwards = 0
         self._digests_at = FIRST[0]
         """After how many of them digests are due next."""
@@ -71,10 +74,12 @@ class EveryStep(ScriptCalls):
     def iterator_made(self, _result: object, iterator: object, *_args: object) -> None:
         """A DataLoader begins to be read; its workers, if it has any, are new."""
         self.pen.fetching = 0  # the iterator may have the id of an earlier one
-        if getattr(iterator, "_num_workers", 0):
-            self._with_new_workers.add(id(iterator))
-        else:
-            self._with_new_workers.discard(id(iterator))
+        self._begun_passes[id(iterator)] = bool(getattr(iterator, "_num_workers", 0))
+
+    def iterator_reset(self, _result: object, iterator: object) -> None:
+        """An iterator that may have been read to its end begins anew, with the workers that it has."""
+        self.pen.fetching = 0
+        self._begun_passes[id(iterator)] = False
 
     def fetch_begins(self, iterator: object) -> None:
         pen = self.pen
@@ -82,8 +87,9 @@ class EveryStep(ScriptCalls):
         if id(iterator) != pen.fetching:
             pen.fetching = id(iterator)
             self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
-            if id(iterator) in self._with_new_workers:
-                self._with_new_workers.remove(id(iterator))
+            new_workers = self._begun_passes.pop(id(iterator), None)
+            self.passes.read_from(iterator, pen.updates[UPDATES], begins=new_workers is not None)
+            if new_workers:
                 self.tell(Account.workers_awaited)
 
     def fetch_ends(self, batch: object, iterator: object) -> None:
@@ -94,6 +100,7 @@ class EveryStep(ScriptCalls):
     def fetch_fails(self) -> None:
         """The loader has no more (StopIteration), or it raised."""
         self.pen.depth = 0
+        self.passes.ended(self.pen.updates[UPDATES])
         self.tell(Account.fetch_fails, self.pen.fetching)
 
     def backward_fails(self) -> None:
@@ -277,6 +284,8 @@ class EveryStep(ScriptCalls):
         self._digests_at = next_due(self._synchronised_backwards)
         for replica in list(self.replicas.values()):
             replica.digest_in = replica.training
+            if replica.search is not None and (model := replica.model()) is not None:
+                replica.search.check(model.reducer)
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 

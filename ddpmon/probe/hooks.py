@@ -72,6 +72,9 @@ def install(listener: Listener) -> None:
             # Not of their base class: it warns about whoever calls it, which has to remain the DataLoader.
             if offers(dataloader, kind, listener=listener):
                 replace(getattr(dataloader, kind), "__init__", listener, after=listener.iterator_made)
+        if offers(dataloader, "_MultiProcessingDataLoaderIter", listener=listener):
+            iterator = dataloader._MultiProcessingDataLoaderIter
+            replace(iterator, "_reset", listener, after=listener.iterator_reset, first=True)
     replace(
         torch.autograd,
         "_engine_run_backward",

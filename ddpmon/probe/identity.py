@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from ddpmon import tasks
 from ddpmon.messages import PROTOCOL, STAGE_CONNECTED, Hello
+from ddpmon.messages.setup import Setup
 
 NOTES = 32
 NOTE_CHARACTERS = 300
@@ -147,6 +148,11 @@ class Identity:
         """How this process trains, and which phases are not measured then."""
         if (parallelism, unmeasured) != (self._facts.get("parallelism"), self._facts.get("unmeasured")):
             self._change(parallelism=parallelism, unmeasured=unmeasured)
+
+    def set_up(self, setup: Setup) -> None:
+        """How the script has set its training up, as it was read last."""
+        if setup != self._facts.get("setup"):
+            self._change(setup=setup)
 
     def steps_on_device(self) -> None:
         """Steps lie on the GPU's timeline from now on."""

@@ -18,7 +18,10 @@ from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, SYNC_BUFFERS, SYNC_CO
 from ddpmon.probe.account import Account
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.everystep import EveryStep
+from ddpmon.probe.graph_search import UnusedSearch
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.interception import replace
+from ddpmon.probe.replica import Replica
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
@@ -32,6 +35,7 @@ class Listener(EveryStep):
         """Called once when this process turns out to be a rank."""
         self.on_set_up: list[Callable[[], None]] = []
         """Called when something was made that a step needs: by now the script has imported what it trains with."""
+        self._times_searches = False
         super().__init__()
         self.begin(identity)
 
@@ -40,6 +44,7 @@ class Listener(EveryStep):
         super().begin(identity)
         self.loops = self.account.loops
         self._sync_depth = 0
+        self._search_began = 0
         self._gc_began = monotonic_ns()
 
     def record_buckets(self, buckets: Buckets) -> None:
@@ -74,8 +79,27 @@ class Listener(EveryStep):
         self.identity.trains(DDP, [])
         if self.identity.cuda_device is not None:
             replica.follow(self._follow_device())
+        if model.find_unused_parameters:
+            self._time_searches(replica)
         self.set_up()
         self.start()
+
+    def _time_searches(self, replica: Replica) -> None:
+        """Time what DDP takes to find unused parameters. Nothing is put around it where no model asks for that."""
+        replica.search = UnusedSearch()
+        if not self._times_searches:
+            self._times_searches = True
+            reducer, name = torch.distributed.Reducer, "prepare_for_backward"
+            replace(reducer, name, self, before=self.search_begins, after=self.search_ends, first=True)
+
+    def search_begins(self, _reducer: object) -> None:
+        """DDP's reducer is about to search the graph for unused parameters."""
+        self._search_began = monotonic_ns()
+
+    def search_ends(self, _result: object, reducer: object) -> None:
+        replica = self.replicas.by_reducer.get(id(reducer))
+        if replica is not None and replica.search is not None:
+            replica.search.took(monotonic_ns() - self._search_began)
 
     def optimizer_made(self, _result: object, optimizer: Any, *_args: object) -> None:
         self.hear_of(optimizer)

@@ -38,6 +38,10 @@ class Pauses:
         if (not replicas or replicas.trains(module)) and updates(self._optimizers, module):
             listener.tell(Account.evaluation_begins)
 
+    def optimizers(self) -> list[Any]:
+        """Return the optimizers that there are."""
+        return list(self._optimizers)
+
     def sharing(self, optimizer: Any) -> list[int]:
         """The ids of other optimizers that update some of the same parameters: wrappers, what they wrap, old ones."""
         mine = _updated(optimizer)

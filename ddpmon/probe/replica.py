@@ -11,6 +11,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.cuda import Events
+from ddpmon.probe.graph_search import UnusedSearch
 from ddpmon.probe.records import DeviceEvent
 
 
@@ -34,6 +35,8 @@ class Replica:
         "inner",
         "model",
         "number",
+        "reduced_ids",
+        "search",
         "stats",
     )
 
@@ -43,6 +46,10 @@ class Replica:
         self.model = weakref.ref(model, functools.partial(self._gone, forget))
         self.inner: dict[str, Any] = vars(model.module)
         """The attributes of the module that is wrapped: whether it is in training mode."""
+        self.reduced_ids = frozenset(map(id, reduced_parameters(model)))
+        """The ids of the parameters whose gradients are reduced: as long as the model lives, no others have them."""
+        self.search: UnusedSearch | None = None
+        """Where DDP searches it for unused parameters."""
         self.stats: Callable[[], list[int]] | None = None
         """The reducer's `get_backward_stats`."""
         self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

@@ -40,6 +40,7 @@ from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.records import OTHER, RawStep
+from ddpmon.probe.setup_reader import SetupReader
 from ddpmon.probe.stack import Whereabouts
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
@@ -85,6 +86,7 @@ class Sender(threading.Thread):
         self._progress = Progress()
         self._timeline = DeviceTimeline()
         self._whereabouts = Whereabouts(listener)
+        self._setup = SetupReader(listener)
 
     def start(self) -> None:
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
@@ -143,6 +145,8 @@ class Sender(threading.Thread):
         if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
             stack_signal.keep(self._listener.native_thread)
+            self._make_way()
+            self._listener.identity.set_up(self._setup.read())
             self._make_way()
         output.relieve()
         self._report_exception()

@@ -152,6 +152,8 @@ class Store(Intake):
             times=self.pause_filter.times,
             parallelism=self.registry.parallelism,
             unmeasured=self.registry.unmeasured,
+            setups={process.rank: process.hello.setup for process in processes},
+            unchanged=self._replicas.unchanged(),
             slowdowns=self._engine.judge(window, {p.rank: p.hello.host for p in processes}),
         )
 

@@ -44,6 +44,16 @@ class Sameness:
     """Optimizer steps on gradients that DDP never reduced by then, those that were noticed."""
 
 
+@dataclass(frozen=True)
+class Unchanged:
+    """A model whose weights were the same at two moments, on every rank."""
+
+    model: int
+    first: int
+    """Steps finished at the first of them."""
+    last: int
+
+
 @dataclass
 class Replicas:
     """Compares digests of ranks as they come in."""
@@ -62,6 +72,14 @@ class Replicas:
         """Of the model whose replicas were seen to differ first, if they still did when they were last compared."""
         differences = [one for key, moments in self._digests.items() if (one := _difference(key[1], moments))]
         return min(differences, key=lambda one: one.step, default=None)
+
+    def unchanged(self) -> Unchanged | None:
+        """Return a model that is as it was when it was first looked at, some synchronised backward calls ago."""
+        for (_, model), moments in self._digests.items():
+            looks = sorted((step, sequence, values) for (sequence, step, _), values in moments.items())
+            if len(looks) > 1 and looks[0][2] and looks[0][2] == looks[-1][2]:
+                return Unchanged(model, looks[0][0], looks[-1][0])
+        return None
 
     def same(self) -> Sameness | None:
         """None while nothing was compared, or replicas of some model are not the same."""

@@ -1,0 +1,91 @@
+"""How a script has set its training up: what a rank reads of its DataLoaders, models and optimizers. A part of Hello.
+
+The decoder checks ranges too, by the annotations here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
+
+MAX_LOADERS = MAX_MODELS = MAX_PARAMETER_NAMES = 4
+"""How many of each a rank tells of."""
+MAX_REPEATS = 3
+"""Passes are counted so far: a count that went on would be told anew after each of them."""
+DISTRIBUTED_SAMPLER = "DistributedSampler"
+ANOMALY, DETAIL, LAUNCH_BLOCKING = "detect_anomaly", "TORCH_DISTRIBUTED_DEBUG=DETAIL", "CUDA_LAUNCH_BLOCKING=1"
+DEBUG_MODES = (ANOMALY, DETAIL, LAUNCH_BLOCKING)
+"""Switches that help to find a fault and make each step slower."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
+World = Annotated[int, msgspec.Meta(ge=0, le=MAX_WORLD)]
+Repeats = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPEATS)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+Names = Annotated[list[Name], msgspec.Meta(max_length=MAX_PARAMETER_NAMES)]
+Cores = Annotated[str, msgspec.Meta(max_length=1024, pattern=r"^[0-9,-]*$")]
+
+
+class Loader(msgspec.Struct, array_like=True):
+    """A DataLoader that a rank trains from, as its latest pass began."""
+
+    workers: World = 0
+    persistent: bool = False
+    """Whether its workers live on from one pass to the next."""
+    batches: Count = 0
+    """That a pass has; 0: not known."""
+    sampler: Name = ""
+    """DISTRIBUTED_SAMPLER itself; "": any other, of which the fields below are not read."""
+    replicas: Count = 0
+    rank: Count = 0
+    seed: Annotated[int, msgspec.Meta(ge=-MAX_US, lt=MAX_US)] = 0
+    shuffle: bool = False
+    samples: Count = 0
+    """Of all ranks in a pass."""
+    repeats: Repeats = 0
+    """Passes in a row that trained and had the order of the pass before them."""
+    seed_repeats: Repeats = 0
+    """The same of passes whose workers began with the seeds of the pass before."""
+
+
+class Model(msgspec.Struct, array_like=True):
+    """A DDP model, its parameters beside those of the optimizers, and what looking for unused ones takes."""
+
+    number: World
+    """Counts the models of a rank in the order they were wrapped."""
+    ranks: World = 0
+    """In its process group."""
+    parameters: Count = 0
+    """That DDP reduces."""
+    stepped: Count = 0
+    """Of these, in an optimizer that steps."""
+    idle: Names = []
+    """Names of the first ones that are in no optimizer."""
+    idle_count: Count = 0
+    unreduced: Names = []
+    """Names of the first parameters that an optimizer updates and DDP does not reduce: they were frozen when it was
+    made, or were made later."""
+    unreduced_count: Count = 0
+    search_us: Count = 0
+    """What a search for unused parameters takes; 0: there is none."""
+    searches: Count = 0
+    """Backward calls whose unused parameters were counted."""
+    unused: Count = 0
+    """The most that any of them left unused on some rank."""
+
+
+class Setup(msgspec.Struct, array_like=True):
+    """How a script has set its training up, as its objects showed at the first step and since."""
+
+    loaders: Annotated[list[Loader], msgspec.Meta(max_length=MAX_LOADERS)] = []
+    models: Annotated[list[Model], msgspec.Meta(max_length=MAX_MODELS)] = []
+    reductions: Count = 0
+    """How often gradients of the only DDP model are reduced between two updates; 0: not known."""
+    debugging: Annotated[list[Name], msgspec.Meta(max_length=len(DEBUG_MODES))] = []
+    """DEBUG_MODES that are on."""
+    cores: Cores = ""
+    """The cores that the training thread may run on: "0-3,8"; "": not known."""
+    worker_cores: Cores = ""
+    """Those that the workers of its DataLoaders may run on."""

@@ -1,0 +1,59 @@
+"""DDP's search for unused parameters (find_unused_parameters=True): what it takes, and whether it ever finds one."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import Any
+
+import torch
+
+RECENT = 99
+"""Searches whose median is the usual one: some are long because another program had the core."""
+
+
+class UnusedSearch:
+    """Times the searches of one model, and counts now and then which parameters a backward left unused."""
+
+    __slots__ = ("_latest_ns", "_waiting", "checked", "checks", "unused", "us")
+
+    def __init__(self) -> None:
+        self._latest_ns: deque[int] = deque(maxlen=RECENT)
+        self._waiting: deque[tuple[Any, Any]] = deque()
+        """On their way from the device: how many ranks used each parameter, and an event of their arrival or None."""
+        self.us = 0
+        """The median search before the last check; 0: there was none."""
+        self.checks = 0
+        """Backward calls that were looked at."""
+        self.checked = 0
+        """Those of which it is known by now which parameters they used."""
+        self.unused = 0
+        """The most parameters that any of them left unused on some rank."""
+
+    def took(self, duration_ns: int) -> None:
+        """Count a search."""
+        self._latest_ns.append(duration_ns)
+
+    def check(self, reducer: Any) -> None:
+        """Have the parameters counted that the backward before this moment used. On the training thread."""
+        if self._latest_ns:
+            self.us = round(median(self._latest_ns) / 1000)
+        used = reducer._get_local_used_map() if hasattr(reducer, "_get_local_used_map") else None
+        if used is None or (used.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return
+        self.checks += 1
+        if not used.is_cuda:
+            self._waiting.append((used.clone(), None))
+            return
+        copy = torch.empty(used.shape, dtype=used.dtype, pin_memory=True)
+        copy.copy_(used, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._waiting.append((copy, event))
+
+    def resolve(self, ranks: int) -> None:
+        """Count what checks saw that have arrived. ranks: that hold the model."""
+        while self._waiting and (self._waiting[0][1] is None or self._waiting[0][1].query()):
+            used, _ = self._waiting.popleft()
+            self.checked += 1
+            self.unused = max(self.unused, sum(count < ranks for count in used.tolist()))

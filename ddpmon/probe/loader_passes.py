@@ -1,0 +1,133 @@
+"""Passes over DataLoaders: which of them train, and whether one has the order, or its workers the seeds, of the last.
+
+A pass is read when its first batch is asked for: its sampler has its epoch then. Samplers are read of torch's own class
+alone: what a class of the script's own does with an epoch or a seed is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+
+from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, MAX_LOADERS, MAX_REPEATS, Loader
+from ddpmon.messages.vocabulary import MAX_US
+
+PASSES = 16
+"""Passes that are remembered: of loaders that are read in turn, and of those that were left before their end."""
+
+
+class _Order(NamedTuple):
+    """What decides the order of a pass; None: nothing that is known."""
+
+    samples: tuple[int, int] | None
+    """Seed and epoch of a sampler that shuffles."""
+    workers: int | None
+    """The seed of new workers."""
+
+
+class _Pass:
+    """One pass over a DataLoader."""
+
+    __slots__ = ("dataset", "loader", "order", "updates", "workers")
+
+    def __init__(self, dataset: int, loader: Loader, order: _Order, workers: list[Any]) -> None:
+        self.dataset = dataset
+        """Its id."""
+        self.loader = loader
+        self.order = order
+        self.workers = workers
+        self.updates = 0
+        """Updates of models while it was the pass that was read last."""
+
+
+class LoaderPasses:
+    """Takes passes from the training thread; `loaders` and `worker_pids` may be asked on another one."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        """Passes so far."""
+        self._passes: dict[int, _Pass] = {}
+        """By the id of the iterator."""
+        self._latest: dict[int, _Pass] = {}
+        """By the id of the dataset."""
+        self._finished: dict[int, _Pass] = {}
+        """The same of passes that trained and came to their end."""
+        self._current: _Pass | None = None
+        self._updates_before = 0
+
+    def read_from(self, iterator: Any, updates: int, *, begins: bool) -> None:
+        """Take note that another iterator than before is asked for a batch. updates: of models so far."""
+        self._count(updates)
+        current = None if begins else self._passes.get(id(iterator))
+        if current is None:
+            current = _read(iterator)
+            self._begin(id(iterator), current)
+        self._current = current
+
+    def ended(self, updates: int) -> None:
+        """Take note that the iterator that was asked last has no more."""
+        self._count(updates)
+        current = self._current
+        if current is not None and current.updates:
+            self._finished[current.dataset] = current
+            _forget_oldest(self._finished)
+
+    def _begin(self, key: int, new: _Pass) -> None:
+        self.begun += 1
+        before = self._finished.get(new.dataset)
+        if before is not None:
+            for name, mine, its in zip(("repeats", "seed_repeats"), new.order, before.order, strict=True):
+                if mine is not None and mine == its:
+                    setattr(new.loader, name, min(MAX_REPEATS, getattr(before.loader, name) + 1))
+        for passes, place in ((self._passes, key), (self._latest, new.dataset)):
+            passes.pop(place, None)
+            passes[place] = new
+            _forget_oldest(passes)
+
+    def _count(self, updates: int) -> None:
+        if self._current is not None:
+            self._current.updates += updates - self._updates_before
+        self._updates_before = updates
+
+    def loaders(self, updates: int) -> list[Loader]:
+        """Return the loaders that train, by their latest passes that did. updates: of models so far."""
+        current, since = self._current, self._updates_before
+        training = [
+            one
+            for one in list(self._latest.values())
+            if one.updates or (one is current and updates > since) or one.dataset in self._finished
+        ]
+        return [one.loader for one in training[-MAX_LOADERS:]]
+
+    def worker_pids(self) -> list[int]:
+        """Return the process ids of the workers of the pass that runs."""
+        current = self._current
+        return [] if current is None else [worker.pid for worker in current.workers if worker.pid]
+
+
+def _forget_oldest(passes: dict[int, _Pass]) -> None:
+    if len(passes) > PASSES:
+        del passes[next(iter(passes))]
+
+
+def _read(iterator: Any) -> _Pass:
+    """Read what torch's own classes say of a pass that begins."""
+    loader, order = Loader(), _Order(None, None)
+    with contextlib.suppress(Exception):  # attributes that this version of torch has not, or values of the script's own
+        loader.workers = int(iterator._num_workers)
+        loader.persistent = bool(iterator._persistent_workers)
+        if loader.workers and not loader.persistent:
+            order = _Order(None, int(iterator._base_seed))
+        index = iterator._index_sampler
+        sampler = index.sampler if type(index) is BatchSampler else index
+        if type(sampler) in {DistributedSampler, RandomSampler, SequentialSampler}:
+            loader.batches = len(index)
+        if type(sampler) is DistributedSampler:
+            loader.replicas, loader.rank = int(sampler.num_replicas), int(sampler.rank)
+            loader.samples, loader.shuffle = int(sampler.total_size), bool(sampler.shuffle)
+            loader.seed, loader.sampler = int(sampler.seed) % MAX_US, DISTRIBUTED_SAMPLER
+            if loader.shuffle:
+                order = _Order((loader.seed, int(sampler.epoch)), order.workers)
+    return _Pass(id(getattr(iterator, "_dataset", None)), loader, order, list(getattr(iterator, "_workers", ())))

@@ -1,0 +1,131 @@
+"""Reads how the script has set its training up, on the background thread: attributes alone, nothing is computed.
+
+Models and optimizers are gone through when one of them is new, a pass over a DataLoader begins, or a minute is over.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import count, groupby
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpmon.messages.setup import (
+    ANOMALY,
+    DETAIL,
+    LAUNCH_BLOCKING,
+    MAX_MODELS,
+    MAX_PARAMETER_NAMES,
+    Model,
+    Setup,
+)
+from ddpmon.messages.step_counter import UPDATES
+from ddpmon.messages.vocabulary import MAX_NAME
+from ddpmon.probe.listener import Listener
+from ddpmon.probe.replica import Replica
+
+READ_AGAIN_S = 60.0
+LOOKS, MOST_LOOKS = 5, 3
+"""A switch is on that was seen so in three of five looks: some scripts switch it around each step."""
+
+
+class SetupReader:
+    """Reads a listener's models, optimizers and loaders."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._models: list[Model] = []
+        self._worker_cores = ""
+        self._read_of: object = None
+        self._read_at = float("-inf")
+        self._anomaly: deque[bool] = deque(maxlen=LOOKS)
+
+    def read(self) -> Setup:
+        """Return the setup as it is now."""
+        listener = self._listener
+        pen, passes, now = listener.pen, listener.passes, time.monotonic()
+        optimizers = {key for key, name in list(pen.optimizers.items()) if name}
+        checks = [one.search.checks for one in list(listener.replicas.values()) if one.search]
+        state = passes.begun, optimizers, list(listener.replicas), checks
+        if state != self._read_of or now - self._read_at >= READ_AGAIN_S:
+            self._read_of, self._read_at = state, now
+            try:
+                self._models = self._of_models(optimizers)
+            except RuntimeError:  # the script changed one of them meanwhile
+                self._read_of = None
+            self._worker_cores = spans(core for pid in passes.worker_pids() for core in _affinity(pid))
+        self._anomaly.append(torch.is_anomaly_enabled())
+        return Setup(
+            loaders=passes.loaders(pen.updates[UPDATES]),
+            models=self._models,
+            reductions=listener.account.reductions if len(listener.replicas) == 1 else 0,
+            debugging=list(self._debugging()),
+            cores=spans(_affinity(listener.native_thread or 0)),
+            worker_cores=self._worker_cores,
+        )
+
+    def _of_models(self, stepping: set[int]) -> list[Model]:
+        optimizers = self._listener.pauses.optimizers()
+        stepped = _updated(one for one in optimizers if id(one) in stepping)
+        updated = _updated(optimizers)
+        replicas = list(self._listener.replicas.values())[:MAX_MODELS]
+        return [made for replica in replicas if (made := _model(replica, stepped, updated))]
+
+    def _debugging(self) -> Iterator[str]:
+        if sum(self._anomaly) >= MOST_LOOKS:
+            yield ANOMALY
+        if dist.is_available() and dist.is_initialized() and dist.get_debug_level() is dist.DebugLevel.DETAIL:
+            yield DETAIL
+        if self._listener.identity.cuda_device is not None and os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+            yield LAUNCH_BLOCKING
+
+
+def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | None:
+    """Return what is known of a model. stepped: the ids of parameters that optimizers update; updated: or may yet."""
+    model = replica.model()
+    if model is None:
+        return None
+    made = Model(replica.number, ranks=model.process_group.size(), parameters=len(replica.reduced_ids))
+    ignored = model.parameters_to_ignore
+    for name, parameter in model.module.named_parameters():
+        key = id(parameter)
+        if key in replica.reduced_ids:
+            made.stepped += key in stepped
+            if stepped and key not in updated:
+                made.idle_count += 1
+                made.idle = [*made.idle, name[:MAX_NAME]][:MAX_PARAMETER_NAMES]
+        elif parameter.requires_grad and key in stepped and name not in ignored:
+            made.unreduced_count += 1
+            made.unreduced = [*made.unreduced, name[:MAX_NAME]][:MAX_PARAMETER_NAMES]
+    search = replica.search
+    if search is not None:
+        search.resolve(made.ranks)
+        made.search_us, made.searches, made.unused = search.us, search.checked, search.unused
+    return made
+
+
+def _updated(optimizers: Iterable[Any]) -> set[int]:
+    """Return the ids of all parameters of some optimizers."""
+    return {id(parameter) for one in optimizers for group in one.param_groups for parameter in group["params"]}
+
+
+def _affinity(thread: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(thread)
+    except OSError:  # it has ended
+        return set()
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return numbers as people write them: "0-3,8"."""
+    steps = count()
+    parts = []
+    for _, together in groupby(sorted(set(numbers)), lambda number: number - next(steps)):
+        first, *more = together
+        parts.append(f"{first}-{more[-1]}" if more else str(first))
+    return ",".join(parts)

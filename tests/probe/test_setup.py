@@ -1,0 +1,89 @@
+"""What a rank reads of its script's loaders, models and optimizers, and what findings make of it, with real ones."""
+
+import msgspec
+import pytest
+
+from ddpmon.analysis.processes.replicas import Unchanged
+from ddpmon.messages import Loader, Setup
+from ddpmon.messages.setup import ANOMALY
+from ddpmon.probe.setup_reader import spans
+from tests.findings import of_kinds
+from tests.probe.conftest import SCRIPTS, forked, listening
+from tests.worlds import own_times, world_with
+
+KINDS = ("same_order", "needless_reductions", "parameters_not_updated", "unused_search")
+TOLD = {
+    "no_set_epoch": {"same_order"},
+    "no_set_epoch_with_lasting_workers": {"same_order"},
+    "loader_made_each_epoch": {"same_order"},
+    "accumulation_without_no_sync": {"needless_reductions"},
+    "optimizer_of_an_old_net": {"parameters_not_updated"},
+    "optimizer_without_the_head": {"parameters_not_updated"},
+    "searches_for_nothing": {"unused_search"},
+}
+"""The ways in which something is wrong, and the kinds of its findings. All others are sound."""
+
+
+@pytest.fixture(scope="module")
+def setups(socket_dir):
+    """The setup of both ranks in each way."""
+    with listening(socket_dir) as ear:
+        done = forked(2, SCRIPTS / "setups.py", address=ear.address)
+        assert done.returncode == 0, done.stderr
+        assert "ddpmon:" not in done.stderr
+        assert any(hello.setup.models for hello in ear.hellos())
+    read = {}
+    for line in done.stdout.splitlines():
+        way, rank, setup = line.split(" ", 2)
+        read.setdefault(way, {})[int(rank)] = msgspec.json.decode(setup, type=Setup)
+    assert all(len(ranks) == 2 for ranks in read.values())
+    return read
+
+
+@pytest.mark.e2e
+def test_each_way_has_the_findings_that_are_true_and_no_other(setups):
+    world = world_with(own_times(60, 2), transfer=9.0)
+    told = {}
+    for way, of_ranks in setups.items():
+        for setup in of_ranks.values():
+            for model in setup.models:
+                model.search_us *= 1000  # as in a large model
+        unchanged = Unchanged(0, 1, 10) if way == "optimizer_of_an_old_net" else None
+        for model in (model for setup in of_ranks.values() for model in setup.models):
+            model.number = 0  # each way is a run of its own
+        found = of_kinds(*KINDS, world=world, world_size=2, setups=of_ranks, unchanged=unchanged)
+        if found:
+            assert found[0].ranks == [0, 1]
+            told[way] = {one.kind for one in found}
+    assert told == TOLD
+
+
+@pytest.mark.e2e
+def test_a_setup_is_read_as_the_script_made_it(setups):
+    sound, lasting = setups["sound"][1], setups["no_set_epoch_with_lasting_workers"][1]
+    assert sound.loaders == [Loader(0, False, 3, "DistributedSampler", 2, 1, 0, True, 48)]
+    (loader,) = lasting.loaders
+    assert (loader.workers, loader.persistent, loader.repeats, loader.seed_repeats) == (1, True, 2, 0)
+    assert setups["loader_made_each_epoch"][0].loaders[0].seed_repeats == 2
+    assert setups["first_batch_of_each_loader"][0].loaders[0].repeats == 0
+    assert (setups["accumulation"][0].reductions, setups["accumulation_without_no_sync"][0].reductions) == (1, 3)
+    assert setups["closures"][0].reductions in {0, 1}
+    (model,) = setups["unfrozen_later"][0].models
+    assert (model.unreduced, model.unreduced_count, model.parameters) == (["body.weight", "body.bias"], 2, 2)
+    (model,) = setups["optimizer_without_the_head"][0].models
+    assert (model.idle, model.stepped) == (["head.weight", "head.bias"], 2)
+    (model,) = setups["searches_and_finds"][0].models
+    assert (model.searches, model.unused) == (2, 2)
+    assert setups["debugging"][0].debugging == [ANOMALY]
+    assert "-" not in setups["debugging"][0].cores
+
+
+def test_an_optimizer_of_copies_is_left_alone(setups):
+    """As those that keep weights in full precision: the weights of the model change."""
+    of_ranks = setups["optimizer_of_an_old_net"]
+    assert of_kinds("parameters_not_updated", setups=of_ranks, world_size=2) == []
+
+
+def test_cores_are_written_as_spans():
+    assert spans({0, 1, 2, 3, 8, 10, 11}) == "0-3,8,10-11"
+    assert spans(()) == ""
