@@ -78,6 +78,10 @@ class Waiting:
     """Processes with torch and without the probe."""
     warnings: int = 0
     """Repetitions of the launcher's latest warning, while no rank is heard."""
+    line: str = ""
+    """The line at which all ranks have been for a while."""
+    line_s: float = 0.0
+    """For how long."""
 
 
 _NOT_ARMED = {
@@ -128,6 +132,8 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
         so_far = _warned(facts) or " (it imports torch first)"
         return f"torchrun is starting{so_far}; {counted(facts.world_size, 'rank')} to come"
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
+    if facts.line:
+        parts.append(f"for {duration(facts.line_s)} in {facts.line}")
     return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
 
 

@@ -15,6 +15,7 @@ from ddpmon.hub.unarmed import Unwatched
 from ddpmon.hub.working import Working
 from ddpmon.recording.recorder import Recorder
 from ddpmon.runs.rotated import tail
+from ddpmon.store.standstill import start_line
 from ddpmon.store.store import Store
 
 WARNINGS_BYTES = 65_536
@@ -43,6 +44,7 @@ class Processes:
             return
         self._searched_at = now
         unarmed = self._unwatched.find(run.agent, store.registry.everyone, now) if run.agent else []
+        line, line_s = start_line(store.registry, now)
         store.waiting = Waiting(
             store.registry.world_size or run.world_size,
             launcher=run.agent is not None and run.agent.alive(),
@@ -50,6 +52,8 @@ class Processes:
             started=started_ranks(run.agent) if run.agent else frozenset(),
             unarmed=tuple(unarmed),
             warnings=0 if store.registry.seats else self._launcher_warnings(),
+            line=line,
+            line_s=line_s,
         )
         self._recorder.unarmed(unarmed)
 

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.processes.hangs import Standstill, missing
-from ddpmon.analysis.processes.starts import Starting, start_still_s
+from ddpmon.analysis.processes.starts import Starting, shared_line, start_still_s
 from ddpmon.analysis.run_state import STARTING_S, Signs, stalled_after_s, state
 from ddpmon.messages import END_STATES, OWN_PHASES, STAGE_MODEL, STARTING_WORKERS, Stack
 from ddpmon.store.processes import RankProcess
@@ -18,6 +18,15 @@ STACK_S = 8.0
 
 def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> float | None:
     """How long the first step has stood still; None while it may come. idle: ranks that do nothing."""
+    return start_still_s(_starting(registry, idle, now), registry.world_size)
+
+
+def start_line(registry: Registry, now: float) -> tuple[str, float]:
+    """Return the line at which all ranks have been for a while before the first step, and for how long; "": none."""
+    return shared_line(_starting(registry, frozenset(), now), registry.world_size) or ("", 0.0)
+
+
+def _starting(registry: Registry, idle: AbstractSet[int], now: float) -> dict[int, Starting]:
     ranks = {}
     for rank, process in registry.seats.items():
         silent = process.health(now) == "silent"
@@ -30,7 +39,7 @@ def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> fl
             gone=process.left or process.dead,
             stack=stack,
         )
-    return start_still_s(ranks, registry.world_size)
+    return ranks
 
 
 def _may_start_workers(process: RankProcess, now: float) -> bool:

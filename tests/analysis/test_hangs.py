@@ -71,6 +71,21 @@ def test_work_that_nobody_waits_for_is_no_alarm():
     assert finding.text == "no rank finished a step for 12 s, and none waits for another: in train.py:80 evaluate"
 
 
+@pytest.mark.parametrize(
+    ("inner", "advice"),
+    [
+        ("torch/utils/file_baton.py:50 FileBaton.wait", "builds the same extension"),
+        ("filelock/_api.py:330 BaseFileLock.acquire", "waits for a lock file"),
+        ("json/decoder.py:355 JSONDecoder.raw_decode", "Look at train.py:21 build"),
+    ],
+)
+def test_the_place_in_a_library_that_all_share_is_told_with_the_line_that_called_it(inner, advice):
+    stacks = [Stack(rank, 1, 9, 0, 1, 4, [inner, "train.py:21 build"], own=1) for rank in range(2)]
+    finding = named(stacks)
+    assert finding.text.endswith(f"in {inner.rpartition('/')[2]}, called in train.py:21 build")
+    assert advice in finding.advice
+
+
 def test_a_rank_that_ended_is_whom_the_others_wait_for():
     finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE)], gone=[2])
     assert finding.ranks == [2]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpmon.analysis.processes.starts import START_S, Starting, start_still_s
+from ddpmon.analysis.processes.starts import SHARED_S, START_S, Starting, shared_line, start_still_s
 from ddpmon.analysis.run_state import Signs, state
 from ddpmon.messages import Collective, Stack
 
@@ -38,7 +38,9 @@ def test_ranks_that_wait_for_one_that_does_nothing_stand_still():
         ([waits(0), works(1, still_s=START_S.enter - 1)], "its line changed a moment ago"),
         ([waits(0, still_s=START_S.enter - 1), works(1)], "the other arrived a moment ago"),
         ([waits(0), Starting(40.0, idle=False)], "it cannot say where it is, but is busy"),
-        ([works(0), works(1)], "nobody waits, and there is no model yet"),
+        ([works(0), works(1, SHARED_S.enter - 1)], "nobody waits, and there is no model yet"),
+        ([works(0), works(1, idle=False)], "one works at the line where the other rests"),
+        ([works(0), Starting(40.0, True, stack=at(1, "train.py:6 load"))], "they are in different places"),
         ([waits(0, idle=True), waits(1, idle=True)], "all wait for the backend, and there is no model yet"),
         ([waits(0, has_model=True), waits(1, has_model=True)], "all wait for the backend, which is busy"),
         ([Starting(0.0, gone=True), Starting(0.0, gone=True)], "all have left"),
@@ -68,6 +70,19 @@ def test_ranks_that_all_wait_to_make_a_process_group_stand_still():
     assert still(waits(0, **meets), waits(1, 50.0, **meets)) == 40.0
     assert still(waits(0, **meets), waits(1, **meets | {"idle": False})) is None
     assert still(waits(0, **meets), waits(1, **meets), world_size=3) is None
+
+
+def test_ranks_that_all_rest_at_one_line_stand_still_without_a_model():
+    """A lock file that a killed run has left, say."""
+    assert still(works(0), works(1, 50.0)) == SHARED_S.enter
+
+
+def test_the_line_that_all_ranks_share_is_told_though_they_work():
+    busy = dict(idle=False, still_s=SHARED_S.enter)
+    assert shared_line({0: works(0, **busy), 1: works(1, **busy)}, 2) == ("train.py:5 load", SHARED_S.enter)
+    assert shared_line({0: works(0, **busy), 1: works(1, SHARED_S.enter - 1)}, 2) is None
+    assert shared_line({0: works(0, **busy), 1: waits(1)}, 2) is None
+    assert shared_line({0: works(0, **busy)}, 2) is None
 
 
 def test_ranks_that_wait_for_one_that_left_stand_still():

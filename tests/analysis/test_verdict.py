@@ -49,6 +49,7 @@ def test_the_state_follows_from_the_signs(signs, expected):
         (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "heard yet: 2", "not started: 3"]),
         (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["init_process_group: 0", "building the model: 1"]),
         (Waiting(2, True, {0: 3, 1: 3}, frozenset({0, 1})), ["2/2", "in the first step: all"]),
+        (Waiting(2, True, {0: 2, 1: 2}, line="a.py:5 load", line_s=40.0), ["model: all; for 40 s in a.py:5 load"]),
     ],
 )
 def test_while_waiting_it_says_for_what(facts, words):

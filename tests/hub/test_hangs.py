@@ -56,6 +56,28 @@ def test_a_rank_that_ran_out_of_batches_is_named_though_both_wait(launch):
     assert [one["ranks"] for one in told] == [[1]]
 
 
+def test_a_lock_that_a_killed_run_left_is_named_before_the_first_step(launch, home):
+    (home / "lock").touch()
+    script = home / "builds.py"
+    script.write_text(
+        "import torch.distributed as dist\n"
+        "from torch.utils.file_baton import FileBaton\n"
+        "dist.init_process_group('gloo')\n"
+        f"FileBaton({str(home / 'lock')!r}).wait()\n"
+    )
+    started = launch(*launcher(2, script))
+    watched = source.LiveSource(started.run)
+    shot = wait_for(lambda: (shot := watched.snapshot()) and hangs(shot) and shot, 180)
+    watched.close()
+    (home / "lock").unlink()
+    assert started.until_gone().exit_code == 0
+    (finding,) = hangs(shot)
+    assert (finding.ranks, finding.severity, shot.state, shot.verdict) == ([], "warn", "stalled", finding.text)
+    assert "in file_baton.py:" in finding.text
+    assert finding.text.endswith("FileBaton.wait, called in builds.py:4 <module>")
+    assert "left by a run that was killed" in finding.advice
+
+
 def in_the_very_first_step(watched):
     shot = watched.until(lambda s: s.state == "stalled", "a start that stands still")
     assert shot.step == 0

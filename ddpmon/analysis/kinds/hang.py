@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.processes.disagreements import advice, line_of, sentence
+from ddpmon.analysis.processes.disagreements import advice, line_of, place_of, sentence
 from ddpmon.analysis.processes.hangs import (
     NONE_MISSING,
     Standstill,
     absent,
     alike,
+    lock_advice,
     not_heard,
     silence,
     silence_line,
@@ -98,7 +99,7 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     lines = {line_of(stack) for stack in stacks.values()}
     if first is not None and waiting:
         does = "does" if len(late) == 1 else "do"
-        look = f"Look at what {who} {does} in {line_of(first)}."
+        look = lock_advice(place_of(first)) or f"Look at what {who} {does} in {line_of(first)}."
         if len(lines) == 1:
             look = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
         lead = f"{who} {does} not reach {where}:"
@@ -108,7 +109,11 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         lead = f"all ranks wait in {where} and none is missing:"
         return Words(f"{lead} {line}", NONE_MISSING, lead=lead)
     lead = f"no rank finished a step for {duration(standstill.idle_s)}, and none waits for another:"
-    return Words(f"{lead} in {line}", "Look at each rank's line." if lines else f"Look at {line}.", lead=lead)
+    if lines or not stacks:
+        return Words(f"{lead} in {line}", "Look at each rank's line." if lines else f"Look at {line}.", lead=lead)
+    places = {place_of(stack) for stack in stacks.values()}
+    place = places.pop() if len(places) == 1 else line
+    return Words(f"{lead} in {place}", lock_advice(place) or f"Look at {line}.", lead=lead)
 
 
 KIND = Kind("hang", detect=detect, explains="stalled")

@@ -76,6 +76,13 @@ def line_of(stack: Stack) -> str:
     return stack.frames[stack.own if stack.own is not None else 0]
 
 
+def place_of(stack: Stack) -> str:
+    """The same line, after the library's function that it has called: file_baton.py:50 FileBaton.wait, called in …."""
+    if not stack.frames or not stack.own:
+        return line_of(stack)
+    return f"{stack.frames[0].rpartition('/')[2]}, called in {line_of(stack)}"
+
+
 def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
     """Return which ranks wait in another collective than the rest; None where that is not the reason, or unsure."""
     groups: dict[tuple[object, ...], Waiters] = {}

@@ -13,6 +13,9 @@ POINT_TO_POINT = {"send", "recv"}
 NONE_MISSING = "Every rank has issued it: look at the network between them and at the backend's own log."
 """Advice where all ranks wait in the same collective."""
 
+_LOCKS = ("FileLock.", "SoftFileLock", "WeakFileLock", "UnixFileLock")
+"""Parts of the names of functions in which libraries wait for a lock file."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -111,6 +114,18 @@ def why_no_stack(
         text, advice = silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
         return f"{text}. {advice}"
     return f"rank {rank} lives, but did not answer" if unanswered else ""
+
+
+def lock_advice(place: str) -> str:
+    """Return what to do about a rank that waits for a lock file; "" where it waits for none. place: see `place_of`."""
+    if "file_baton.py" in place:
+        return (
+            "It waits for a lock file: of another process that builds the same extension, or left by a run that was"
+            " killed. If nothing builds it, delete the file (usually `lock` in ~/.cache/torch_extensions/…)."
+        )
+    if any(part in place for part in _LOCKS):
+        return "It waits for a lock file, of another process or left by a run that was killed: then delete it."
+    return ""
 
 
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:

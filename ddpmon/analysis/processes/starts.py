@@ -9,7 +9,8 @@ as long as they need. A start stands still when for START_S
   process below them used BUSY_CORES of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. What those who wait
   use says nothing: waiting for a GPU keeps a core busy;
 - or nobody is missing (all wait, or none does), every rank has its model, or waits for the others to make a process
-  group, and none of them does anything.
+  group, and none of them does anything;
+- or, for SHARED_S, all ranks are at one line and none of them does anything: a lock that a killed run has left.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ddpmon.analysis.processes.disagreements import line_of, place_of
 from ddpmon.analysis.processes.hangs import missing
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import MEETINGS, Stack
@@ -25,6 +27,11 @@ START_S = Threshold(
     15.0,
     of="s for which no rank came on before the first step",
     why="A judgement: as long as a run of short steps may stand still at most (ddpmon/analysis/run_state.py).",
+)
+SHARED_S = Threshold(
+    30.0,
+    of="s for which all ranks were at one line before the first step",
+    why="A judgement: whoever waits for a first step wonders after half a minute where it is.",
 )
 BUSY_CORES = Threshold(
     0.05,
@@ -80,5 +87,16 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
         # Who waits in another collective than the rest is busy waiting too.
         held_up_by = [rank for rank in late & present.keys() if rank in unheard or not stacks[rank].blocked]
         return still_s if all(present[rank].idle for rank in held_up_by) else None
-    at_rest = all(one.idle and (one.has_model or one.meets) for rank, one in present.items())
+    set_up = all(one.has_model or one.meets for one in present.values())
+    at_rest = all(one.idle for one in present.values()) and (set_up or shared_line(ranks, world_size) is not None)
     return still_s if at_rest else None
+
+
+def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, float] | None:
+    """Return the line at which every rank has been for SHARED_S, and for how long; None: they share none."""
+    stacks = [one.stack for one in ranks.values() if one.stack is not None and not one.stack.blocked]
+    still_s = min((one.still_s for one in ranks.values()), default=0.0)
+    if len(stacks) < max(world_size, 1) or still_s < SHARED_S.enter:
+        return None
+    lines = {(line_of(stack), stack.frames[0] if stack.frames else "") for stack in stacks}
+    return (place_of(stacks[0]), still_s) if len(lines) == 1 else None
