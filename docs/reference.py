@@ -57,6 +57,8 @@ WHAT_TO_DO = {
     "loss_not_finite": "Look at the rank and step it began on: its batch, a rate that is too high, half precision.",
     "replicas_differ": "Some rank changes weights outside of DDP, or skips a step. Restart from a checkpoint before it.",
     "gradients_not_synchronised": "Call the DDP wrapper, not `model.module`, and leave `no_sync` before the last backward.",
+    "parameters_not_reduced": "Unfreeze and complete the model before it is wrapped, or wrap it again on all ranks.",
+    "samplers_disagree": "Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
     "parameters_not_updated": "Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
     "same_order": "Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",
     "periodic_straggler": "Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
@@ -82,6 +84,8 @@ WHAT_TO_DO = {
     "gpu_throttled": "Look at its temperature and power limit: `nvidia-smi -q -d PERFORMANCE`, then at its fans.",
     "memory_growth": "Something keeps what it should let go: losses with their graphs, lists in the dataset, caches.",
     "gpu_memory": "A smaller batch, activation checkpointing, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
+    "same_worker_seeds": "Seed once, not before each epoch, if samples are augmented at random.",
+    "debugging": "Switch it off once the fault is found.",
     "telemetry_lost": "The numbers have gaps, the training has none: look whether the machine has cores left.",
 }
 """In a line, for someone who has not seen the run; what a finding says itself knows more."""

@@ -27,6 +27,8 @@ class Cpu:
     """That it may run on; 0: not known."""
     compute_threads: int = 0
     """That torch uses for one operation; 0: not known."""
+    affinity: frozenset[int] = frozenset()
+    """The cores that its training thread may run on by now; none: not known."""
 
 
 def starved_share(shares: Sequence[float]) -> float | None:

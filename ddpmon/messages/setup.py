@@ -15,6 +15,9 @@ MAX_LOADERS = MAX_MODELS = MAX_PARAMETER_NAMES = 4
 """How many of each a rank tells of."""
 MAX_REPEATS = 3
 """Passes are counted so far: a count that went on would be told anew after each of them."""
+MAX_CORES = 4096
+SEED_VARIES = -1
+"""Stands for a seed that differs from pass to pass: ranks do not begin them at the same moment."""
 DISTRIBUTED_SAMPLER = "DistributedSampler"
 ANOMALY, DETAIL, LAUNCH_BLOCKING = "detect_anomaly", "TORCH_DISTRIBUTED_DEBUG=DETAIL", "CUDA_LAUNCH_BLOCKING=1"
 DEBUG_MODES = (ANOMALY, DETAIL, LAUNCH_BLOCKING)
@@ -25,7 +28,7 @@ World = Annotated[int, msgspec.Meta(ge=0, le=MAX_WORLD)]
 Repeats = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPEATS)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 Names = Annotated[list[Name], msgspec.Meta(max_length=MAX_PARAMETER_NAMES)]
-Cores = Annotated[str, msgspec.Meta(max_length=1024, pattern=r"^[0-9,-]*$")]
+Cores = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=MAX_CORES)]], msgspec.Meta(max_length=MAX_CORES)]
 
 
 class Loader(msgspec.Struct, array_like=True):
@@ -40,7 +43,7 @@ class Loader(msgspec.Struct, array_like=True):
     """DISTRIBUTED_SAMPLER itself; "": any other, of which the fields below are not read."""
     replicas: Count = 0
     rank: Count = 0
-    seed: Annotated[int, msgspec.Meta(ge=-MAX_US, lt=MAX_US)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=SEED_VARIES, lt=MAX_US)] = 0
     shuffle: bool = False
     samples: Count = 0
     """Of all ranks in a pass."""
@@ -85,7 +88,7 @@ class Setup(msgspec.Struct, array_like=True):
     """How often gradients of the only DDP model are reduced between two updates; 0: not known."""
     debugging: Annotated[list[Name], msgspec.Meta(max_length=len(DEBUG_MODES))] = []
     """DEBUG_MODES that are on."""
-    cores: Cores = ""
-    """The cores that the training thread may run on: "0-3,8"; "": not known."""
-    worker_cores: Cores = ""
+    cores: Cores = []
+    """The cores that the training thread may run on, by their numbers; none: not known."""
+    worker_cores: Cores = []
     """Those that the workers of its DataLoaders may run on."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
-from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, MAX_LOADERS, MAX_REPEATS, Loader
+from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, MAX_LOADERS, MAX_REPEATS, SEED_VARIES, Loader
 from ddpmon.messages.vocabulary import MAX_US
 
 PASSES = 16
@@ -78,6 +78,8 @@ class LoaderPasses:
         self.begun += 1
         before = self._finished.get(new.dataset)
         if before is not None:
+            if before.loader.seed != new.loader.seed:
+                new.loader.seed = SEED_VARIES
             for name, mine, its in zip(("repeats", "seed_repeats"), new.order, before.order, strict=True):
                 if mine is not None and mine == its:
                     setattr(new.loader, name, min(MAX_REPEATS, getattr(before.loader, name) + 1))

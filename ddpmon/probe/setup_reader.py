@@ -9,7 +9,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import count, groupby
 from typing import Any
 
 import torch
@@ -40,7 +39,7 @@ class SetupReader:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._models: list[Model] = []
-        self._worker_cores = ""
+        self._worker_cores: list[int] = []
         self._read_of: object = None
         self._read_at = float("-inf")
         self._anomaly: deque[bool] = deque(maxlen=LOOKS)
@@ -58,14 +57,14 @@ class SetupReader:
                 self._models = self._of_models(optimizers)
             except RuntimeError:  # the script changed one of them meanwhile
                 self._read_of = None
-            self._worker_cores = spans(core for pid in passes.worker_pids() for core in _affinity(pid))
+            self._worker_cores = sorted({core for pid in passes.worker_pids() for core in _affinity(pid)})
         self._anomaly.append(torch.is_anomaly_enabled())
         return Setup(
             loaders=passes.loaders(pen.updates[UPDATES]),
             models=self._models,
             reductions=listener.account.reductions if len(listener.replicas) == 1 else 0,
             debugging=list(self._debugging()),
-            cores=spans(_affinity(listener.native_thread or 0)),
+            cores=sorted(_affinity(listener.native_thread or 0)),
             worker_cores=self._worker_cores,
         )
 
@@ -119,13 +118,3 @@ def _affinity(thread: int) -> set[int]:
         return os.sched_getaffinity(thread)
     except OSError:  # it has ended
         return set()
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Return numbers as people write them: "0-3,8"."""
-    steps = count()
-    parts = []
-    for _, together in groupby(sorted(set(numbers)), lambda number: number - next(steps)):
-        first, *more = together
-        parts.append(f"{first}-{more[-1]}" if more else str(first))
-    return ",".join(parts)

@@ -130,6 +130,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample]) -> Conditions:
         process.hello.host,
         gpu_throttled=most[0][0] if most and 2 * most[0][1] >= len(samples) else (),
         cores=process.hello.cores,
+        worker_cores=frozenset(process.hello.setup.worker_cores),
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),
         device_name=process.hello.device_name,

@@ -141,7 +141,10 @@ class Store(Intake):
             same=self._replicas.same(),
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
-                Cpu(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads)
+                Cpu(
+                    *(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads),
+                    frozenset(p.hello.setup.cores),
+                )
                 for p, recent in recent_samples
             ],
             memory=[recent.memory for p, recent in recent_samples if recent.memory and not p.left],

@@ -7,7 +7,7 @@ import pytest
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.pauses import Pause, Times
-from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES, STARTING_WORKERS
+from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES, STARTING_WORKERS, Loader, Setup
 from tests.findings import of_kinds
 
 
@@ -77,9 +77,12 @@ def test_pauses_that_were_forgotten_for_later_ones_are_no_failure() -> None:
 def test_workers_that_start_anew_each_epoch_are_a_reason_to_keep_them() -> None:
     (finding,) = of_kinds("pauses", times=times(STARTING_WORKERS, [14.0] * 4, [(0, 1)]), world_size=2)
     assert (finding.severity, finding.ranks, finding.since_step) == ("warn", [], 50)
-    assert finding.text == "starting DataLoader workers takes 48% of the time since the first step"
+    assert finding.text == "each start of DataLoader workers takes 14 s: 48% of the time, 4 times"
     assert "persistent_workers=True" in finding.advice
     assert "num_workers" not in finding.advice
+    kept = {rank: Setup([Loader(2, persistent=True)]) for rank in (0, 1)}
+    (finding,) = of_kinds("pauses", times=times(STARTING_WORKERS, [14.0] * 4, [(0, 1)]), world_size=2, setups=kept)
+    assert "a new DataLoader is made each time" in finding.advice
     (short,) = of_kinds("pauses", times=times(STARTING_WORKERS, [0.5] * 20, [(0, 1)]), world_size=2)
     assert short.severity == "info"
     assert of_kinds("pauses", times=times(STARTING_WORKERS, [14.0], [(0, 1)]), world_size=2) == []

@@ -133,3 +133,16 @@ def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_aga
         before, found = found, judged(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
         events += [event.text for event in news.of(before, found, seconds)]
     assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]
+
+
+def test_ranks_that_a_script_has_bound_to_few_cores_are_told_which():
+    def found(affinities, starved=0.5):
+        told = [Cpu(rank, "n0", [starved] * 10, 4, 1, frozenset(bound)) for rank, bound in enumerate(affinities)]
+        return judged(None, Evidence(world_size=2, cpu=told))
+
+    (finding,) = found([{0}, {0}])
+    assert finding.text == "2 ranks may run on core 0 alone, of 4: each waits 50% of the time for a core"
+    assert "os.sched_setaffinity(0, range(4))" in finding.advice
+    assert (finding.evidence["cores"], finding.evidence["bound_to"]) == (1, [0])
+    assert "though there are 4 cores" in found([{0, 1}, {2, 3}])[0].text, "together they have all"
+    assert found([{0}, {1}], starved=0.0) == [], "each has a core of its own"

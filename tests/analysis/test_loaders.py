@@ -60,3 +60,10 @@ def test_a_world_that_waits_for_data_is_told_how_many_workers_it_takes():
     assert finding.kind == "data_bound"
     assert "1 DataLoader worker a rank cannot keep up" in finding.advice
     assert "num_workers=3" in finding.advice
+
+
+def test_workers_that_are_bound_to_few_cores_are_told_which():
+    bound = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset({0}))
+    assert "The 4 DataLoader workers on here may run on core 0 alone, of 8" in advice(40, 70, bound)
+    free = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset(range(8)))
+    assert "num_workers=5 would hide it" in advice(40, 70, free)

@@ -4,18 +4,24 @@ import msgspec
 import pytest
 
 from ddpmon.analysis.processes.replicas import Unchanged
-from ddpmon.messages import Loader, Setup
-from ddpmon.messages.setup import ANOMALY
-from ddpmon.probe.setup_reader import spans
+from ddpmon.messages import DDP, Loader, Model, Setup
+from ddpmon.messages.setup import ANOMALY, DISTRIBUTED_SAMPLER, SEED_VARIES
 from tests.findings import of_kinds
 from tests.probe.conftest import SCRIPTS, forked, listening
 from tests.worlds import own_times, world_with
 
-KINDS = ("same_order", "needless_reductions", "parameters_not_updated", "unused_search")
+KINDS = (
+    *("same_order", "same_worker_seeds", "samplers_disagree", "needless_reductions", "unused_search", "debugging"),
+    *("parameters_not_updated", "parameters_not_reduced"),
+)
 TOLD = {
     "no_set_epoch": {"same_order"},
     "no_set_epoch_with_lasting_workers": {"same_order"},
-    "loader_made_each_epoch": {"same_order"},
+    "loader_made_each_epoch": {"same_order", "same_worker_seeds"},
+    "same_part": {"samplers_disagree"},
+    "seed_of_each_rank": {"samplers_disagree"},
+    "unfrozen_later": {"parameters_not_reduced"},
+    "debugging": {"debugging"},
     "accumulation_without_no_sync": {"needless_reductions"},
     "optimizer_of_an_old_net": {"parameters_not_updated"},
     "optimizer_without_the_head": {"parameters_not_updated"},
@@ -51,7 +57,8 @@ def test_each_way_has_the_findings_that_are_true_and_no_other(setups):
         unchanged = Unchanged(0, 1, 10) if way == "optimizer_of_an_old_net" else None
         for model in (model for setup in of_ranks.values() for model in setup.models):
             model.number = 0  # each way is a run of its own
-        found = of_kinds(*KINDS, world=world, world_size=2, setups=of_ranks, unchanged=unchanged)
+        run = {"world_size": 2, "parallelism": DDP, "setups": of_ranks, "unchanged": unchanged}
+        found = of_kinds(*KINDS, world=world, **run)
         if found:
             assert found[0].ranks == [0, 1]
             told[way] = {one.kind for one in found}
@@ -75,7 +82,7 @@ def test_a_setup_is_read_as_the_script_made_it(setups):
     (model,) = setups["searches_and_finds"][0].models
     assert (model.searches, model.unused) == (2, 2)
     assert setups["debugging"][0].debugging == [ANOMALY]
-    assert "-" not in setups["debugging"][0].cores
+    assert len(setups["debugging"][0].cores) == 1
 
 
 def test_an_optimizer_of_copies_is_left_alone(setups):
@@ -84,6 +91,22 @@ def test_an_optimizer_of_copies_is_left_alone(setups):
     assert of_kinds("parameters_not_updated", setups=of_ranks, world_size=2) == []
 
 
-def test_cores_are_written_as_spans():
-    assert spans({0, 1, 2, 3, 8, 10, 11}) == "0-3,8,10-11"
-    assert spans(()) == ""
+def sampled(*loaders, ranks=None):
+    """Findings where each rank has one of these loaders, in DDP models of so many ranks."""
+    setups = {rank: Setup([one], [Model(0, ranks or len(loaders))]) for rank, one in enumerate(loaders)}
+    return of_kinds("samplers_disagree", setups=setups, world_size=len(loaders), parallelism=DDP)
+
+
+def sampler(replicas, rank, seed=0):
+    return Loader(0, False, 8, DISTRIBUTED_SAMPLER, replicas, rank, seed, True, 64)
+
+
+def test_samplers_that_leave_samples_out_or_repeat_them_are_told():
+    (half,) = sampled(sampler(4, 0), sampler(4, 1))
+    assert half.text == "50% of the samples are read by no rank: num_replicas=4 for 2 ranks"
+    (same,) = sampled(sampler(2, 0), sampler(2, 1), sampler(2, 1))
+    assert same.text == "ranks 1-2 read the same part of the data: rank 1 of 2"
+    assert sampled(sampler(2, 1), sampler(2, 0)) == [], "in another order"
+    groups = [sampler(2, 0), sampler(2, 0), sampler(2, 1), sampler(2, 1)]
+    assert sampled(*groups, ranks=2) == [], "each model is in a group of two, and two ranks share its data"
+    assert sampled(sampler(2, 0), sampler(2, 1, SEED_VARIES)) == []

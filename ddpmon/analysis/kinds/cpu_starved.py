@@ -13,7 +13,7 @@ from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, STRAGGLER
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
 from ddpmon.analysis.steps.recurrence import recurring_mean
-from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import DeviceMark, Finding
 
 FEWEST_SAMPLES = 5
@@ -50,18 +50,24 @@ def _of_host(ranks: Sequence[Cpu], before: Finding | None, world_size: int) -> F
     if not starved:
         return None
     shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
+    bound = sorted(frozenset().union(*(one.affinity for one in ranks)))
+    at_start = min(one.cores for one in ranks)
+    is_bound = 0 < len(bound) < at_start
     evidence = {
         "host": ranks[0].host,
         "starved_share": float(np.mean([shares[rank] for rank in starved])),
         "by_rank": {str(rank): round(share, 4) for rank, share in shares.items()},
         "ranks": len(ranks),
-        "cores": min(one.cores for one in ranks) or None,
+        "cores": len(bound) if is_bound else at_start or None,
         "compute_threads": max(1, *(one.compute_threads for one in ranks)),
     }
+    beside = {"cores_at_start": at_start, "bound_to": bound} if is_bound else {}
     was_costly = before is not None and before.severity == "warn"
     harms = COSTLY.reached(float(np.mean([lasting[rank] for rank in starved])), held=was_costly)
-    words = _words(evidence, starved, world_size)
-    return KIND.finding("warn" if harms else "info", words, starved, evidence=evidence, subject=ranks[0].host)
+    words = _words(evidence, starved, world_size, beside)
+    return KIND.finding(
+        "warn" if harms else "info", words, starved, evidence=evidence, beside=beside, subject=ranks[0].host
+    )
 
 
 def covers(whole: Finding, part: Finding) -> bool:
@@ -78,13 +84,24 @@ def covers(whole: Finding, part: Finding) -> bool:
     return bool(own.get("excess_ms", 0.0) < min(waited, own.get("starved_share", waited)) * own.get("step_ms", 0.0))
 
 
-def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int) -> Words:
-    """Return who waits, on how many cores."""
+def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int, beside: Mapping[str, Any]) -> Words:
+    """Return who waits, on how many cores. beside: the cores that a script has bound them to, if it has."""
     cores, threads, ranks = evidence["cores"] or 0, evidence["compute_threads"], evidence["ranks"]
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
     who = f"{named_ranks(starved, world_size)} {'waits' if len(starved) == 1 else 'wait'}"
     who = "each waits" if len(starved) == ranks > 1 else who
     waits = f"{who} {evidence['starved_share']:.0%} of the time for a core"
+    if beside:
+        bound, at_start = beside["bound_to"], beside["cores_at_start"]
+        which = f"core{'s' if len(bound) > 1 else ''} {rank_list(bound, 0)}"
+        lead = f"{many} may run on {which} alone, of {at_start}:"
+        return Words(
+            fitting(lead, f" {waits}"),
+            f"They had {counted(at_start, 'core')} when they started: something in the script has bound them since, as"
+            " os.sched_setaffinity and some builds of BLAS and OpenMP do on import. Their DataLoader workers inherit"
+            f" it. os.sched_setaffinity(0, range({at_start})) after the imports gives the cores back.",
+            lead=lead,
+        )
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"
         return Words(

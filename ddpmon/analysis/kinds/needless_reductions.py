@@ -32,9 +32,9 @@ def detect(moment: Moment) -> Iterator[Finding]:
     cost = lasting_cost(moment, KIND, needless, RELEVANT)
     if cost is None or cost.cost_ms < evidence.clocks_within_ms:
         return
-    lead = f"gradients are reduced {times} times for each update:"
+    lead = f"gradients are reduced {times} times an update:"
     words = Words(
-        fitting(f"{lead} {cost.share:.0%} of a step", f"; {cost.gain:.2f}x with once"),
+        fitting(f"{lead} {cost.share:.0%} of a step", f"; {cost.gain:.2f}x with no_sync"),
         f"Put forward and backward of the first {times - 1} of {times} batches under model.no_sync(): their gradients"
         f" add up on each rank, and the last backward reduces the sum. That saves {cost.cost_ms:.1f} ms a step"
         f" ({cost.gain:.2f}x). Accelerate's accumulate() and Lightning's accumulate_grad_batches do it themselves."

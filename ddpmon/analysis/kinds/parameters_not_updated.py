@@ -26,7 +26,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
     frozen = [(rank, one) for rank, one in of_ranks if not one.stepped and unchanged and unchanged.model == one.number]
     if frozen and unchanged:
         model = frozen[0][1]
-        lead = "no optimizer that steps holds a parameter of the DDP model:"
+        lead = "the optimizer holds none of the DDP model's parameters:"
         advice = (
             f"Its weights are the same at step {unchanged.last:,} as at step {unchanged.first:,}. Make the optimizer"
             f" from model.parameters() once the model is complete: parts that are replaced later, as"
@@ -38,9 +38,10 @@ def detect(moment: Moment) -> Iterator[Finding]:
     partly = [(rank, one) for rank, one in of_ranks if one.stepped]
     if partly:
         model = partly[0][1]
-        lead = f"{counted(model.idle_count, 'parameter')} of the DDP model are in no optimizer:"
+        verb = "is" if model.idle_count == 1 else "are"
+        lead = f"{counted(model.idle_count, 'parameter')} of the DDP model {verb} in no optimizer"
         words = Words(
-            fitting(f"{lead} {_names(model)}"),
+            fitting(lead, f": {_names(model)}"),
             "Their gradients are computed and reduced in each step, and never used. Give them to the optimizer, or set"
             " requires_grad=False before the model is wrapped where they are to stay as they are.",
             lead=lead,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
-from ddpmon.analysis.steps.pauses import LEAST_US, Pause, Times
+from ddpmon.analysis.steps.pauses import LEAST_US, Pause
 from ddpmon.analysis.steps.recurrence import goes_on
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, fitting, named_ranks
-from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS, Finding
+from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS, Finding, Setup
 
 FEWEST = 3
 """Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
@@ -26,9 +27,6 @@ MOSTLY = Threshold(
 ADVICE = {
     "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
     "checkpoint": "Checkpoints written less often, or by torch.distributed.checkpoint.async_save, cost less.",
-    PAUSES[STARTING_WORKERS]: "persistent_workers=True keeps the workers of a DataLoader from one epoch to the next, if"
-    " the DataLoader is made once, before the loop: what they do first (imports, worker_init_fn, opening files, reading"
-    " an index) is then done once.",
     PAUSES[OUT_OF_DATA]: "As many batches on each rank (DistributedSampler) let all ranks train in every step.",
     "compilation": "Inputs of one shape (drop_last, padding to a few lengths) are compiled once;"
     " TORCH_LOGS=recompiles tells why it happens again.",
@@ -37,10 +35,11 @@ ADVICE = {
 
 def detect(moment: Moment) -> list[Finding]:
     """One for each kind of pause that takes a share of the time worth having, the costliest first."""
-    return sorted(_each(moment.evidence.times, moment.evidence.world_size), key=lambda one: -one.evidence["share"])
+    return sorted(_each(moment.evidence), key=lambda one: -one.evidence["share"])
 
 
-def _each(times: Times, world_size: int) -> Iterator[Finding]:
+def _each(whole_evidence: Evidence) -> Iterator[Finding]:
+    times, world_size = whole_evidence.times, whole_evidence.world_size
     if times.training_s <= 0:  # it read or wrote a checkpoint and never came to train: nothing to take a share of
         return
     whole = times.training_s + sum(times.paused_s)
@@ -59,18 +58,37 @@ def _each(times: Times, world_size: int) -> Iterator[Finding]:
         ranks = ranks if 0 < len(ranks) < world_size else []
         who = f" on {named_ranks(ranks, world_size)} alone" if ranks else ""
         takes = f"{name}{who} takes {share:.0%} of the time since the first step"
-        text = fitting(takes, f": {count:,} times, {duration(seconds)}")
+        text, advice, lead = fitting(takes, f": {count:,} times, {duration(seconds)}"), ADVICE.get(name), f"{takes}:"
+        if kind == STARTING_WORKERS:
+            lead = f"each start of DataLoader workers{who} takes {duration(seconds / count)}:"
+            text = fitting(f"{lead} {share:.0%} of the time", f", {count:,} times")
+            advice = _keep_workers(whole_evidence.setups.values())
         is_noticed = seconds / count * 1e6 >= LEAST_US.enter
         costly = kind == STARTING_WORKERS and is_noticed and COSTLY.reached(share)
         yield KIND.finding(
             "warn" if costly else "info",
-            Words(text, ADVICE.get(name), lead=f"{takes}:"),
+            Words(text, advice, lead=lead),
             ranks,
             evidence=evidence,
             since_step=latest[0].step if costly and latest else None,
             cost_ms=cost_ms if costly else None,
             subject=name,
         )
+
+
+def _keep_workers(setups: Iterable[Setup]) -> str:
+    """Return how to start the workers once: they are kept by a DataLoader that lives as long as they do."""
+    kept = {loader.persistent for setup in setups for loader in setup.loaders if loader.workers}
+    once = "what they do first (imports, worker_init_fn, opening files, reading an index) is then done once."
+    if kept == {True}:
+        return (
+            "The DataLoader has persistent_workers=True, but a new DataLoader is made each time: make it once, before"
+            f" the loop over epochs; {once}"
+        )
+    return (
+        "persistent_workers=True keeps the workers of a DataLoader from one epoch to the next, if the DataLoader is"
+        f" made once, before the loop: {once}"
+    )
 
 
 def _recurs(count: int, latest: Sequence[Pause], last: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.words import fitting, named_ranks
+from ddpmon.analysis.words import fitting
 from ddpmon.messages import Finding
 
 
@@ -22,10 +22,9 @@ def detect(moment: Moment) -> Iterator[Finding]:
     }
     if not found:
         return
-    ranks, world_size = list(found), moment.evidence.world_size
+    ranks = list(found)
     loader = found[ranks[0]]
-    who = "" if len(ranks) == world_size else f" on {named_ranks(ranks, world_size)}"
-    lead = f"each epoch repeats the order of the one before{who}:"
+    lead = "each epoch repeats the order of the one before:"
     words = Words(
         fitting(f"{lead} set_epoch is not called"),
         "Call sampler.set_epoch(epoch) before each epoch, on the DistributedSampler of the DataLoader: it shuffles by"

@@ -31,10 +31,10 @@ def detect(moment: Moment) -> Iterator[Finding]:
     if cost is None:
         return
     checks = min(model.searches for model in models)
-    lead = f"searching for unused parameters takes {cost.cost_ms:.1f} ms a step:"
+    lead = f"find_unused_parameters=True takes {cost.cost_ms:.1f} ms a step and finds none:"
     words = Words(
-        fitting(f"{lead} {cost.share:.0%} of it", ", and none is unused"),
-        "Leave find_unused_parameters=True out of DistributedDataParallel: every parameter got a gradient on every rank"
+        fitting(f"{lead} {cost.share:.0%} of it"),
+        "Leave it out of DistributedDataParallel: every parameter got a gradient on every rank"
         f" in {counted(checks, 'backward call that was', 'backward calls that were')} checked. Keep it only if some"
         " steps use other parts of the model.",
         lead=lead,

@@ -57,7 +57,9 @@ class Conditions:
     gpu_throttled: tuple[str, ...] = ()
     """Why its GPU held its clocks down for at least half of the time."""
     cores: int = 0
-    """That it may run on; 0: unknown."""
+    """That it might run on when it started; 0: unknown."""
+    worker_cores: frozenset[int] = frozenset()
+    """That the workers of its DataLoader may run on; none: unknown."""
     loader_workers: int | None = None
     """Of the DataLoader that it read most."""
     loader_pinned: bool | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, rank_list
 
 
 def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> str:
@@ -32,6 +32,8 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
     else:
         enough = max(workers + 1, ceil(workers * step_ms / rest))
         has = f"{workers} DataLoader worker{'s' if workers > 1 else ''} a rank cannot keep up with training."
+    if workers and (bound := _bound(workers, conditions)):
+        return f"{bound} {_UNKNOWN}{pinned}"
     return f"{has} num_workers={enough} would hide it{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
 
 
@@ -55,6 +57,24 @@ def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
         f" on enough cores; {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"
         f" {cores}: if loading is work for a CPU, do less of it (decode ahead, cache) or get more cores"
     )
+
+
+def _bound(workers: int, conditions: Sequence[Conditions]) -> str:
+    """Return that workers are bound to fewer cores than there are, and than they need; "": they are not."""
+    hosts: dict[str, set[int]] = {}
+    for one in conditions:
+        hosts.setdefault(one.host, set()).update(one.worker_cores)
+    for host, bound in hosts.items():
+        cores = max(one.cores for one in conditions if one.host == host)
+        ranks = sum(one.host == host for one in conditions)
+        if 0 < len(bound) < min(cores, ranks * workers):
+            which = f"core{'s' if len(bound) > 1 else ''} {rank_list(sorted(bound), 0)}"
+            return (
+                f"The {ranks * workers} DataLoader workers on {host or 'the host'} may run on {which} alone, of"
+                f" {cores}: the script, or a library that it imports, has bound them or their ranks."
+                f" os.sched_setaffinity(0, range({cores})) in worker_init_fn gives them all cores."
+            )
+    return ""
 
 
 def _pinning(conditions: Sequence[Conditions]) -> str:

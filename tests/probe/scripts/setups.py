@@ -4,6 +4,7 @@ Each way trains a little, then prints a line: its name, the rank, and the setup 
 """
 
 import contextlib
+import itertools
 import os
 import time
 
@@ -107,6 +108,27 @@ def first_batch_of_each_loader():
     for _ in range(6):
         step(model, optimizer, next(iter(loader))[0])
     return model, optimizer
+
+
+@way
+def seed_of_each_epoch():
+    class Loaders:
+        epochs = itertools.count()
+
+        def __iter__(self):
+            return iter(DataLoader(DATA, 8, sampler=DistributedSampler(DATA, seed=next(self.epochs))))
+
+    return over(Loaders())
+
+
+@way
+def same_part():
+    return over(DataLoader(DATA, 8, sampler=DistributedSampler(DATA, 1, 0)), epochs=1)
+
+
+@way
+def seed_of_each_rank():
+    return over(DataLoader(DATA, 8, sampler=DistributedSampler(DATA, seed=dist.get_rank())), epochs=1)
 
 
 @way
