@@ -167,7 +167,8 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
         return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
     ended_lately = [f for f in findings if f.until_step is not None and f.until_step >= summary.window[0] - 1]
     over = max(ended_lately, key=lambda f: f.until_step or 0, default=None)
-    if over:
+    is_slow = any(f.until_step is None and "excess_ms" in f.evidence for f in findings)  # too little to lead
+    if over and not is_slow:
         return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))
     behind = float(abs(summary.over_median).max())
     bound = next((each for each in EVEN if behind <= each), ceil(behind))

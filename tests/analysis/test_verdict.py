@@ -192,6 +192,14 @@ def test_what_is_over_is_told_in_as_many_words_as_fit(text, brief, sentence):
     assert not told.endswith("; ")
 
 
+def test_not_all_ranks_keep_up_beside_one_that_is_slow_by_little():
+    over = Finding("straggler", "info", "rank 1 was slow", [1], since_step=10, until_step=39)
+    slow = Finding("straggler", "info", "rank 2 is slow", [2], since_step=1, evidence={"excess_ms": 0.2})
+    summary = summarise(world_with(own_times(40, 4)))
+    assert "keep up" in verdict.running([over], summary).text
+    assert "keep up" not in verdict.running([over, slow], summary).text
+
+
 def test_figures_do_not_make_another_topic_and_other_ranks_do():
     first, later = Waiting(4, True, {0: 1}), Waiting(4, True, {0: 1, 1: 1})
     assert verdict.waiting(first).topic == verdict.waiting(later).topic

@@ -69,6 +69,14 @@ def test_of_two_ranks_the_one_that_stays_is_not_slow_when_the_other_recovers():
     assert [[(one.ranks, one.until) for one in now] for now in results[1:]] == [[((1,), FIRST + 199)]] * 2
 
 
+def test_which_of_two_ranks_changed_is_not_said_before_both_have_shown_it():
+    own = own_times(440, ranks=2)
+    own[415:, 1] *= 0.7
+    early, late = play(own, [420, 440], [up(0, 405)])
+    assert early == []
+    assert [(one.ranks, one.changed) for one in late] == [((0,), "others")]
+
+
 def test_most_ranks_are_the_rule_where_nothing_is_known_from_before():
     own = slowed(range(5), 0.25 * STEP_MS, begin=0)
     assert named(own, [down(rank, 0, evidence="start") for rank in (5, 6, 7)]) == []
