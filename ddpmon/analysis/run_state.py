@@ -24,8 +24,8 @@ PAUSE = Threshold(
 )
 STARTING_S = Threshold(
     60.0,
-    of="s for which ranks wait for the first batch of new DataLoader workers",
-    why="A judgement: spawned workers import what the script imports and read an index, which looks like a hang.",
+    of="s that new DataLoader workers may take, imports before the probe is armed, or caches to fill",
+    why="A judgement: a start imports from a cold network disk and reads an index, which looks like a hang or a leak.",
 )
 WARM_UP_STEPS = 10
 """The first steps compile, tune and fill caches: how long they take justifies nothing after them."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ddpmon.analysis.processes.starts import BUSY_BYTES_PER_S, BUSY_CORES, BUSY_GPU_PERCENT
+from ddpmon.analysis.processes.starts import BUSY, BUSY_BYTES_PER_S
 from ddpmon.runs import proc
 from ddpmon.store.processes import RankProcess
 
@@ -54,9 +54,9 @@ class Working:
         seconds = last.at - first.at
         samples = list(process.samples)[-int(self._window_s) :]  # one a second
         return (
-            last.cpu_s - first.cpu_s < BUSY_CORES.enter * seconds
+            last.cpu_s - first.cpu_s < BUSY.enter * seconds
             and last.moved_bytes - first.moved_bytes < BUSY_BYTES_PER_S.enter * seconds
-            and not any((sample.gpu_percent or 0.0) > BUSY_GPU_PERCENT.enter for sample in samples)
+            and not any((sample.gpu_percent or 0.0) > 100 * BUSY.enter for sample in samples)
         )
 
 

@@ -25,12 +25,8 @@ def test_the_late_rank_comes_first_and_mending_it_gives_the_others_step():
     assert told.mended_ms == pytest.approx([33.0] * 5)
 
 
-def test_without_a_finding_only_a_rank_that_was_last_every_time_is_mended():
-    assert timeline(world(12.0), 5).mended == [2]
-    own = own_times(6, 3)
-    for step in range(6):
-        own[step, step % 3, 0] += 5.0
-    told = timeline(world_with(own), 1)
+def test_without_a_finding_nobody_is_mended():
+    told = timeline(world(12.0), 1)
     assert told.mended == []
     assert told.mended_ms == [None]
 

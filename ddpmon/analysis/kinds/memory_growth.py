@@ -7,15 +7,11 @@ from itertools import pairwise
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.run_state import STARTING_S
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import GIB, MIB, fitting, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
-SETTLED_S = Threshold(
-    60.0,
-    of="s of training",
-    why="A judgement: before that a process still fills its caches.",
-)
 GROWS = Threshold(
     0.02,
     of="share by which the floor of a rank's memory has risen over its samples",
@@ -52,7 +48,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
 
 def _bytes_per_s(one: Memory) -> float:
     """Return how fast the floor of a rank's memory rises; 0: it does not rise all along."""
-    if not SETTLED_S.reached(one.trained_s) or len(one.rss_bytes) < PARTS * PART_SAMPLES:
+    if one.trained_s < STARTING_S.enter or len(one.rss_bytes) < PARTS * PART_SAMPLES:
         return 0.0
     begins = [part * len(one.rss_bytes) // PARTS for part in range(PARTS)]
     floors = [min(one.rss_bytes[begin:end]) for begin, end in zip(begins, [*begins[1:], None], strict=True)]

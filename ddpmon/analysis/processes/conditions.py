@@ -25,11 +25,8 @@ SLOWER_CLOCK = Threshold(
     of="share by which the clocks of other GPUs are higher than a GPU's",
     why="A judgement: clocks of GPUs that are alike differ by less.",
 )
-FAULTS_PER_S = Threshold(
-    10.0,
-    of="page faults a second of a rank that wait for a disk",
-    why="A judgement: of some ms each, they take some hundredths of the time; fewer are no matter.",
-)
+FAULT_MS = 8.0
+"""Milliseconds that a page fault takes which waits for a disk: a seek; less on solid state."""
 BYTES_PER_S = Threshold(
     10 * MB,
     of="bytes a second that a rank reads from storage, or that a host's network carries more than those of other hosts",
@@ -172,7 +169,10 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
     if not them:
         return []
     mine = typical(them)
-    causes = (of(late, mine, others) for of in (_slow_gpu, _no_core, _fewer_workers, _disk, _storage, _other_gpu))
+    causes = (
+        of(late, mine, others)
+        for of in (_slow_gpu, _no_core, _fewer_workers, _page_faults, _reads, _storage, _other_gpu)
+    )
     return [cause for cause in causes if cause is not None and cause.ms >= EXPLAINS.enter * late.over_ms]
 
 
@@ -258,19 +258,21 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
     )
 
 
-def _disk(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    faults = median_of(one.major_faults_per_s for one in others)
-    if mine.major_faults_per_s is not None and faults is not None:
-        most = max(FAULTS_PER_S.enter, TIMES.enter * faults)
-        if mine.major_faults_per_s >= most:
-            return Cause(
-                "page_faults",
-                f", {mine.major_faults_per_s:,.0f} page faults/s from disk",
-                f"{late.who} waits for a disk at {mine.major_faults_per_s:,.0f} page faults a second, {late.others}"
-                f" at {faults:,.0f}",
-                "its memory is paged out, or it maps files that are not in the page cache",
-                {"major_faults_per_s": mine.major_faults_per_s, "peers_major_faults_per_s": faults},
-            )
+def _page_faults(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    faults, theirs = mine.major_faults_per_s, median_of(one.major_faults_per_s for one in others)
+    if faults is None or theirs is None or faults < TIMES.enter * theirs:
+        return None
+    return Cause(
+        "page_faults",
+        f", {faults:,.0f} page faults/s from disk",
+        f"{late.who} waits for a disk at {faults:,.0f} page faults a second, {late.others} at {theirs:,.0f}",
+        "its memory is paged out, or it maps files that are not in the page cache",
+        {"major_faults_per_s": faults, "peers_major_faults_per_s": theirs},
+        ms=(faults - theirs) / 1e3 * late.step_ms * FAULT_MS,
+    )
+
+
+def _reads(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
     reads = median_of(one.read_bytes_per_s for one in others)
     if late.phase != "data" or mine.read_bytes_per_s is None or reads is None:
         return None

@@ -6,7 +6,7 @@ as long as they need. A start stands still when for START_S
 
 - every rank of the world is there, and none of them came on: same lines of the script, no further collective;
 - some wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor any
-  process below them used BUSY_CORES of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. What those who wait
+  process below them used BUSY of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. What those who wait
   use says nothing: waiting for a GPU keeps a core busy;
 - or nobody is missing (all wait, or none does), every rank has its model, or waits for the others to make a process
   group, and none of them does anything;
@@ -33,20 +33,15 @@ SHARED_S = Threshold(
     of="s for which all ranks were at one line before the first step",
     why="A judgement: whoever waits for a first step wonders after half a minute where it is.",
 )
-BUSY_CORES = Threshold(
+BUSY = Threshold(
     0.05,
-    of="cores that a rank and what it started use, mean over those seconds",
-    why="The probe itself uses less than a tenth of it (0.15% of a core; benchmarks/inside.py).",
+    of="share of a core that a rank and what it started use, mean over those seconds, or utilization of its GPU",
+    why="The probe uses less than a tenth of it (benchmarks/inside.py), and drivers report 1 or 2% of an idle GPU.",
 )
 BUSY_BYTES_PER_S = Threshold(
     65_536,
     of="bytes a second that they read and write, files and pipes, mean over those seconds",
     why="A judgement: a download or a data set that is made ready moves more, a log line now and then less.",
-)
-BUSY_GPU_PERCENT = Threshold(
-    5.0,
-    of="% utilization of the rank's GPU",
-    why="A judgement: drivers report a percent or two of an idle GPU.",
 )
 
 

@@ -10,13 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ddpmon.analysis.processes.starts import START_S
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.run_state import STARTING_S
 
-LATE_S = Threshold(
-    60.0,
-    of="s since torch was seen in a process, where nothing tells why the probe is not armed (else START_S)",
-    why="A judgement: imports from a cold network disk may take that long.",
-)
 FLAGS, ENVIRONMENT, LATE = "flags", "environment", "late"
 
 
@@ -37,5 +32,5 @@ class Unarmed:
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
     """Those that are not merely importing. over: the run has ended, and nothing arms them any more."""
-    least = {LATE: LATE_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
+    least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

@@ -29,11 +29,8 @@ KEPT = 512
 """Ends that a fit is made of: some minutes of most runs, in which clocks drift alike."""
 BLOCK = 64
 """Steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
-FEWEST = Threshold(
-    32,
-    of="ends of gradient synchronisations that two hosts both sent",
-    why="A judgement: fewer tell an offset, but no drift; their slope would be that of a thread that was woken late.",
-)
+FEWEST = 32
+"""Ends that tell a drift, at least: the slope of fewer would be that of a thread that was woken late."""
 MOST_DRIFT = 1e-3
 """A fitted drift is cut to that: no clock that is disciplined at all is as far off."""
 JUMPED = 8
@@ -185,7 +182,7 @@ def _fitted(tables: Ints) -> tuple[Floats, Floats]:
     added: Floats = (tables[..., _ADDED] - tables[:, -1:, _ADDED]).astype(np.float64)
     drift = np.zeros(len(tables))
     half = at.shape[1] // 2
-    if FEWEST.reached(at.shape[1]):
+    if at.shape[1] >= FEWEST:
         run = at[:, half:] - at[:, : at.shape[1] - half]
         rise = added[:, half:] - added[:, : at.shape[1] - half]
         if (run > 0).all():

@@ -38,11 +38,6 @@ SELDOM = Threshold(
     why="A judgement: what comes more often is how the run trains, and is not set apart.",
     below=True,
 )
-MOSTLY = Threshold(
-    0.5,
-    of="share of the recent steps with pauses of any kind",
-    why="A judgement: above it hardly a step would be left: they are not set apart, but their pauses taken out.",
-)
 KEPT = 64
 """Pauses that are remembered one by one, so that memory is bounded."""
 
@@ -122,7 +117,8 @@ class PauseFilter:
         if any(pause.kind == PAUSES[OUT_OF_DATA] for pause in pauses):  # not a step of the whole world
             return False
         if by_rank:
-            return len(self._paused) >= 2 * FEWEST and sum(self._paused) > MOSTLY.enter * len(self._paused)
+            # In a run that pauses in most steps hardly one would be left: the pauses are taken out of them.
+            return len(self._paused) >= 2 * FEWEST and 2 * sum(self._paused) > len(self._paused)
         if not long:
             self._usual.append(length)
         return not long

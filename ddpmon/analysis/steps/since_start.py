@@ -88,4 +88,4 @@ def slowest_since(sums: Sums) -> tuple[int, float]:
     """The rank with the most own time, and by how much it exceeds the median of the others, as a fraction."""
     own = np.array(sums.own_ms)
     place = int(own.argmax())
-    return sums.ranks[place], float(share_over_peers(own[None])[0, place])
+    return sums.ranks[place], float(share_over_peers(own)[place])

@@ -84,7 +84,7 @@ def summarise(world: World) -> Summary:
         window=(int(world.step[0]), int(world.step[-1])),
         step_ms=step,
         own_ms=own,
-        over_median=share_over_peers(own[None])[0],
+        over_median=share_over_peers(own),
         phases_ms=phases,
         late_ms=late,
         critical_share=world.critical_share,

@@ -9,9 +9,6 @@ import numpy as np
 
 from ddpmon.analysis.steps.world import World
 
-DECIDING = 20
-"""The last steps that tell whom to mend where no finding does: by chance nobody is last in all of them."""
-
 
 @dataclass(frozen=True)
 class Timeline:
@@ -22,7 +19,7 @@ class Timeline:
     order: list[int]
     """Columns, the latest to arrive first."""
     mended: list[int]
-    """The columns whose own time is their peers' in `mended_ms`; none: nobody is late for long."""
+    """The columns whose own time is their peers' in `mended_ms`; none: no finding says that one is late."""
     mended_ms: list[float | None]
     host: str = ""
     """Whose ranks they are, where it is the host that is late."""
@@ -31,21 +28,14 @@ class Timeline:
 def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
     """The last steps of a world. late: the ranks that are to be mended, of which `host` is where the host is late.
 
-    Who arrives last has waited least; the order is that of the mean wait over these steps. Where nobody is known to be
-    late, the rank is mended that was last in each of the last DECIDING steps.
+    Who arrives last has waited least; the order is that of the mean wait over these steps.
     """
     part = world.last(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
-    mended = [part.ranks.index(rank) for rank in late if rank in part.ranks] if late else _last(world, steps)
+    mended = [part.ranks.index(rank) for rank in late if rank in part.ranks]
     if len(mended) == len(part.ranks):
         mended = []
     return Timeline(part, order, mended, _without(part, mended), host if mended else "")
-
-
-def _last(world: World, steps: int) -> list[int]:
-    """The column of the rank that was last in each of enough steps, if one was."""
-    columns = set(world.last(max(steps, DECIDING)).critical.tolist())
-    return list(columns) if len(columns) == 1 and -1 not in columns else []
 
 
 def _without(part: World, mended: list[int]) -> list[float | None]:

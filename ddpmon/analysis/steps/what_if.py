@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
-from ddpmon.analysis.statistics.excess import some_of
+from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
@@ -52,7 +52,7 @@ def gain(world: World, columns: int | Sequence[int], phase: str | None = None, s
 
 def gain_all_even(world: World) -> float:
     """Return the gain if the slowest rank of each step took as long as the median of the others."""
-    return _times_faster(world.step_ms, world.step_ms - world.lead_ms)
+    return _times_faster(world.step_ms, world.step_ms - over_peers(world.own_ms).max(axis=1))
 
 
 def gain_without_waiting(world: World) -> float:

@@ -9,8 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, middles
-from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, medians
 
 
 @dataclass(frozen=True)
@@ -69,24 +68,9 @@ class World:
         return largest
 
     @cached_property
-    def _middles(self) -> tuple[Floats, Floats, Floats]:
-        return middles(self.own_ms)
-
-    @cached_property
     def typical_ms(self) -> Floats:
         """[S] The median own time."""
-        return self._middles[1]
-
-    @cached_property
-    def excess_ms(self) -> Floats:
-        """[S, R] Own time less the median of the peers'."""
-        return over_peers(self.own_ms, self._middles)
-
-    @cached_property
-    def lead_ms(self) -> Floats:
-        """[S] Own time of the slowest rank less the median of the others'."""
-        lead: Floats = self.excess_ms.max(axis=1)
-        return lead
+        return medians(self.own_ms)
 
     @cached_property
     def critical_share(self) -> Floats:
