@@ -55,10 +55,9 @@ class Moment:
         """By rank."""
         return {one.rank: one for one in self.evidence.conditions}
 
-    def held(self, *kinds: Kind) -> list[Finding]:
-        """Findings of some kinds of last time: each stays until it is clearly below its threshold."""
-        names = {kind.name for kind in kinds}
-        return [finding for finding in self.before if finding.kind in names]
+    def held(self, kind: Kind) -> list[Finding]:
+        """Findings of a kind of last time: each stays until it is clearly below its threshold."""
+        return [finding for finding in self.before if finding.kind == kind.name]
 
     def held_one(self, kind: Kind) -> Finding | None:
         """The same of a kind of which there is at most one."""
