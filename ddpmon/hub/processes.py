@@ -13,6 +13,7 @@ from ddpmon.hub.silent import Silent
 from ddpmon.hub.starting import started_ranks
 from ddpmon.hub.unarmed import Unwatched
 from ddpmon.hub.working import Working
+from ddpmon.messages import END_STATES
 from ddpmon.recording.recorder import Recorder
 from ddpmon.runs.rotated import tail
 from ddpmon.store.standstill import start_line
@@ -79,6 +80,10 @@ class Processes:
             unheard = self._asking.unheard(process, now)
             if process.health(now) != "silent" and not unheard:
                 self._silent.forget(process)
+                if store.state == "stalled":
+                    learnt = self._silent.check_worker(process, now) or learnt
+                elif process.worker and store.state not in END_STATES:
+                    self._silent.forget_worker(process)
             elif (unheard or store.state == "stalled") and self._silent.check(
                 process, now, int((since or process.heard_at) * 1e6)
             ):

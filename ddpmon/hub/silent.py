@@ -18,8 +18,11 @@ from pathlib import Path
 
 import msgspec
 
+from ddpmon.analysis.processes.disagreements import line_of
 from ddpmon.analysis.processes.hangs import Held
+from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.hub.dumps import frames
+from ddpmon.hub.working import TICKS_PER_S
 from ddpmon.messages import Stack, WireError
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.messages.wire import check_stack
@@ -40,6 +43,8 @@ class _Query:
     state: str = ""
     at: float | None = None
     answered: bool = True
+    seen: tuple[float, int] = (0.0, 0)
+    """When a worker was first examined, and the processor time that it had used by then, in ticks."""
 
 
 class Silent:
@@ -72,10 +77,42 @@ class Silent:
             query.answered = not self._ask(process.process, thread)
         return got_stack
 
+    def check_worker(self, process: RankProcess, now: float) -> bool:
+        """Examine the DataLoader worker that a rank waits for, if any; says whether something new was learnt of it.
+
+        A worker that was forked from the rank answers into the rank's file. It does what the rank waits for, and is
+        signalled only until it has answered.
+        """
+        rank, pid = process.process, process.stack.worker if process.stack else 0
+        stat = proc.stat(pid) if pid else None
+        # Its pid is one of this namespace where the rank's is.
+        if rank is None or rank.pid != process.hello.pid or stat is None or stat.parent != rank.pid:
+            return False
+        query = self._queries.get(pid)
+        if query is None:
+            query = self._queries[pid] = _Query(seen=(now, stat.cpu_ticks))
+        before = process.worker if process.worker and process.worker.pid == pid else Worker(pid)
+        since, ticks = query.seen
+        cores = (stat.cpu_ticks - ticks) / TICKS_PER_S / (now - since) if now - since >= ASK_S else None
+        line = before.line
+        if not line and not query.answered and (stack := self._answer(process, 0)):
+            line = line_of(stack)
+        elif not line and (query.at is None or now - query.at >= ASK_S) and (target := Process.of(pid)):
+            query.at = now
+            query.answered = not self._ask(target, 0, offered_by=rank.pid)
+        process.worker = Worker(pid, cores if cores is None else round(cores, 1), proc.kernel_function(pid)[:64], line)
+        return process.worker != before
+
     def forget(self, process: RankProcess) -> None:
         """It sends messages (again): what was observed from outside no longer counts."""
         process.held = None
         self._queries.pop(process.hello.pid, None)
+
+    def forget_worker(self, process: RankProcess) -> None:
+        """The rank goes on: it waits for that DataLoader worker no more, or for another batch of it."""
+        if process.worker is not None:
+            self._queries.pop(process.worker.pid, None)
+            process.worker = None
 
     def clear(self) -> None:
         """The run is over: remove the offers that killed ranks could not take back."""
@@ -87,12 +124,16 @@ class Silent:
         pid, own = process.process.pid if process.process else 0, process.hello.pid
         return places.thread if places and pid == own and proc.stat(places.thread) else 0
 
-    def _ask(self, process: Process, thread: int) -> bool:
+    def _ask(self, process: Process, thread: int, offered_by: int = 0) -> bool:
         """Signal a process if it is the one that was meant, offered to answer and catches the signal.
 
-        thread: to signal; 0: the main one.
+        Args:
+            process: The process.
+            thread: The thread to signal; 0: the main one.
+            offered_by: The process that offered the answer; 0: itself.
+
         """
-        offer = self._folder / f"{process.pid}.stack"
+        offer = self._folder / f"{offered_by or process.pid}.stack"
         try:
             handle = os.pidfd_open(process.pid)
         except OSError:

@@ -198,6 +198,8 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     none."""
     scopes: list[Scope] = msgspec.field(default_factory=list)
     """Loops and branches around the lines of the script's own frames, once the rank stands still."""
+    worker: int = 0
+    """The pid of the DataLoader worker that it waits for; 0: it waits for none."""
 
 
 class Layout(msgspec.Struct, array_like=True):

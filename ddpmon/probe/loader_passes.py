@@ -7,6 +7,7 @@ alone: what a class of the script's own does with an epoch or a seed is not know
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
@@ -30,14 +31,15 @@ class _Order(NamedTuple):
 class _Pass:
     """One pass over a DataLoader."""
 
-    __slots__ = ("dataset", "loader", "order", "updates", "workers")
+    __slots__ = ("dataset", "iterator", "loader", "order", "updates", "workers")
 
-    def __init__(self, dataset: int, loader: Loader, order: _Order, workers: list[Any]) -> None:
-        self.dataset = dataset
+    def __init__(self, iterator: Any, loader: Loader, order: _Order) -> None:
+        self.iterator = weakref.ref(iterator)
+        self.dataset = id(getattr(iterator, "_dataset", None))
         """Its id."""
         self.loader = loader
         self.order = order
-        self.workers = workers
+        self.workers = list(getattr(iterator, "_workers", ()))
         self.updates = 0
         """Updates of models while it was the pass that was read last."""
 
@@ -108,6 +110,16 @@ class LoaderPasses:
         current = self._current
         return [] if current is None else [worker.pid for worker in current.workers if worker.pid]
 
+    def awaited_pid(self) -> int:
+        """Return the process id of the worker whose batch comes next; 0: there is none, or it is not known."""
+        current = self._current
+        iterator = None if current is None else current.iterator()
+        try:
+            number = iterator._task_info[iterator._rcvd_idx][0]  # type: ignore[union-attr]
+            return int(iterator._workers[number].pid)  # type: ignore[union-attr]
+        except Exception:  # it asks for no batch, or this version of torch keeps that elsewhere
+            return 0
+
 
 def _forget_oldest(passes: dict[int, _Pass]) -> None:
     if len(passes) > PASSES:
@@ -132,4 +144,4 @@ def _read(iterator: Any) -> _Pass:
             loader.seed, loader.sampler = int(sampler.seed) % MAX_US, DISTRIBUTED_SAMPLER
             if loader.shuffle:
                 order = _Order((loader.seed, int(sampler.epoch)), order.workers)
-    return _Pass(id(getattr(iterator, "_dataset", None)), loader, order, list(getattr(iterator, "_workers", ())))
+    return _Pass(iterator, loader, order)

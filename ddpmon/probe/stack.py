@@ -22,7 +22,7 @@ from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives, scopes
 from ddpmon.probe.collectives import COLLECTIVES
-from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.everystep import EveryStep
 from ddpmon.probe.records import OTHER
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that do not go by the timeout of a process group, but by an argument of theirs or the store's."""
 _CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
 """Functions that a script calls and in which ranks wait for each other."""
+_FETCHING = " _MultiProcessingDataLoaderIter."
+"""In the frames of a thread that waits for DataLoader workers."""
 _DDP = {
     "_sync_buffers": "DDP's buffer broadcast",
     "_engine_run_backward": "DDP's gradient all-reduce",
@@ -58,7 +60,7 @@ _DDP = {
 class Whereabouts:
     """Decides when the hub is to be sent the training thread's stack, and takes it."""
 
-    def __init__(self, listener: Hearing) -> None:
+    def __init__(self, listener: EveryStep) -> None:
         self._asked = False
         """Whether the hub asked for the stack."""
         self._brief = False
@@ -143,6 +145,7 @@ class Whereabouts:
             issued=issued,
             timeout_s=_timeout_s(collective) if blocked else None,
             scopes=self._scopes,
+            worker=listener.passes.awaited_pid() if any(_FETCHING in frame for frame in frames) else 0,
         )
 
     def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:

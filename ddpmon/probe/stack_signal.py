@@ -34,6 +34,8 @@ class _Armed:
 
 
 _armed: _Armed | None = None
+_inherited: _Armed | None = None
+"""What the process had armed that this one was forked from."""
 _sigaction = ctypes.CDLL(None).sigaction
 _SIGACTION_BYTES = 256
 """Enough for struct sigaction anywhere; it begins with the handler's address."""
@@ -50,6 +52,7 @@ def _handler() -> int:
 def arm(places: Places) -> None:
     """Answer from now on. Nothing happens where the signal is used (or ignored), or the run has no folder here."""
     global _armed
+    _let_go()
     if _armed is not None or _handler():
         return
     inside = folder(STACKS)
@@ -117,11 +120,20 @@ def _take_away(path: str) -> None:
 
 
 def forked() -> None:
-    """This process is a forked child: the answer is its parent's to give, the signal free again."""
-    global _armed
-    if _armed is None:
-        return
-    armed, _armed = _armed, None
-    if _handler() == armed.handler:  # else faulthandler would put back what was there before the script's own
+    """This process is a forked child: the offer is its parent's, not its own.
+
+    It still answers, into the parent's file: the hub asks a DataLoader worker that its parent waits for.
+    """
+    global _armed, _inherited
+    if _armed is not None:
+        _inherited, _armed = _armed, None
+
+
+def _let_go() -> None:
+    """Leave the handler of the process that this one was forked from: it becomes a rank of its own."""
+    global _inherited
+    inherited, _inherited = _inherited, None
+    if inherited is not None and _handler() == inherited.handler:
+        # Else faulthandler would put back what was there before the script's own.
         faulthandler.unregister(STACK_SIGNAL)
-        armed.file.close()
+        inherited.file.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ddpmon.analysis.processes.hangs import Held
+from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.steps.alignment import PARTIAL_ROWS
 from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, Step
 from ddpmon.messages.nodes import End
@@ -99,6 +100,8 @@ class RankProcess:
     """When a stack last showed another place than the latest one, by the hub's clock; 0: none did."""
     held: Held | None = None
     """The kernel does not let it run."""
+    worker: Worker | None = None
+    """The DataLoader worker that it waits for in a standstill."""
     asked_at: float | None = None
     """When a viewer asked where it is, by the hub's clock; None: it has answered, or nobody did."""
     unanswered: bool = False

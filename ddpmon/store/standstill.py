@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.processes.hangs import Standstill, missing
+from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.processes.starts import Starting, shared_line, start_still_s
 from ddpmon.analysis.run_state import STARTING_S, Signs, stalled_after_s, state
 from ddpmon.messages import END_STATES, OWN_PHASES, STAGE_MODEL, STARTING_WORKERS, Stack
@@ -65,7 +67,8 @@ def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | Non
     idle_us = max(stack.time_us - stack.since_us for stack in last.values())
     unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
     silent = [] if missing(last) else unheard
-    return Standstill(idle_us / 1e6, last, silent=silent, world_size=registry.world_size, over=True)
+    workers = _workers(registry, last)
+    return Standstill(idle_us / 1e6, last, silent=silent, world_size=registry.world_size, over=True, workers=workers)
 
 
 def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
@@ -114,7 +117,14 @@ def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
     gone = [rank for rank, p in seats.items() if p.left or p.dead]
     stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
     held_by = {rank: held for rank in silent if (held := seats[rank].held)}
-    return Standstill(idle_s, stacks, gone, silent, held_by, unheard, registry.world_size)
+    workers = _workers(registry, stacks)
+    return Standstill(idle_s, stacks, gone, silent, held_by, unheard, registry.world_size, workers=workers)
+
+
+def _workers(registry: Registry, stacks: Mapping[int, Stack]) -> dict[int, Worker]:
+    """Return what is known of the DataLoader workers that ranks wait for."""
+    known = {rank: registry.seats[rank].worker for rank in stacks}
+    return {rank: worker for rank, worker in known.items() if worker and worker.pid == stacks[rank].worker}
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:

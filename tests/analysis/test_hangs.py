@@ -1,10 +1,12 @@
 """Who did not come, from made-up stacks whose right answer is known."""
 
+import msgspec
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.hangs import Held, Standstill, missing
+from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.messages import Collective, Stack
 
 REDUCE = "DDP's gradient all-reduce"
@@ -84,6 +86,25 @@ def test_the_place_in_a_library_that_all_share_is_told_with_the_line_that_called
     finding = named(stacks)
     assert finding.text.endswith(f"in {inner.rpartition('/')[2]}, called in train.py:21 build")
     assert advice in finding.advice
+
+
+def test_a_rank_that_waits_for_a_worker_of_its_loader_is_named_with_the_worker():
+    fetching = msgspec.structs.replace(stack(1, "torch/utils/data/dataloader.py:9 get", "train.py:9 main"), worker=77)
+    worker = Worker(77, 0.0, "futex_do_wait", "train.py:3 Images.__getitem__")
+    finding = named([stack(0, blocked=REDUCE), fetching, stack(2, blocked=REDUCE)], workers={1: worker})
+    assert finding.ranks == [1]
+    lead = "rank 1 waits for DataLoader worker 77: in train.py:3 Images.__getitem__, without using a core"
+    assert finding.text == f"{lead}; ranks 0, 2 wait in {REDUCE}"
+    assert finding.evidence["workers"] == {
+        "1": {"pid": 77, "cores": 0.0, "kernel": "futex_do_wait", "line": "train.py:3 Images.__getitem__"}
+    }
+    finding = named([stack(0, blocked=REDUCE), fetching])
+    assert finding.text.startswith("rank 1 waits for DataLoader worker 77: it does not send the next batch; rank 0")
+    all_of_them = [msgspec.structs.replace(fetching, rank=rank, worker=70 + rank) for rank in range(2)]
+    finding = named(all_of_them, workers={0: Worker(70, 0.0, "", "train.py:3 get")})
+    assert finding.text == (
+        "both ranks wait for DataLoader workers (rank 0: 70): in train.py:3 get, without using a core"
+    )
 
 
 def test_a_rank_that_ended_is_whom_the_others_wait_for():

@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.processes.loaders import advice
+from ddpmon.analysis.processes.loaders import Worker, advice
 from tests.findings import judged
 from tests.worlds import own_times, world_with
 
@@ -67,3 +67,19 @@ def test_workers_that_are_bound_to_few_cores_are_told_which():
     assert "The 4 DataLoader workers on here may run on core 0 alone, of 8" in advice(40, 70, bound)
     free = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset(range(8)))
     assert "num_workers=5 would hide it" in advice(40, 70, free)
+
+
+@pytest.mark.parametrize(
+    ("worker", "place", "todo"),
+    [
+        (Worker(7), "it does not send the next batch", "py-spy dump --pid 7"),
+        (Worker(7, None, "", "a.py:3 get"), "in a.py:3 get", "See what the worker does"),
+        (Worker(7, 0.0, "futex_do_wait", "a.py:3 get"), "in a.py:3 get, without using a core", "spawn"),
+        (Worker(7, 0.0, "folio_wait_bit"), "without using a core", "in the kernel (folio_wait_bit)"),
+        (Worker(7, 0.0, "do_signal_stop"), "without using a core", "kill -CONT 7"),
+        (Worker(7, 1.0, "", "a.py:3 get"), "in a.py:3 get, using 1.0 cores", "computes"),
+    ],
+)
+def test_a_worker_that_is_waited_for_is_told_by_its_line_and_what_it_uses(worker, place, todo):
+    assert worker.place == place
+    assert todo in worker.advice

@@ -112,10 +112,15 @@ def goes_on(shot):
 def in_workers_that_bring_nothing(watched):
     shot = watched.stand("workers-0")
     (finding,) = hangs(shot)
+    pid = shot.ranks[0].stack.worker
     assert finding.ranks == [0]
-    assert "standing.py" in finding.text
-    assert "main" in finding.text
+    assert finding.text.startswith(f"rank 0 waits for DataLoader worker {pid}: ")
     assert any("dataloader.py" in frame for frame in shot.ranks[0].stack.frames)
+    # It sleeps for 0.1 s and looks for a file, again and again: the line is one of these two.
+    (finding,) = hangs(watched.until(lambda s: "without using a core" in s.verdict, "what the worker does"))
+    assert f"worker {pid}: in standing.py:" in finding.text
+    assert finding.text.endswith(", without using a core; ranks 1-2 wait in DDP's gradient all-reduce")
+    assert finding.evidence["workers"]["0"]["pid"] == pid
     watched.go_on("workers-0")
 
 

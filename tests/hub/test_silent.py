@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon.hub.silent import ASK_S, Silent
-from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello
+from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello, Stack
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS
 from ddpmon.runs import Process
 from ddpmon.store.processes import RankProcess
@@ -188,7 +188,7 @@ def test_a_signal_that_the_script_uses_is_left_to_it(folder, rank, before):
     assert not (folder / STACKS).exists()
 
 
-def test_a_forked_child_does_not_answer_and_leaves_its_parents_offer(folder, rank):
+def test_a_forked_child_leaves_its_parents_offer(folder, rank):
     parent = rank(
         "pid = os.fork()\nif not pid: stack_signal.forked(); stack_signal.withdraw(); os._exit(0)\nos.waitpid(pid, 0)\n"
         "print('ready', flush=True)\nholds_the_lock()"
@@ -196,6 +196,26 @@ def test_a_forked_child_does_not_answer_and_leaves_its_parents_offer(folder, ran
     assert parent.program.stdout.readline() == "ready\n"
     asked(Silent(folder), parent)
     assert "holds_the_lock" in parent.process.stack.frames[-2]
+
+
+def test_a_worker_that_a_rank_waits_for_answers_for_itself(folder, rank):
+    parent = rank(
+        "def stuck():\n    os.read(0, 1)\n"
+        "pid = os.fork()\nif not pid: stack_signal.forked(); stuck(); os._exit(0)\n"
+        "print(pid, flush=True)\nos.waitpid(pid, 0)\n"
+    )
+    pid = int(parent.program.stdout.readline())
+    hears, now = Silent(folder), time.monotonic()
+    parent.process.stack = Stack(1, parent.program.pid, 0, 7, 0, 0, ["train.py:1 main"], worker=pid)
+    until(lambda: hears.check_worker(parent.process, now) and parent.process.worker.line, "its answer")
+    assert parent.process.worker.line.endswith(" stuck")
+    hears.check_worker(parent.process, now + ASK_S)
+    assert (parent.process.worker.pid, parent.process.worker.cores) == (pid, 0.0)
+    hears.forget_worker(parent.process)
+    assert parent.process.worker is None
+    parent.process.stack.worker = os.getpid()
+    assert not hears.check_worker(parent.process, now), "that is no child of the rank"
+    assert parent.process.worker is None
 
 
 def test_without_a_folder_of_this_user_alone_nothing_is_offered(folder, rank):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.disagreements import advice, line_of, place_of, sentence
@@ -16,6 +17,7 @@ from ddpmon.analysis.processes.hangs import (
     silence,
     silence_line,
 )
+from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import Collective, Finding, Stack
 
@@ -48,7 +50,10 @@ def detect(moment: Moment) -> Iterator[Finding]:
         _words(standstill, late, waiting, awaited.name if awaited else "a collective"),
         sorted(late),
         evidence=evidence,
-        beside={"disagreement": _disagreement(standstill)},
+        beside={
+            "disagreement": _disagreement(standstill),
+            "workers": {str(rank): asdict(one) for rank, one in sorted(standstill.workers.items())} or None,
+        },
         since_step=max(stack.step for stack in stacks.values()) + 1 if stacks else None,
     )
 
@@ -97,6 +102,8 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         text, todo = not_heard(standstill)
         return Words(text + others_wait, todo)
     lines = {line_of(stack) for stack in stacks.values()}
+    if words := _for_workers(standstill, late, others_wait):
+        return words
     if first is not None and waiting:
         does = "does" if len(late) == 1 else "do"
         look = lock_advice(place_of(first)) or f"Look at what {who} {does} in {line_of(first)}."
@@ -114,6 +121,19 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     places = {place_of(stack) for stack in stacks.values()}
     place = places.pop() if len(places) == 1 else line
     return Words(f"{lead} in {place}", lock_advice(place) or f"Look at {line}.", lead=lead)
+
+
+def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) -> Words | None:
+    """Return the words about ranks that wait for DataLoader workers; None if the first of them waits for none."""
+    stacks = standstill.stacks
+    fetching = [rank for rank in late or sorted(stacks) if rank in stacks and stacks[rank].worker]
+    if not fetching or (late and fetching[0] != late[0]) or (not late and len(fetching) < len(stacks)):
+        return None
+    worker = standstill.workers.get(fetching[0]) or Worker(stacks[fetching[0]].worker)
+    who = named_ranks(fetching, standstill.world_size)
+    waits, which = ("waits", "") if len(fetching) == 1 else ("wait", f" (rank {fetching[0]}: {worker.pid})")
+    lead = f"{who} {waits} for DataLoader worker{f' {worker.pid}' if not which else f's{which}'}:"
+    return Words(f"{lead} {worker.place}{others_wait}", worker.advice, lead=lead)
 
 
 KIND = Kind("hang", detect=detect, explains="stalled")

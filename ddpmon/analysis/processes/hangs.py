@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddpmon.analysis.processes.disagreements import Disagreement, disagreement, line_of
+from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Stack
 
@@ -46,6 +47,8 @@ class Standstill:
     world_size: int = 0
     over: bool = False
     """The run has ended meanwhile."""
+    workers: Mapping[int, Worker] = field(default_factory=dict)
+    """The DataLoader workers that ranks wait for, by rank."""
 
     @property
     def disagreement(self) -> Disagreement | None:

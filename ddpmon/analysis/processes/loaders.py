@@ -4,10 +4,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import counted, rank_list
+
+IDLE_CORES, BUSY_CORES = 0.05, 0.5
+"""What a worker that waits uses at most, and one that computes at least."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A DataLoader worker that a rank waits for, as /proc shows it and as it shows itself."""
+
+    pid: int
+    cores: float | None = None
+    """That it used since it was first seen; None: not yet known."""
+    kernel: str = ""
+    """The function of the kernel that it waits in; "": none, or it may not be read."""
+    line: str = ""
+    """The line of Python that it is at, the script's own where there is one; "": it did not answer."""
+
+    @property
+    def place(self) -> str:
+        """The line and what it uses, as in: in train.py:12 Images.__getitem__, without using a core."""
+        parts = [f"in {self.line}"] if self.line else []
+        if self.cores is not None and self.cores < IDLE_CORES:
+            parts.append("without using a core")
+        elif self.cores is not None:
+            parts.append(f"using {self.cores:.1f} cores")
+        return ", ".join(parts) or "it does not send the next batch"
+
+    @property
+    def advice(self) -> str:
+        """What it may wait for, and how to learn more."""
+        more = f" py-spy dump --pid {self.pid} shows where it is." if not self.line else ""
+        if self.cores is not None and self.cores >= BUSY_CORES:
+            return f"The worker computes: a loop without end, or one sample that takes so long.{more}"
+        if self.cores is None or self.cores >= IDLE_CORES:
+            return f"See what the worker does.{more}"
+        if "futex" in self.kernel:
+            return (
+                "The worker waits for a lock or for another thread. A lock that a thread of the rank held when the"
+                " worker was forked is never released in the worker: make locks in the worker, or start workers with"
+                f" multiprocessing_context='spawn'.{more}"
+            )
+        if "signal_stop" in self.kernel:
+            return f"The worker is stopped. Have it go on: kill -CONT {self.pid}"
+        where = f" in the kernel ({self.kernel})" if self.kernel else ""
+        return f"The worker waits{where}: look at the file, socket or queue that it reads.{more}"
 
 
 def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> str:
