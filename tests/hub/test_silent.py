@@ -200,9 +200,8 @@ def test_a_forked_child_leaves_its_parents_offer(folder, rank):
 
 def test_a_worker_that_a_rank_waits_for_answers_for_itself(folder, rank):
     parent = rank(
-        "def stuck():\n    os.read(0, 1)\n"
-        "pid = os.fork()\nif not pid: stack_signal.forked(); stuck(); os._exit(0)\n"
-        "print(pid, flush=True)\nos.waitpid(pid, 0)\n"
+        "def stuck():\n    print(os.getpid(), flush=True)\n    os.read(0, 1)\n"
+        "pid = os.fork()\nif not pid: stack_signal.forked(); stuck(); os._exit(0)\nos.waitpid(pid, 0)\n"
     )
     pid = int(parent.program.stdout.readline())
     hears, now = Silent(folder), time.monotonic()
