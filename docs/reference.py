@@ -51,7 +51,8 @@ INNER = {
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
 
 WHAT_TO_DO = {
-    "rank_failed": "Read the exception and its line: it is the first cause. `ddpmon logs --rank K` has what came before.",
+    "rank_failed": "Read the exception and its line, and the next step below it. `ddpmon logs --rank K` has what came before.",
+    "restart_loop": "Stop the run, and look at the line and the batch that each attempt failed at.",
     "hang": "Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` asks again.",
     "timeout_near": "Let that rank go on, or give `init_process_group(timeout=…)` more, before the run is ended.",
     "loss_not_finite": "Look at the rank and step it began on: its batch, a rate that is too high, half precision.",

@@ -12,7 +12,7 @@ from ddpmon.analysis.processes.replicas import Difference, Sameness, Unchanged
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import Times
-from ddpmon.messages import Setup
+from ddpmon.messages import Attempt, Setup
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ class Evidence:
     bad_losses: Sequence[BadLoss] = ()
     """The first of each rank."""
     failed: FirstFailure | None = None
+    attempts: Sequence[Attempt] = ()
+    """Those that ended before this one, oldest first."""
+    step: int = 0
+    """Steps of this attempt that all ranks have finished."""
     world_size: int = 0
     standstill: Standstill | None = None
     wait: Wait | None = None

@@ -11,7 +11,7 @@ from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
 from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, named_ranks
 from ddpmon.errors import DdpmonError
-from ddpmon.export.width import columns, cut, wrapped
+from ddpmon.export.width import columns, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
 from ddpmon.recording.recorded import reported
 from ddpmon.runs import Run
@@ -285,7 +285,7 @@ def _table(ranks: list[dict[str, Any]], width: int) -> list[str]:
     for row, how in rows(ranks):
         lines.append(_cells(row, width))
         if how:
-            lines.append(cut(" " * 6 + how_it_ended(how), width))
+            lines += wrapped(how_it_ended(how), width, " " * 6, " " * 6)
     if more := folded(ranks):
         lines += wrapped(more, width)
     return lines

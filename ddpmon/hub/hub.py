@@ -14,7 +14,7 @@ import msgspec
 import zmq
 
 from ddpmon import runs
-from ddpmon.analysis.processes.failures import is_consequence
+from ddpmon.analysis.processes.explanation import is_consequence
 from ddpmon.errors import DdpmonError
 from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.asking import Asking

@@ -316,6 +316,8 @@ class Failure(msgspec.Struct, array_like=True, tag="failure"):
     """Type and message, one line."""
     traceback: str = ""
     step: int = 0
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the rank looked up that explains it: a port's holder, names of parameters."""
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye"):

@@ -58,7 +58,6 @@ MAKE_WAY_S = 0.001
 """Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
 """How long a step waits for its loss to arrive from the device."""
-ERROR_CHARACTERS = 500
 
 
 class Sender(threading.Thread):
@@ -272,7 +271,8 @@ class Sender(threading.Thread):
         error = getattr(sys, "last_value", None)
         if error is None or self._exception_told:
             return
-        from ddpmon.redaction import redact_text  # no rank needs it before it fails
+        from ddpmon.probe.failure_facts import facts_of  # no rank needs either before it fails
+        from ddpmon.redaction import redact_text
 
         self._exception_told = True
         listener = self._listener
@@ -286,6 +286,7 @@ class Sender(threading.Thread):
             error=one_line(error),
             traceback=utf8(redact_text(text[-2 * MAX_TEXT :])[-MAX_TEXT:]),
             step=listener.clock.step,
+            facts={name: utf8(value) for name, value in facts_of(error).items()},
         )
         self._seq += 1
         self._hub.outbox.add(PendingFrame(self._seq, encode(failure), 1))
@@ -316,16 +317,18 @@ class Sender(threading.Thread):
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message: what follows is advice, or notes.
+    """An exception's type and its message in one line, without the notes that others added.
 
     Of an error that torch hands over from a DataLoader worker it is the last line, the worker's own error. Secrets are
     hidden.
     """
-    from ddpmon.redaction import redact_text  # no rank needs it before it fails
+    from ddpmon.exception_text import in_one_line  # no rank needs either before it fails
+    from ddpmon.redaction import redact_text
 
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-    if "Original Traceback (most recent call last):" in lines:
-        return utf8(redact_text(lines[-1])[:ERROR_CHARACTERS])
+    notes = [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines() if line.strip()]
+    lines = lines[: len(lines) - len(notes)]
     first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # a SyntaxError: where it is
-    begins_empty = lines[first].endswith(": ")
-    return utf8(redact_text("".join(lines[first : first + 1 + begins_empty]))[:ERROR_CHARACTERS])
+    if "Original Traceback (most recent call last):" in lines:
+        first = len(lines) - 1
+    return utf8(redact_text(in_one_line(lines[first:])))

@@ -34,7 +34,7 @@ def _attempt(store: Store, number: int, processes: list[RankProcess]) -> Attempt
     failed = store.failures_of(number)
     gone = store.gone(processes) if fallen or failed else ()  # else torchrun ended them, as when a node comes
     lines = {process.rank: line for process in processes if (line := store.ending.earlier_line(process))}
-    first = failures.first(fallen, failed, lines, gone=gone)
+    first = failures.first(fallen, failed, lines, gone=gone, world_size=processes[0].hello.world_size)
     return Attempt(
         number + 1,
         processes[0].hello.world_size,

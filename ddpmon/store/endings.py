@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ddpmon import runs
-from ddpmon.analysis.processes.failures import EXCEPTION, FALL, Ended, read_falls, read_spawned, read_table
+from ddpmon.analysis.processes.launcher_table import FALL, Ended, read_falls, read_spawned, read_table
+from ddpmon.exception_text import BELOW_CPP, EXCEPTION, in_one_line
 from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End
 from ddpmon.redaction import redact_text
@@ -20,27 +22,26 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 TAIL_BYTES = 262_144
-LINE_WIDTH = 300
 EARLIER_ATTEMPTS = 8
 """The latest of them whose last lines are read."""
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 """The beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """What torch puts before each line of a rank's exception."""
+_EXCEPTION_OF = re.compile(r"\[rank\d+\]: ")
+"""The same of an exception alone: what its C++ code logs follows the mark without a space."""
 _WHAT = "what():"
 """The beginning of the line that names a C++ exception nobody caught, as NCCL's watchdog throws; frames follow it."""
-_BELOW_CPP = re.compile(
-    r"frame #\d+: |Exception raised from \S+ at |Search for `cudaError|CUDA kernel errors might|For debugging consider"
-    "|Compile with `TORCH_USE_"
-)
-"""The beginning of a line that torch prints below an error of C++ or of CUDA: of its stack, or a hint."""
 _DEVICE_ASSERT = "device-side assert triggered"
 """What CUDA says of a kernel that found its input wrong; each thread of the kernel printed which condition failed."""
 _CONDITION = re.compile(r"^(?P<file>\S+?):(?P<line>\d+): .*thread: \[.*\] Assertion `(?P<condition>.+)` failed\.?$")
+_IGNORED = "Exception ignored in"
+"""The beginning of a traceback that ends nothing: Python prints it of an object that is thrown away."""
 _INNER = "inner exception"
 """In an exception that leaves its cause to the one it was raised from, as torch's RendezvousConnectionError does."""
 _HARMLESS = re.compile(
-    r"\[?[IW]\d{4} \d\d:\d\d:\d\d|(?:\S+:\d+: )?\w*Warning: |\W{0,2}(?:WARNING|INFO|DEBUG)\b|.*\b\d{1,3}%\|"
+    r"\[?[IW]\d{4} \d\d:\d\d:\d\d|(?:\S+:\d+: )?\w*Warning: |.*\b\d{1,3}%\|"
+    r"|\W{0,2}(?:\d[\d:.,TZ/ -]+\W{1,4}(?:[\w.]+\W{1,4})?)?(?:WARNING|INFO|DEBUG)\b"
 )
 """The beginning of a line that no process ends of: a warning (torch's, Python's, a logger's) or a progress bar."""
 _BANNER = re.compile(r"(\*{20,})\n.*\n\1$", re.MULTILINE)
@@ -153,28 +154,45 @@ def _of_ranks(launcher: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that may say why, cut to a sane width; an exception's line before whatever follows it.
+    """The last line that may say why; of an exception its whole message in one line, before whatever follows it.
 
     Secrets in it are hidden.
     """
-    lines: list[str] = []
-    is_harmless = False
+    lines = _worth_reading(text)
+    if not lines:
+        return ""
+    last_lines = lines[-20:]
+    exceptions = [place for place, (line, _) in enumerate(last_lines) if EXCEPTION.match(line)]
+    errors = [place for place, (line, _) in enumerate(last_lines) if line.startswith(_WHAT)]
+    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # an exception may end the process as a C++ one
+    last = in_one_line(_message(last_lines[place:])).removeprefix(_WHAT).lstrip() or last_lines[-1][0]
+    if _INNER in last:
+        last = next((line for line, _ in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
+    if _DEVICE_ASSERT in last and (failed := next(filter(None, (_CONDITION.match(line) for line, _ in lines)), None)):
+        last += f": `{failed['condition']}` is false, {Path(failed['file']).name}:{failed['line']}"
+    return redact_text(last)
+
+
+def _worth_reading(text: str) -> list[tuple[str, bool]]:
+    """Lines of a rank's output that may say why it ended, each with whether torch marked it as a rank's exception."""
+    lines: list[tuple[str, bool]] = []
+    is_harmless = is_ignored = False
     for raw in _BANNER.sub("", _ESCAPES.sub("", text)).splitlines():
         line = _RANK_SAYS.sub("", raw.strip())
         # below a warning of Python's stands the line of code that gave it
         is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))
-        if line and not is_harmless and not set(line) <= set("=-~^* ") and not _BELOW_CPP.match(line):
-            lines.append(line)
-    if not lines:
-        return ""
-    exceptions = [line for line in lines[-20:] if EXCEPTION.match(line)]  # first: they may end the process as C++ ones
-    errors = exceptions or [line for line in lines[-20:] if line.startswith(_WHAT)]
-    last = (errors or lines)[-1].removeprefix(_WHAT).lstrip() or lines[-1]
-    if _INNER in last:
-        last = next((line for line in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
-    if _DEVICE_ASSERT in last and (failed := next(filter(None, map(_CONDITION.match, lines)), None)):
-        last += f": `{failed['condition']}` is false, {Path(failed['file']).name}:{failed['line']}"
-    return redact_text(last)[:LINE_WIDTH]
+        ends_ignored = is_ignored and bool(EXCEPTION.match(line))
+        is_ignored = line.startswith(_IGNORED) or (is_ignored and line.startswith("Traceback") | raw.startswith("  "))
+        is_noise = is_harmless or is_ignored or ends_ignored or bool(BELOW_CPP.match(line))
+        if line and not is_noise and not set(line) <= set("=-~^* "):
+            lines.append((line, bool(_EXCEPTION_OF.match(raw))))
+    return lines
+
+
+def _message(lines: Sequence[tuple[str, bool]]) -> list[str]:
+    """The lines of an exception's message, which begins with the first one: where torch marks them, all are known."""
+    (first, is_marked), *others = lines
+    return [first, *(line for line, _ in itertools.takewhile(lambda one: one[1], others))] if is_marked else [first]
 
 
 def _attempts(ranks: Path) -> list[tuple[int, list[Path]]]:

@@ -13,6 +13,7 @@ from ddpmon.analysis.evidence import BadLoss, Cpu, Evidence, Unsynchronised, Wai
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.processes import failures as failing
+from ddpmon.analysis.processes.explanation import is_consequence
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.steps.world import World
@@ -27,6 +28,7 @@ from ddpmon.messages import (
     Finding,
 )
 from ddpmon.plain import utf8
+from ddpmon.store.attempts import earlier_attempts
 from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
@@ -134,6 +136,8 @@ class Store(Intake):
             damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or self._failed_so_far(),
+            attempts=earlier_attempts(self),
+            step=self.step,
             world_size=self.registry.world_size,
             standstill=standstill,
             wait=wait,
@@ -198,7 +202,8 @@ class Store(Intake):
     def _failed_so_far(self) -> failing.FirstFailure | None:
         """The first failure of the ranks, before anything is known of how their launcher saw it."""
         gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self.blames_the_gone else []
-        return failing.first((), self.failures_of(self.registry.attempt), {}, gone=self.gone(gone))
+        failures = self.failures_of(self.registry.attempt)
+        return failing.first((), failures, {}, gone=self.gone(gone), world_size=self.registry.world_size)
 
     def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
         """The first failure of a run that has ended."""
@@ -206,7 +211,7 @@ class Store(Intake):
         gone = self.registry.seats.values() if run_state == "failed" and self._may_blame_the_gone else ()
         if self.run.world_size and not ending.rows:
             # torchrun has a table of ranks that failed; without one it was torchrun that ended them
-            failures, gone = [failure for failure in failures if not failing.is_consequence(failure)], ()
+            failures, gone = [failure for failure in failures if not is_consequence(failure)], ()
         return failing.first(
             ending.rows,
             failures,
@@ -214,6 +219,7 @@ class Store(Intake):
             self.run.memory_kills,
             ending.common_line,
             self.gone(gone),
+            self.registry.world_size,
         )
 
     @property

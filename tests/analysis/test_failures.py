@@ -2,17 +2,8 @@
 
 import pytest
 
-from ddpmon.analysis.processes.failures import (
-    Ended,
-    advice,
-    events,
-    first,
-    headline,
-    of_command,
-    read_falls,
-    read_table,
-    sentence,
-)
+from ddpmon.analysis.processes.failures import advice, events, first, headline, of_command, sentence
+from ddpmon.analysis.processes.launcher_table import Ended, read_falls, read_table
 from ddpmon.messages import Failure
 
 TABLE = """
@@ -76,7 +67,10 @@ def test_the_earliest_exception_is_the_cause_with_its_exit_code():
     told = [failure(rank, 900 - 200 * rank, f"ValueError: no such class {rank}", line=rank) for rank in range(3)]
     told[2].error = "ValueError: no such class"
     cause = first(read_table(TABLE.format(code=1)), told, {})
-    assert sentence(cause, 4) == "rank 2 failed first: ValueError: no such class, exit 1; 3 others then stopped"
+    assert (
+        sentence(cause, 4)
+        == "rank 2 failed first: ValueError: no such class, at train.py:2 main, exit 1; 3 others then stopped"
+    )
 
 
 def test_a_lost_connection_to_a_peer_is_no_cause_while_there_is_another():
@@ -115,8 +109,8 @@ def test_one_bug_on_all_ranks_is_one_fault_although_each_names_itself(error):
     told = [failure(rank, 900 - rank, error.format(rank, 5700 + rank), line=7) for rank in range(4)]
     cause = first((), told, {})
     assert (cause.rank, cause.ranks) == (3, (0, 1, 2, 3))
-    assert headline(cause.ranks, cause.cause, 4) == f"all 4 ranks failed alike: {told[3].error}"
-    assert events(told, 4) == [("critical", f"all 4 ranks failed alike: {told[0].error}")]
+    assert headline(cause.ranks, cause.cause, 4) == f"all 4 ranks failed alike: {told[3].error}, at train.py:7 main"
+    assert events(told, 4) == [("critical", f"all 4 ranks failed alike: {told[0].error}, at train.py:7 main")]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +125,8 @@ def test_another_message_another_type_or_another_place_is_another_fault(other):
     told = [failure(0, 1, "ValueError: class 7", line=7), other]
     assert first((), told, {}).ranks == (0,)
     assert [text for _, text in events(told, 2)] == [
-        "rank 0 failed: ValueError: class 7",
-        f"rank 1 failed: {other.error}",
+        "rank 0 failed: ValueError: class 7, at train.py:7 main",
+        f"rank 1 failed: {other.error}, at train.py:{9 if 'line 9' in other.traceback else 7} main",
     ]
 
 
@@ -152,7 +146,7 @@ def test_a_rank_that_was_ended_while_it_told_of_the_same_failed_alike():
     lines = {0: "ValueError: no such class on rank 0", 2: "a warning"}
     cause = first(read_table(text), [failure(1, 5, "ValueError: no such class on rank 1", line=3)], lines)
     assert sentence(cause, 3) == (
-        "ranks 0-1 failed alike: ValueError: no such class on rank 1, exit 1; 1 other then stopped"
+        "ranks 0-1 failed alike: ValueError: no such class on rank 1, at train.py:3 main, exit 1; 1 other then stopped"
     )
 
 
@@ -234,28 +228,26 @@ def test_what_a_command_said_before_somebody_killed_it_is_no_cause():
     assert of_command("torchrun", 137, said, "") == "torchrun was ended by SIGKILL (exit 137)"
 
 
+def killed_for_memory(rank):
+    return first([Ended(rank, rank, 100, -9, root=True)], [], {}, "cgroup")
+
+
 def test_advice_for_memory_says_how_much_the_rank_held():
-    said = advice(1, "host", {0: 1 << 30, 1: 3 << 30})
+    said = advice(killed_for_memory(1), {0: 1 << 30, 1: 3 << 30})
     assert said.startswith("Rank 1 last held 3.0 GiB, the others 1.0 at most;")
-    assert advice(1, "host", {}).startswith("Fewer ranks")
-    assert "gradient accumulation" in advice(0, "gpu", {})
-    assert advice(1, "", {1: 3 << 30}) is None
+    assert advice(killed_for_memory(1), {}).startswith("Fewer ranks")
+    assert advice(first([], [failure(1, 10, "ValueError: no")], {}), {1: 3 << 30}) is None
 
 
 @pytest.mark.parametrize(
-    ("error", "kills", "out_of"),
+    ("error", "kills", "says"),
     [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "", "gpu"),
-        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "cgroup", "host"),
-        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "", ""),
-        ("ValueError: out of memory", "host", ""),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "", "gradient accumulation"),
+        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "cgroup", "Fewer ranks"),
+        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "", None),
+        ("ValueError: out of memory", "host", None),
     ],
 )
-def test_whose_memory_a_rank_ran_out_of_is_known_where_it_is_told(error, kills, out_of):
-    told = [failure(1, 10, error)]
-    assert first([], told, {}, kills).out_of == out_of
-
-
-@pytest.mark.parametrize(("kills", "out_of"), [("cgroup", "host"), ("", "")])
-def test_a_rank_that_the_kernel_killed_ran_out_of_its_hosts_memory(kills, out_of):
-    assert first([Ended(1, 1, 100, -9, root=True)], [], {}, kills).out_of == out_of
+def test_whose_memory_a_rank_ran_out_of_is_known_where_it_is_told(error, kills, says):
+    said = advice(first([], [failure(1, 10, error)], {}, kills), {})
+    assert said is None if says is None else says in said

@@ -168,6 +168,36 @@ def test_what_a_cpp_exception_says_that_aborts_a_rank_is_told_and_not_the_frames
     assert read_ending(stage.run).last_lines == {1: why}
 
 
+SAME_GPU = """[rank0]: Traceback …
+[rank0]: DistBackendError: NCCL error, invalid usage
+[rank0]: Last error:
+[rank0]: Duplicate GPU detected : rank 0
+[rank0]:[W1126 13:21:40.19 ProcessGroupNCCL.cpp:1575] Warning: WARNING: destroy_process_group() was not called
+"""
+HARMLESS = """bad config
+2026-11-26 13:00:00,123 - train - WARNING - slow
+Exception ignored in: <function _Iterator.__del__ at 0x1>
+Traceback (most recent call last):
+  File "loader.py", line 3
+AssertionError: can only test a child process
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (SAME_GPU, "DistBackendError: NCCL error, invalid usage; Last error: Duplicate GPU detected : rank 0"),
+        ("ValueError: no\nclosing the database", "ValueError: no"),
+        (HARMLESS, "bad config"),
+    ],
+)
+def test_an_exceptions_whole_message_is_told_and_no_harmless_line_after_it(stage, text, told):
+    folder = stage.dir / "logs" / "ranks" / "exec" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stderr.log").write_text(text)
+    assert read_ending(stage.run).last_lines == {0: told}
+
+
 def test_a_failed_assertion_on_a_gpu_is_told_with_its_condition(stage):
     folder = stage.dir / "logs" / "ranks" / "exec" / "attempt_0" / "0"
     folder.mkdir(parents=True)

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from ddpmon.analysis.processes.explanation import explain
 from ddpmon.messages import (
     GPU_COUNTERS,
     Collective,
@@ -309,7 +310,16 @@ def failed() -> Snapshot:
         ranks=ranks,
         run=replace(calm.run, ended_at=calm.at, exit_code=1),
         verdict="rank 3 (node00 gpu3) failed first: CUDA out of memory, exit 1. The other 7 were stopped.",
-        findings=[finding("rank_failed", "critical", "rank 3 failed first", [3])],
+        findings=[
+            finding(
+                "rank_failed",
+                "critical",
+                f"rank 3 failed: {cause.error}, at model.py:88 forward",
+                [3],
+                lead=len("rank 3 failed:"),
+                advice=explain(cause.error or "").advice,
+            )
+        ],
         events=[
             *calm.events,
             Event(at=calm.at, severity="critical", text="rank 3: torch.OutOfMemoryError: CUDA out of memory"),

@@ -28,6 +28,7 @@ from ddpmon.analysis.kinds import (
     pauses,
     rank_failed,
     replicas_differ,
+    restart_loop,
     same_order,
     same_worker_seeds,
     samplers_disagree,
@@ -41,6 +42,7 @@ from ddpmon.messages import Finding
 
 KINDS: tuple[Kind, ...] = (
     rank_failed.KIND,
+    restart_loop.KIND,
     hang.KIND,
     timeout_near.KIND,
     loss_not_finite.KIND,

@@ -10,12 +10,12 @@ from ddpmon.messages import Finding
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
-    """The first failure of the attempt that runs, or ran last; what to do only where it ran out of memory."""
+    """The first failure of the attempt that runs, or ran last; what to do where its cause is a known one."""
     evidence = moment.evidence
     if first := evidence.failed:
         resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
         lead = failures.who_failed(first.ranks, evidence.world_size)
-        words = Words(f"{lead} {first.cause}", failures.advice(first.rank, first.out_of, resident), lead=lead)
+        words = Words(f"{lead} {first.cause}", failures.advice(first, resident), lead=lead)
         yield KIND.finding("critical", words, first.ranks, evidence={})
 
 

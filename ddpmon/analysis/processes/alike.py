@@ -12,9 +12,11 @@ _OWN = (
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b\]?(?::\d+)?"), "#"),
     (re.compile(r"\b\d+(?:\.\d+)?\s?(?:[kmgt]i?b|bytes)\b", re.IGNORECASE), "#"),
     (re.compile(r"(?<![a-z])(rank|cuda|gpu|device|pid|process|port)(\W{0,3}|\s+is\s+)\d+", re.IGNORECASE), r"\1\2#"),
+    (re.compile(r"\b\d+ params\b|\binconsistent \d+"), "#"),
 )
-"""What a message says of one rank alone: its number, its device, addresses, amounts of memory, ids of processes."""
-_FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+), in (.+?)\s*$', re.MULTILINE)
+"""What a message says of one rank alone: its number, its device, addresses, amounts of memory, ids of processes, and
+how many parameters its model has where DDP finds that others have more or fewer."""
+FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+), in (.+?)\s*$', re.MULTILINE)
 
 
 def same_words(one: str, other: str) -> bool:
@@ -48,5 +50,5 @@ def _common(line: str) -> str:
 
 def _place(traceback: str) -> tuple[str, str, str] | None:
     """File, line and function of the innermost frame."""
-    frames = _FRAME.findall(traceback)
+    frames = FRAME.findall(traceback)
     return frames[-1] if frames else None

@@ -16,37 +16,28 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from msgspec import structs
-
-from ddpmon.analysis.processes.alike import alike, same_words, together
+from ddpmon.analysis.processes.alike import same_words, together
+from ddpmon.analysis.processes.explanation import (
+    Explanation,
+    chain,
+    explain,
+    explain_failure,
+    is_consequence,
+    model_difference,
+    script_line,
+)
+from ddpmon.analysis.processes.launcher_table import Ended
 from ddpmon.analysis.words import GIB, counted, named_ranks
+from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Failure
 
-_ENTRY = re.compile(
-    r"^\[(?P<seen>\d+)\]:\n(?:[ \t]+[^\n]*\n)*?\s*rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:\s*(?P<local>\d+)\)"
-    r".*?exitcode\s*:\s*(?P<code>-?\d+)\s*\(pid:\s*(?P<pid>\d+)\)",
-    re.DOTALL | re.MULTILINE,
-)
-"""A row of torchrun's table. Rows are numbered as it saw processes end; its own root cause goes by whole seconds."""
-_SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
-"""The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
-FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
-"""What torchrun says when it sees the first rank of an attempt fail."""
-_PEER_GONE = re.compile(
-    r"connection (was )?(closed|reset|refused)|by peer|gloo|nccl|broken pipe|timed out|TCPStore|DistBackendError"
-    r"|monitoredBarrier|socket timeout",
-    re.IGNORECASE,
-)
 _TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
 """What a wait says that lasted too long: its peer was late, and need not have gone."""
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
 """What torch's DataLoader and torch.multiprocessing say of a process of theirs."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
 """What a SIGKILL means while the kernel killed for want of memory there (`Run.memory_kills`)."""
-_GPU_FULL = "CUDA out of memory"
-"""What torch says where a GPU's memory was asked for."""
 _SIGNALLED = 128
 """A shell's exit code of what a signal ended is that much more than the signal."""
 _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -55,38 +46,6 @@ _OWN_FAULT = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}
 """Signals that nobody sends to a rank because another one failed."""
 _SENT = {*_ASKS_TO_END, "SIGKILL"}
 """Signals from outside: what a process said before has nothing to do with them."""
-EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)")
-"""The beginning of the line that names a Python exception."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One row of torchrun's failure table."""
-
-    rank: int
-    local_rank: int
-    pid: int
-    exitcode: int
-    """Negative: killed by that signal."""
-    root: bool
-    """Its launcher saw it end before all others that ended badly."""
-
-    @property
-    def code(self) -> int | None:
-        return self.exitcode if self.exitcode >= 0 else None
-
-    @property
-    def signal(self) -> str | None:
-        """Name of the signal that ended it."""
-        if self.exitcode >= 0:
-            return None
-        try:
-            return signal.Signals(-self.exitcode).name
-        except ValueError:
-            return f"signal {-self.exitcode}"
-
-
-OutOf: TypeAlias = Literal["", "host", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -101,8 +60,10 @@ class FirstFailure:
     """Every rank that failed alike, in their order, itself among them: that is one fault, not several."""
     lost_peers: int = 0
     """How many further ranks only said that a peer had gone."""
-    out_of: OutOf = ""
-    """Whose memory it ran out of, if it did."""
+    advice: str | None = None
+    """What to do next, where the table of known failures says it."""
+    is_out_of_memory: bool = False
+    """The kernel killed it, or a process of its, for want of the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -118,49 +79,6 @@ class Gone:
     """It said goodbye: its interpreter ended in order. One that is killed says none."""
 
 
-def is_consequence(failure: Failure) -> bool:
-    """Whether an exception only says that a peer has gone, or was raised because of one that does."""
-    return _says(_PEER_GONE, failure)
-
-
-def _says(words: re.Pattern[str], failure: Failure) -> bool:
-    """Whether an exception says so, or one that it was raised because of."""
-    chain = [line for line in failure.traceback.splitlines() if EXCEPTION.match(line)]
-    return any(words.search(line) for line in (failure.error, *chain))
-
-
-def read_table(text: str) -> list[Ended]:
-    """Rows of the last failure table in torchrun's output; empty if there is none."""
-    table = text[text.rfind("Failures:") :] if "Failures:" in text else ""
-    if not table and "Root Cause" in text:
-        table = text[text.rfind("Root Cause") :]
-    rows: dict[int, Ended] = {}
-    for match in _ENTRY.finditer(table):
-        seen, rank, local, pid, code = (int(match[name]) for name in ("seen", "rank", "local", "pid", "code"))
-        rows[rank] = Ended(rank, local, pid, code, root=seen == 0)
-    return list(rows.values())
-
-
-def read_spawned(text: str) -> list[Ended]:
-    """The first process that torch.multiprocessing saw end badly, as a row of such a table; its rank is the local one.
-
-    Empty where the process raised an exception, which the rank reports itself.
-    """
-    matches = list(_SPAWNED.finditer(text))
-    if not matches:
-        return []
-    match = matches[-1]
-    local = int(match["local"])
-    code = int(match["code"]) if match["code"] else -getattr(signal, match["signal"], 0)
-    return [Ended(local, local, 0, code, root=True)] if code else []
-
-
-def read_falls(text: str) -> dict[int, Ended]:
-    """Whom torchrun saw fail first in each attempt that its output mentions, by pid. The rank is the local one."""
-    rows = ({name: int(value) for name, value in match.groupdict().items()} for match in FALL.finditer(text))
-    return {row["pid"]: Ended(row["local"], row["local"], row["pid"], row["code"], root=True) for row in rows}
-
-
 def first(
     ended: Sequence[Ended],
     failures: Sequence[Failure],
@@ -168,13 +86,19 @@ def first(
     memory_kills: str = "",
     common_line: str = "",
     gone: Sequence[Gone] = (),
+    world_size: int = 0,
 ) -> FirstFailure | None:
-    """The first cause, in the order of causes above.
+    """Return the first cause, in the order of causes above.
 
-    last_lines: the last line each rank left on stderr, for a rank that could not report its exception.
-    memory_kills: as in `Run`.
-    common_line: the last line of what ranks wrote where their output is not kept apart.
-    gone: ranks that ended in whatever way without reporting an exception; empty in a run that did not fail.
+    Args:
+        ended: How ranks ended, as their launcher says.
+        failures: The exceptions that ranks reported.
+        last_lines: The last line each rank left on stderr, for a rank that could not report its exception.
+        memory_kills: As in `Run`.
+        common_line: The last line of what ranks wrote where their output is not kept apart.
+        gone: Ranks that ended in whatever way without reporting an exception; empty in a run that did not fail.
+        world_size: How many ranks there are; 0: not known.
+
     """
     memory = _MEMORY.get(memory_kills, "")
     by_rank = {row.rank: row for row in ended}
@@ -183,19 +107,27 @@ def first(
     lost_peers = len({failure.rank for failure in reported} - {failure.rank for failure in causes})
     quits, caused = _without_report(ended, reported, last_lines)
     if causes and not (quits and quits[0].root and quits[0].signal != "SIGABRT"):
-        ranks = {failure.rank for failure in causes if alike(causes[0], failure)}
+        (group, *_) = together(causes)
+        ranks = {failure.rank for failure in group}
         ranks |= _saying(causes[0].error, last_lines) - {failure.rank for failure in reported}
-        return _of_failure(_with_condition(causes[0], last_lines), by_rank, memory, ranks, lost_peers)
+        why = explain_failure(
+            causes[0],
+            model_difference(causes),
+            error=_with_condition(causes[0], last_lines),
+            alike=len(ranks),
+            world_size=world_size,
+        )
+        return _of_failure(causes[0], why, by_rank, memory, ranks, lost_peers)
     if quits:
         return _of_quit(quits, last_lines, memory, common_line, lost_peers)
     peers_lost = bool(reported or caused)  # one that left in order harms nobody else
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
-    if reported and _says(_TIMED_OUT, reported[0]):
+    if reported and any(map(_TIMED_OUT.search, chain(reported[0]))):
         silent = [one for one in silent if one.ended_us <= reported[0].time_us]
     if silent:
         return _of_gone(silent, last_lines, memory, lost_peers)
     if reported:
-        return _of_failure(reported[0], by_rank, memory, {reported[0].rank}, 0)
+        return _of_failure(reported[0], explain_failure(reported[0]), by_rank, memory, {reported[0].rank}, 0)
     return _of_quit(caused, last_lines, memory, common_line, 0) if caused else None
 
 
@@ -213,7 +145,7 @@ def _without_report(
         if not row.exitcode or row.rank in raised or (row.signal in _ASKS_TO_END and not row.root):
             continue
         says_why = row.signal not in _SENT | _OWN_FAULT
-        lost_peer = says_why and _PEER_GONE.search(last_lines.get(row.rank, ""))
+        lost_peer = says_why and explain(last_lines.get(row.rank, "")).lost_peer
         (caused if lost_peer else quits).append(row)
     for rows in (quits, caused):
         rows.sort(key=lambda row: (row.signal == "SIGABRT", not row.root, row.signal is None, row.rank))
@@ -224,21 +156,23 @@ def _of_quit(
     quits: Sequence[Ended], last_lines: Mapping[int, str], memory: str, common_line: str, lost_peers: int
 ) -> FirstFailure:
     row = quits[0]
+    words = last_lines.get(row.rank, "")
     if row.signal:
         same = [other.rank for other in quits if row.signal in _OWN_FAULT and other.signal == row.signal]
-        cause = _because(f"killed by {row.signal}", memory, row.signal == "SIGKILL")
-        words = last_lines.get(row.rank) if row.signal == "SIGABRT" else None
-        if words:
-            cause += f"; its last line: {words}"
-        out_of: OutOf = "host" if memory and row.signal == "SIGKILL" else ""
-        return FirstFailure(row.rank, cause, "", tuple(sorted({row.rank, *same})), lost_peers, out_of)
-    words = last_lines.get(row.rank, "")
-    ranks = _saying(words, last_lines) & {other.rank for other in quits} if words else set()
+        is_out_of_memory = bool(memory) and row.signal == "SIGKILL"
+        cause = _because(f"killed by {row.signal}", memory, is_out_of_memory)
+        why = explain(words if words and row.signal == "SIGABRT" else cause)
+        if words and row.signal == "SIGABRT":
+            cause += f"; {'' if why.is_translated else 'its last line: '}{why.cause}"
+        ranks = tuple(sorted({row.rank, *same}))
+        return FirstFailure(row.rank, cause, "", ranks, lost_peers, why.advice, is_out_of_memory)
+    ranks_saying = _saying(words, last_lines) & {other.rank for other in quits} if words else set()
     if not words:
         words = common_line
-        ranks = {other.rank for other in quits if words and other.code == row.code} - set(last_lines)
-    alike_ranks = tuple(sorted(ranks | {row.rank}))
-    return FirstFailure(row.rank, *_said(words, row.code), alike_ranks, lost_peers, _gpu(words))
+        ranks_saying = {other.rank for other in quits if words and other.code == row.code} - set(last_lines)
+    why = explain(words)
+    cause, how = (why.cause, f"exit {row.code}") if why.is_translated else _said(words, row.code)
+    return FirstFailure(row.rank, cause, how, tuple(sorted(ranks_saying | {row.rank})), lost_peers, why.advice)
 
 
 def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:
@@ -248,12 +182,14 @@ def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, l
         sorted(one.rank for one in gone if (one.ended_us, one.left) == (first_gone.ended_us, first_gone.left))
     )
     if first_gone.left:
-        cause = f"it ended by itself after {counted(first_gone.steps, 'step')}, without an exception"
+        after = counted(first_gone.steps, "step")
+        cause = f"it ended by itself after {after}, without an exception, while the others went on"
+        why = explain(cause)
         if words := last_lines.get(first_gone.rank):
             cause += f"; its last line: {words}"
-        return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers)
+        return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, why.advice)
     cause = _because("it ended without a goodbye, as a killed process does", memory, was_killed=True)
-    return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, "host" if memory else "")
+    return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, is_out_of_memory=bool(memory))
 
 
 def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
@@ -268,42 +204,40 @@ def _said(words: str, code: int | None) -> tuple[str, str]:
 
 
 def _of_failure(
-    failure: Failure, by_rank: Mapping[int, Ended], memory: str, ranks: set[int], lost_peers: int
+    failure: Failure, why: Explanation, by_rank: Mapping[int, Ended], memory: str, ranks: set[int], lost_peers: int
 ) -> FirstFailure:
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
-    child_killed = _CHILD_KILLED.search(failure.error) is not None
-    error = _because(failure.error, memory, child_killed)
-    out_of = "host" if memory and child_killed else _gpu(failure.error)
-    return FirstFailure(failure.rank, error, how, tuple(sorted(ranks)), lost_peers, out_of)
+    child_killed = "SIGKILL" in failure.facts.get("worker_signal", "") or bool(_CHILD_KILLED.search(failure.error))
+    cause = _because(_with_line(why, failure), memory, child_killed)
+    out_of_memory = bool(memory) and child_killed
+    return FirstFailure(failure.rank, cause, how, tuple(sorted(ranks)), lost_peers, why.advice, out_of_memory)
 
 
-def _with_condition(failure: Failure, last_lines: Mapping[int, str]) -> Failure:
-    """Replace CUDA's word for a failed assertion by the rank's last line where that names the condition too."""
+def _with_line(why: Explanation, failure: Failure) -> str:
+    """Return the cause with the script's line."""
+    line = script_line(failure.traceback)
+    return f"{why.cause.rstrip('. ')}, at {line}" if line else why.cause
+
+
+def _with_condition(failure: Failure, last_lines: Mapping[int, str]) -> str:
+    """Return the rank's last line where that names the condition of a failed CUDA assertion; else ""."""
     line = last_lines.get(failure.rank, "")
-    return structs.replace(failure, error=line) if line.startswith(f"{failure.error}: `") else failure
-
-
-def _gpu(words: str) -> OutOf:
-    return "gpu" if _GPU_FULL in words else ""
+    return line if line.startswith(f"{failure.error}: `") else ""
 
 
 def _because(what: str, memory: str, was_killed: bool) -> str:
     return f"{what.rstrip('. ')}, {memory}" if memory and was_killed else what
 
 
-def advice(rank: int, out_of: OutOf, resident: Mapping[int, int]) -> str | None:
-    """What to do about a rank that ran out of memory; None of any other cause.
+def advice(failure: FirstFailure, resident: Mapping[int, int]) -> str | None:
+    """What to do about a failure; None where that is not known.
 
     resident: bytes that each rank last held in the host's memory, without its DataLoader workers.
     """
-    if out_of == "gpu":
-        return (
-            "Smaller batches with gradient accumulation keep the effective size; activation checkpointing and bf16 need"
-            " less memory."
-        )
-    if not out_of:
-        return None
+    if not failure.is_out_of_memory:
+        return failure.advice
+    rank = failure.rank
     others = [size for other, size in resident.items() if other != rank]
     held = f"Rank {rank} last held {resident[rank] / GIB:.1f} GiB" if rank in resident else ""
     beside = f", the others {max(others) / GIB:.1f} at most" if held and others else ""
@@ -373,10 +307,12 @@ def who_failed(ranks: Sequence[int], world_size: int) -> str:
 def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
     """Severity and sentence of failures: one for those that are alike, one for all that lost their peers."""
     causes = [failure for failure in failures if not is_consequence(failure)]
+    difference = model_difference(causes)
     sentences = []
     for group in together(causes):
         ranks = sorted({failure.rank for failure in group})
-        sentences.append(("critical", headline(ranks, group[0].error, world_size)))
+        why = explain_failure(group[0], difference, alike=len(ranks), world_size=world_size)
+        sentences.append(("critical", headline(ranks, _with_line(why, group[0]), world_size)))
     lost = sorted({failure.rank for failure in failures} - {failure.rank for failure in causes})
     if lost:
         who = f"rank {lost[0]} lost its" if len(lost) == 1 else f"{named_ranks(lost, world_size)} lost their"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.analysis.words import counted, named_ranks
-from ddpmon.messages import Exit, RankView, Snapshot
+from ddpmon.messages import Exit, Finding, RankView, Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, plain, title, wrap
 from ddpmon.tui.rank_marks import failed
@@ -33,8 +33,20 @@ def failed_alike(snapshot: Snapshot) -> list[int]:
     return ranks if len(ranks) > 1 else []
 
 
-def failure(rank: RankView, alike: list[int], world_size: int, width: int, height: int) -> list[Line]:
-    """Title, how it ended, and as much of the traceback's end as fits. alike: as of `failed_alike`."""
+def failure(
+    rank: RankView, alike: list[int], world_size: int, width: int, height: int, finding: Finding | None = None
+) -> list[Line]:
+    """Draw the failure of a rank: title, how it ended, as much of the traceback's end as fits, cause and next step.
+
+    Args:
+        rank: The rank.
+        alike: As `failed_alike` returns them.
+        world_size: How many ranks there are.
+        width: Columns.
+        height: Lines at most.
+        finding: What was found of the failure; None: the exception's own words are its cause.
+
+    """
     exit_ = rank.exit or Exit()
     host = plain(rank.host)
     failed_rank = f"rank {rank.rank}{f' on {host}' if host else ''}"
@@ -44,9 +56,13 @@ def failure(rank: RankView, alike: list[int], world_size: int, width: int, heigh
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
     how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
     trace = traceback_lines(exit_)
-    foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap(trace[-1], width - 3)[:3]] if trace else []
+    cause = plain(finding.text[finding.lead :].strip()) if finding else plain(exit_.error or "")
+    foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap(cause, width - 3)] if cause else []
+    if finding and finding.advice:
+        foot += [[(f"  {row}", "strong")] for row in wrap(f"next: {plain(finding.advice)}", width - 3)]
     lines.append([(f" {', '.join(how)}", "muted")])
-    body = trace[:-1]
+    says_last = bool(trace) and trace[-1][:_SAME_ERROR].rstrip(". ") in cause
+    body = _rows(trace[:-1] if says_last else trace, width - 3)
     room = max(0, height - len(lines) - len(foot))
     lines += [[(cut(f"  {row}", width), "text")] for row in body[max(0, len(body) - room) :][:room]]
     if not trace:
@@ -54,16 +70,21 @@ def failure(rank: RankView, alike: list[int], world_size: int, width: int, heigh
     return [*lines, *foot][:height]
 
 
+def _rows(trace: list[str], width: int) -> list[str]:
+    """A traceback in rows: messages are whole, lines of code and of places may be cut."""
+    return [row for line in trace for row in ([line] if line.startswith(" ") else wrap(line, width))]
+
+
 def traceback_lines(exit_: Exit) -> list[str]:
     """The traceback of a rank that failed, its error last; the error alone where it left no traceback."""
     lines = [plain(line.rstrip()) for line in (exit_.traceback or "").splitlines() if line.strip()]
     error = plain(exit_.error or "")
-    is_last = bool(lines) and error[:_SAME_ERROR] in lines[-1]
-    return [*lines, error] if error and not is_last else lines
+    is_told = any(error[:_SAME_ERROR] in line for line in lines)
+    return [*lines, error] if error and not is_told else lines
 
 
 _SAME_ERROR = 40
-"""Characters by which a traceback's last line is recognised as the error: launchers cut long ones."""
+"""Characters by which the error is recognised in a traceback: launchers cut long ones."""
 _CHARTS_LEAST = 8
 """Lines below which charts are not worth their place beside the failure."""
 
@@ -74,7 +95,8 @@ def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
         return []
-    return failure(rank, failed_alike(snapshot), snapshot.run.world_size, width, height)
+    finding = next((one for one in snapshot.findings if one.explains == "failed" and rank.rank in one.ranks), None)
+    return failure(rank, failed_alike(snapshot), snapshot.run.world_size, width, height, finding)
 
 
 def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:

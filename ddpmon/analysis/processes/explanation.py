@@ -1,0 +1,122 @@
+"""The cause and the next step of a failure, by the table of known failures and what the failing ranks looked up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ddpmon.analysis.processes.alike import FRAME
+from ddpmon.analysis.processes.known_failures import KNOWN_FAILURES, KnownFailure
+from ddpmon.exception_text import EXCEPTION
+from ddpmon.messages import Failure
+
+_PATTERNS = [(re.compile(row.says, re.IGNORECASE | re.DOTALL), row) for row in KNOWN_FAILURES]
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
+"""In the file of a frame that is not the script's own."""
+_SAME_ERROR = 60
+"""Characters by which the message is found in its traceback."""
+_MAX_NAMES = 6
+"""Parameters that differ between models and are named."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What people read of a failure."""
+
+    cause: str
+    advice: str | None = None
+    lost_peer: bool = False
+    """It only says that another rank has gone."""
+    is_translated: bool = False
+    """The cause is the table's, not the exception's own words."""
+
+
+def explain(
+    words: str, message: str = "", facts: Mapping[str, str] | None = None, *, alike: int = 0, world_size: int = 0
+) -> Explanation:
+    """Look a failure up in the table.
+
+    Args:
+        words: The exception in one line, or how the rank ended.
+        message: All of the exception's message, where it is known.
+        facts: What the failing rank looked up.
+        alike: How many ranks failed alike; 0: not known.
+        world_size: How many ranks there are; 0: not known.
+
+    """
+    facts = facts or {}
+    text = "\n".join([words, message, *(f"{name}={value}" for name, value in facts.items())])
+    holds = {"any": True, "some": 0 < alike < world_size, "several": world_size > 1}
+    for row, groups in _matching(text):
+        known = {**facts, **groups}
+        if holds[row.ranks] and all(known.get(name) for name in row.needs):
+            cause = row.cause.format_map(known) if row.cause else words
+            return Explanation(cause, row.advice.format_map(known) or None, row.lost_peer, bool(row.cause))
+    return Explanation(words)
+
+
+@lru_cache(maxsize=4096)
+def _matching(text: str) -> tuple[tuple[KnownFailure, dict[str, str]], ...]:
+    """Rows whose pattern is in the text, with what its groups matched: ranks that failed are judged again and again."""
+    found = ((row, pattern.search(text)) for pattern, row in _PATTERNS)
+    return tuple((row, match.groupdict()) for row, match in found if match)
+
+
+def explain_failure(
+    failure: Failure, difference: str = "", *, error: str = "", alike: int = 0, world_size: int = 0
+) -> Explanation:
+    """Look an exception up.
+
+    Args:
+        failure: What the rank reported.
+        difference: What tells its rank's model from another's; "": not known.
+        error: Better words for it than the rank's own.
+        alike: As in `explain`.
+        world_size: As in `explain`.
+
+    """
+    facts = {**failure.facts, "difference": difference}
+    return explain(error or failure.error, _message(failure), facts, alike=alike, world_size=world_size)
+
+
+def is_consequence(failure: Failure) -> bool:
+    """Whether an exception only says that a peer has gone, or was raised because of one that does."""
+    own = explain_failure(failure)
+    known_cause = own.is_translated or own.advice is not None
+    return own.lost_peer or (not known_cause and any(explain(line).lost_peer for line in chain(failure)))
+
+
+def chain(failure: Failure) -> list[str]:
+    """The first lines of the exception and of those it was raised from or because of."""
+    return [failure.error, *(line for line in failure.traceback.splitlines() if EXCEPTION.match(line))]
+
+
+def _message(failure: Failure) -> str:
+    """All lines of an exception's message; what came before it in a chain is left out."""
+    start = failure.traceback.rfind(f"\n{failure.error[:_SAME_ERROR]}")
+    return failure.traceback[start + 1 :] if start >= 0 else failure.error
+
+
+def script_line(traceback: str) -> str:
+    """The script's innermost line in a traceback, as in: train.py:31 main; "" where all frames are of libraries."""
+    own = [frame for frame in FRAME.findall(traceback) if not _LIBRARY.search(frame[0])]
+    if not own:
+        return ""
+    file, line, function = own[-1]
+    return f"{file.rpartition('/')[2]}:{line} {function}"
+
+
+def model_difference(failures: Sequence[Failure]) -> str:
+    """What two ranks' models differ in, as far as they told: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
+    told = {failure.rank: failure.facts["model"].splitlines() for failure in failures if "model" in failure.facts}
+    ranks = sorted(told)
+    for one in ranks:
+        for other in ranks:
+            only = [name for name in told[one] if name not in set(told[other])]
+            if only and one != other:
+                more = f" and {len(only) - _MAX_NAMES} more" if len(only) > _MAX_NAMES else ""
+                names = ", ".join(f"`{name}`" for name in only[:_MAX_NAMES])
+                return f"rank {one} trains {names}{more}, rank {other} does not"
+    return ""

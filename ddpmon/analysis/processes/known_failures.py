@@ -1,0 +1,296 @@
+"""Failures that torch, NCCL, gloo or Python report in words that do not say what to do: their cause and the next step.
+
+The first row whose pattern is in the exception's message holds. Its sentences may use the pattern's named groups and
+facts that the failing rank looked up (`probe/failure_facts.py`). A row with `needs` holds only where those are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class KnownFailure:
+    """A row."""
+
+    says: str
+    """A regular expression, searched for without regard to case. Facts stand below the message as name=value."""
+    cause: str = ""
+    """The cause in words that name it; "": the exception's own words do."""
+    advice: str = ""
+    needs: tuple[str, ...] = ()
+    lost_peer: bool = False
+    """Another rank's end, or its absence, is the cause of it."""
+    ranks: Literal["any", "some", "several"] = "any"
+    """some: not all ranks failed alike. several: the run has several."""
+
+
+SHARED_MEMORY = (
+    "Give the container more shared memory (docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir with"
+    " medium: Memory at /dev/shm), or use fewer workers, smaller batches or a lower prefetch_factor."
+)
+ONE_MODEL = (
+    "Build the same model on every rank before DDP wraps it: load checkpoints, add adapters or heads and freeze layers"
+    " on all ranks, not on rank 0 alone."
+)
+FREE_PORT = (
+    "End that process, or let torchrun choose a free port: --standalone on one machine, and no fixed port in the"
+    " script."
+)
+LABELS = (
+    "A label lies outside the model's classes. Compare the smallest and largest label with the size of the last layer;"
+    " labels that do not count need ignore_index."
+)
+INDICES = (
+    "An index is as large as the table it looks up in, as a token id beyond an embedding's rows. Compare the largest"
+    " index with num_embeddings and the tokenizer's vocabulary."
+)
+RENDEZVOUS = (
+    "Check that every node started its torchrun with the same --nnodes and --rdzv-endpoint (or MASTER_ADDR and"
+    " MASTER_PORT), that the name resolves on each, and that no firewall closes the port."
+)
+PICKLE = (
+    "Spawned processes get the dataset, collate_fn and worker_init_fn by pickle: define them at the top level of a"
+    " module, without lambdas, and open files, locks and connections in the worker, not in __init__."
+)
+INCOMPLETE = (
+    "The file is incomplete. If every rank downloads or unpacks it, let one do so while the others wait in"
+    " dist.barrier(); else delete the file, it may be the rest of an earlier run."
+)
+NCCL_LOG = "NCCL_DEBUG=WARN prints what failed. NCCL_SOCKET_IFNAME names the interface to use if the default is wrong."
+
+KNOWN_FAILURES = (
+    # DataLoader workers: their end comes before what their rank raises because of it
+    KnownFailure(
+        "worker_signal=SIGBUS",
+        "DataLoader worker {worker} was killed by SIGBUS, as when /dev/shm is full ({shared_memory})",
+        SHARED_MEMORY,
+        needs=("worker", "shared_memory"),
+    ),
+    KnownFailure(
+        r"killed by signal: Bus error|Unexpected bus error encountered in worker",
+        "a DataLoader worker was killed by SIGBUS, as when /dev/shm is full",
+        SHARED_MEMORY,
+    ),
+    KnownFailure(
+        "worker_signal=SIGKILL",
+        "DataLoader worker {worker} was killed by SIGKILL",
+        "Nothing in the script sends that: mostly the kernel does where memory is short (see dmesg). Fewer workers,"
+        " smaller batches and a lower prefetch_factor need less.",
+        needs=("worker",),
+    ),
+    KnownFailure(
+        "worker_signal=(?P<worker_signal>SIG(?:SEGV|ABRT|ILL|FPE))",
+        "DataLoader worker {worker} was killed by {worker_signal}",
+        "A library crashed in the worker. With num_workers=0 and PYTHONFAULTHANDLER=1 a crash prints its Python line.",
+        needs=("worker",),
+    ),
+    KnownFailure("worker_signal=SIG(?:TERM|INT|HUP)|worker .* is killed by signal: Terminated", lost_peer=True),
+    # DDP
+    KnownFailure(
+        "Expected to have finished reduction in the prior iteration",
+        "{parameters} got no gradient in the step before: expected to have finished reduction in the prior iteration",
+        "Let every parameter take part in every step's loss, or wrap the model with find_unused_parameters=True, which"
+        " costs a walk through the graph each step.",
+        needs=("parameters",),
+    ),
+    KnownFailure(
+        "Expected to have finished reduction in the prior iteration",
+        "parameters got no gradient in the step before: expected to have finished reduction in the prior iteration",
+        "Let every parameter take part in every step's loss, or wrap the model with find_unused_parameters=True."
+        " TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.",
+    ),
+    KnownFailure(
+        "mark a variable ready only once",
+        "the gradient of {parameters} was ready twice in one backward: expected to mark a variable ready only once",
+        "Reentrant activation checkpointing does that (pass use_reentrant=False), and parameters that several forwards"
+        " before one backward share. If the graph is the same each step, static_graph=True allows it.",
+        needs=("parameters",),
+    ),
+    KnownFailure(
+        "mark a variable ready only once",
+        "a gradient was ready twice in one backward: expected to mark a variable ready only once",
+        "Reentrant activation checkpointing does that (pass use_reentrant=False), and parameters that several forwards"
+        " before one backward share. TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameter.",
+    ),
+    KnownFailure(
+        "DDP expects same model|appears not to match sizes of the same param",
+        "the ranks' models differ: {difference}",
+        ONE_MODEL,
+        needs=("difference",),
+    ),
+    KnownFailure(
+        r"DDP expects same model.*Rank (?P<here>\d+) has (?P<own>\d+) params, while rank (?P<there>\d+) has"
+        r" inconsistent (?P<other>\d+)",
+        "the ranks' models differ: rank {here} trains {own} parameters and rank {there} {other}; frozen on rank {here}:"
+        " {frozen}",
+        ONE_MODEL,
+        needs=("frozen",),
+    ),
+    KnownFailure("DDP expects same model|appears not to match sizes of the same param", "", ONE_MODEL),
+    KnownFailure(
+        "modified by an inplace operation",
+        "",
+        "torch.autograd.set_detect_anomaly(True) names the operation. Two forwards of a DDP model before one backward"
+        " do it too, as each copies rank 0's buffers: broadcast_buffers=False.",
+    ),
+    # collectives
+    KnownFailure(
+        r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<own>\d+)",
+        "a collective got {got} bytes from another rank and expected {own}: the ranks called it with tensors of"
+        " different shapes, or called different collectives",
+        "Give a collective the same shape on every rank: drop_last=True for an uneven last batch, or gather the sizes"
+        " first and pad. Behind an `if` that not all ranks take, collectives no longer match.",
+    ),
+    KnownFailure(
+        r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+) both on CUDA device (?P<device>\w+)",
+        "ranks {one} and {two} use the same GPU, which NCCL refuses: duplicate GPU detected, CUDA device {device}",
+        'Call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group and DDP, and start no more'
+        " ranks than the machine has GPUs.",
+    ),
+    KnownFailure(r"nccl.*(?:/dev/shm/nccl|shared memory segment)", "", SHARED_MEMORY),
+    KnownFailure(
+        "ncclRemoteError|remote process exited or there was a network error",
+        "",
+        "NCCL lost another rank: look for what ended that one, on its node. NCCL_DEBUG=WARN names the connection.",
+        lost_peer=True,
+    ),
+    KnownFailure("NCCL communicator was aborted", "", lost_peer=True),
+    KnownFailure(
+        "watchdog.*(?:timeout|timed out|timing out)|ran for \\d+ milliseconds before timing out", lost_peer=True
+    ),
+    KnownFailure("nccl.*(?:connection refused|connection reset|closed by peer|no route)", "", NCCL_LOG, lost_peer=True),
+    # GPUs
+    KnownFailure(
+        "CUDA out of memory",
+        "",
+        "Smaller batches with gradient accumulation keep the effective size; activation checkpointing and bf16 need"
+        " less memory.",
+    ),
+    KnownFailure("device-side assert triggered.*n_classes", "", LABELS),
+    KnownFailure("device-side assert triggered.*(?:srcSelectDimSize|index out of bounds|< sizes)", "", INDICES),
+    KnownFailure(
+        "device-side assert triggered",
+        "",
+        "Mostly a label or an index is outside its range. CUDA_LAUNCH_BLOCKING=1 makes the exception name the line.",
+    ),
+    KnownFailure(
+        "CUDA driver version is insufficient|NVIDIA driver on your system is too old",
+        "",
+        "Update the driver, or install a torch build for the CUDA version that nvidia-smi shows in its first line.",
+    ),
+    KnownFailure(
+        "no kernel image is available",
+        "",
+        "This torch build has no code for this GPU: compare torch.cuda.get_arch_list() with"
+        " torch.cuda.get_device_capability() and install a build that has it.",
+    ),
+    KnownFailure("ncclSystemError|unhandled system error", "", NCCL_LOG),
+    KnownFailure("nccl(?:InternalError|UnhandledCudaError|InvalidUsage|InvalidArgument)", "", NCCL_LOG),
+    # ports and the rendezvous
+    KnownFailure(
+        "EADDRINUSE|address already in use",
+        "port {port} is held by {holder}: address already in use",
+        FREE_PORT,
+        needs=("port", "holder"),
+    ),
+    KnownFailure("EADDRINUSE|address already in use", "", f"`ss -ltnp` shows who holds the port. {FREE_PORT}"),
+    KnownFailure(
+        "clients joined|failed to connect to any network address|trying to connect to|cannot be retrieved"
+        "|Rendezvous\\w*(?:Timeout|Connection)Error",
+        "",
+        RENDEZVOUS,
+        lost_peer=True,
+    ),
+    # the machine
+    KnownFailure(
+        r"No space left on device[\s\S]*full=/dev/shm",
+        "no space left on device: {full} is full",
+        SHARED_MEMORY,
+        needs=("full",),
+    ),
+    KnownFailure(
+        "No space left on device",
+        "no space left on device: the disk of {full} is full",
+        "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) take the most.",
+        needs=("full",),
+    ),
+    KnownFailure("No space left on device", "", "`df -h` shows which disk is full; TMPDIR and /dev/shm count too."),
+    KnownFailure(
+        "Too many open files|items of ancdata",
+        "too many open files: this process may have {open_files}",
+        "Raise the limit (ulimit -n 65536), or call torch.multiprocessing.set_sharing_strategy('file_system'): each"
+        " tensor that a DataLoader worker hands over holds a file open.",
+        needs=("open_files",),
+    ),
+    KnownFailure(
+        "Too many open files|items of ancdata",
+        "",
+        "Raise the limit (ulimit -n 65536), or call torch.multiprocessing.set_sharing_strategy('file_system').",
+    ),
+    KnownFailure(
+        "killed by SIGKILL(?!, )",
+        "",
+        "The kernel sends that where memory is short (see dmesg), and schedulers at a limit of the job.",
+    ),
+    KnownFailure(
+        "killed by SIGBUS",
+        "",
+        f"A mapped file could not be read or written, as when /dev/shm or a disk is full. {SHARED_MEMORY}",
+    ),
+    KnownFailure(
+        "killed by SIG(?:SEGV|ILL|FPE)",
+        "",
+        "A library crashed. PYTHONFAULTHANDLER=1 prints the Python line that called it.",
+    ),
+    # the script
+    KnownFailure(
+        r"FileExistsError[\s\S]*\bpath=",
+        "{path} exists already, and was made after this rank had started: FileExistsError",
+        "All ranks run this line at once, and another was first. Let one of them download, unpack or make folders"
+        " (if rank == 0, and then dist.barrier()), or pass exist_ok=True.",
+        needs=("path",),
+        ranks="several",
+    ),
+    KnownFailure(
+        "BadGzipFile|BadZipFile|end-of-stream marker|unexpected end of data|pickle data was truncated"
+        "|failed finding central directory|Error while deserializing header|EOFError: Ran out of input",
+        "",
+        INCOMPLETE,
+        ranks="several",
+    ),
+    KnownFailure(
+        r"Can't pickle|cannot pickle|Can't get (?:local object|attribute .* on <module '__main__')|PicklingError",
+        "",
+        PICKLE,
+    ),
+    KnownFailure(
+        "^(?:ImportError|ModuleNotFoundError)",
+        "",
+        "Not all ranks fail of it, so their environments differ: this one runs {python}. Compare it, PYTHONPATH and the"
+        " node with those of the others.",
+        needs=("python",),
+        ranks="some",
+    ),
+    KnownFailure(
+        "^(?:ImportError|ModuleNotFoundError)",
+        "",
+        "Install it for the Python that runs the ranks, {python}, or activate another environment.",
+        needs=("python",),
+    ),
+    KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
+    KnownFailure("IndexError: index out of range in self", "", INDICES),
+    KnownFailure(
+        "it ended by itself after",
+        "",
+        "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank as many"
+        " batches, or wrap the loop in model.join().",
+    ),
+    # what ranks say whose peer has gone, in whatever words
+    KnownFailure(
+        r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|by peer|broken pipe|timed out|socket timeout"
+        r"|wait timeout|caused pair closure|TCPStore|monitoredBarrier|gloo/transport/tcp",
+        lost_peer=True,
+    ),
+)
