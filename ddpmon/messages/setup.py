@@ -72,7 +72,7 @@ class Model(msgspec.Struct, array_like=True):
     made, or were made later."""
     unreduced_count: Count = 0
     search_us: Count = 0
-    """What a search for unused parameters takes; 0: there is none."""
+    """What looking for unused parameters takes a backward; 0: DDP does not."""
     searches: Count = 0
     """Backward calls whose unused parameters were counted."""
     unused: Count = 0

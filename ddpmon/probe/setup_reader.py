@@ -104,7 +104,7 @@ def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | No
     search = replica.search
     if search is not None:
         search.resolve(made.ranks)
-        made.search_us, made.searches, made.unused = search.us, search.checked, search.unused
+        made.search_us, made.searches, made.unused = search.cost_us(made.parameters), search.checked, search.unused
     return made
 
 

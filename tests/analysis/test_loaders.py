@@ -83,3 +83,11 @@ def test_workers_that_are_bound_to_few_cores_are_told_which():
 def test_a_worker_that_is_waited_for_is_told_by_its_line_and_what_it_uses(worker, place, todo):
     assert worker.place == place
     assert todo in worker.advice
+
+
+def test_the_sentence_names_the_cores_that_workers_are_bound_to():
+    own = own_times(60, 2)
+    own[..., 0] = 60.0
+    bound = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset({0}))
+    (finding,) = [each for each in judged(world_with(own), Evidence(conditions=bound)) if each.kind == "data_bound"]
+    assert finding.text.endswith("of it; workers on core 0 alone")

@@ -17,7 +17,9 @@ def detect(moment: Moment) -> Iterator[Finding]:
     world = moment.world
     if cost := lasting_cost(moment, KIND, most_ranks(world, Phase.DATA), BOUND):
         data, lead = cost.cost_ms, f"all ranks wait {cost.cost_ms:.1f} ms a step for data:"
-        text = fitting(f"{lead} {cost.share:.0%} of it", f"; {cost.gain:.2f}x without")
+        bound = loaders.bound_workers(moment.evidence.conditions)
+        where = f"; workers on {bound.where} alone" if bound else ""
+        text = fitting(f"{lead} {cost.share:.0%} of it", where, f"; {cost.gain:.2f}x without")
         advice = loaders.advice(data, cost.step_ms, moment.evidence.conditions)
         yield KIND.finding(
             "warn",

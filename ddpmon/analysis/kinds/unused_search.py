@@ -1,7 +1,8 @@
 """DDP searches each step for unused parameters, and never found one: find_unused_parameters=True for nothing.
 
-A search is timed on the training thread; the small all-reduce that belongs to it comes on top. Which parameters were
-unused is looked at after 1, 10, 100 and every 500 backward calls.
+The walk through the graph is timed on the training thread, and marking one parameter as used on another one; the small
+all-reduce that belongs to it comes on top. Which parameters were unused is looked at after 1, 10, 100 and every 500
+backward calls.
 """
 
 from __future__ import annotations

@@ -78,8 +78,12 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
     else:
         enough = max(workers + 1, ceil(workers * step_ms / rest))
         has = f"{workers} DataLoader worker{'s' if workers > 1 else ''} a rank cannot keep up with training."
-    if workers and (bound := _bound(workers, conditions)):
-        return f"{bound} {_UNKNOWN}{pinned}"
+    if bound := bound_workers(conditions):
+        return (
+            f"The {bound.workers} DataLoader workers on {bound.host or 'the host'} may run on {bound.where} alone, of"
+            f" {bound.of}: the script, or a library that it imports, has bound them or their ranks."
+            f" os.sched_setaffinity(0, range({bound.of})) in worker_init_fn gives them all cores. {_UNKNOWN}{pinned}"
+        )
     return f"{has} num_workers={enough} would hide it{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
 
 
@@ -105,22 +109,30 @@ def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
     )
 
 
-def _bound(workers: int, conditions: Sequence[Conditions]) -> str:
-    """Return that workers are bound to fewer cores than there are, and than they need; "": they are not."""
-    hosts: dict[str, set[int]] = {}
+@dataclass(frozen=True)
+class BoundWorkers:
+    """Workers of a host that may run on fewer cores than there are, and than they need."""
+
+    host: str
+    workers: int
+    where: str
+    """As in: core 0."""
+    of: int
+    """Cores of the host."""
+
+
+def bound_workers(conditions: Sequence[Conditions]) -> BoundWorkers | None:
+    """Return those of the first such host; None: the workers of each may use its cores."""
+    hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
-        hosts.setdefault(one.host, set()).update(one.worker_cores)
-    for host, bound in hosts.items():
-        cores = max(one.cores for one in conditions if one.host == host)
-        ranks = sum(one.host == host for one in conditions)
-        if 0 < len(bound) < min(cores, ranks * workers):
-            which = f"core{'s' if len(bound) > 1 else ''} {rank_list(sorted(bound), 0)}"
-            return (
-                f"The {ranks * workers} DataLoader workers on {host or 'the host'} may run on {which} alone, of"
-                f" {cores}: the script, or a library that it imports, has bound them or their ranks."
-                f" os.sched_setaffinity(0, range({cores})) in worker_init_fn gives them all cores."
-            )
-    return ""
+        hosts.setdefault(one.host, []).append(one)
+    for host, there in hosts.items():
+        cores = max(one.cores for one in there)
+        workers = sum(one.loader_workers or 0 for one in there)
+        bound = sorted(frozenset().union(*(one.worker_cores for one in there)))
+        if 0 < len(bound) < min(cores, workers):
+            return BoundWorkers(host, workers, f"core{'s' if len(bound) > 1 else ''} {rank_list(bound, 0)}", cores)
+    return None
 
 
 def _pinning(conditions: Sequence[Conditions]) -> str:
