@@ -146,9 +146,14 @@ def _most(values: Sequence[T | None]) -> T | None:
 
 
 def _memory(process: RankProcess) -> Memory:
-    """Of the latest seconds; there must be a sample."""
-    measured = [(s.time_us, s.rss_bytes) for s in process.samples if s.rss_bytes is not None]
-    last = process.samples[-1]
+    """Of the latest seconds; there must be a sample.
+
+    A rank that leaves gives up its memory: samples from after its last step say nothing about its training then.
+    """
+    trained = [s for s in process.samples if not process.left or s.time_us <= process.last_end_us]
+    samples = trained or list(process.samples)
+    measured = [(s.time_us, s.rss_bytes) for s in samples if s.rss_bytes is not None]
+    last = samples[-1]
     begun = process.trains_since_us
     return Memory(
         process.rank,

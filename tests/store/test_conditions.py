@@ -68,6 +68,14 @@ def test_a_rank_without_samples_has_no_memory_to_tell_of():
     assert RecentSamples().of(process([])).memory is None
 
 
+def test_memory_that_a_rank_gives_up_as_it_leaves_does_not_count():
+    rank = process(samples(4, rss_bytes=100) + samples(1, 24, rss_bytes=5))
+    rank.last_end_us = 23 * SECOND
+    assert RecentSamples().of(rank).memory.rss_bytes == [100] * 4 + [5], "it may come on after a pause"
+    rank.left = True
+    assert RecentSamples().of(rank).memory.rss_bytes == [100] * 4
+
+
 def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_gone():
     known, rank = RecentSamples(), process(samples(0))
     rank.samples = deque(maxlen=SAMPLES)
