@@ -62,6 +62,12 @@ WHAT_TO_DO = {
     "samplers_disagree": "Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
     "parameters_not_updated": "Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
     "same_order": "Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",
+    "learning_rates_differ": "Feed schedulers the same on all ranks: all-reduce the validation loss before `step(loss)`.",
+    "independent_copies": "Wrap the model in DDP and shard the data; separate trainings are better started as separate runs.",
+    "same_data": "Give the DataLoader a `DistributedSampler`, and an `IterableDataset` its part by rank.",
+    "trains_in_eval": "Call `model.train()` at the beginning of each epoch, after the evaluation.",
+    "updates_skipped": "Train in bfloat16, lower the rate, clip gradients after `unscale_`, and look for NaN in the model.",
+    "learning_rate_zero": "Compare the schedule's number of steps with how often `scheduler.step()` is called.",
     "periodic_straggler": "Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
     "straggler": "Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
     "several_stragglers": "Fix all of them: fixing one gains nothing, as another is the slowest then. Look at what they share.",
@@ -87,10 +93,34 @@ WHAT_TO_DO = {
     "gpu_memory": "A smaller batch, activation checkpointing, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
     "same_worker_seeds": "Seed once, not before each epoch, if samples are augmented at random.",
     "debugging": "Switch it off once the fault is found.",
+    "configuration_differs": "Start all ranks with the same script, arguments, versions and communication variables.",
+    "buffers_differ": "Use `SyncBatchNorm` or `broadcast_buffers=True`; all-reduce what updates other buffers.",
     "telemetry_lost": "The numbers have gaps, the training has none: look whether the machine has cores left.",
 }
 """In a line, for someone who has not seen the run; what a finding says itself knows more."""
 
+FALSE_ALARMS = {
+    "replicas_differ": "Low: replicas are bit-identical under DDP. Meant where ranks average weights now and then in a way that"
+    " ddpmon does not know.",
+    "gradients_not_synchronised": "Low: critical only where replicas were seen to differ.",
+    "parameters_not_reduced": "Low: critical only where these parameters were seen to differ between ranks.",
+    "learning_rates_differ": "Low: weights that were compared later and are the same silence it. Only the rate of the"
+    " optimizer that stepped last is compared, of its first parameter group above 0.",
+    "independent_copies": "Low, where weights differ: a sweep that was started as one run. Where they are the same: only with"
+    " equal losses and no collective, which no library that exchanges gradients unseen would leave.",
+    "same_data": "Low: losses equal to the last bit by chance in one run of 10^9. Silent where the inputs of the model were seen"
+    " to differ (a loss of all ranks' features) or never change (benchmarks), and without DDP. Where losses differ, as with"
+    " dropout, 64 numbers of each input must have been equal whenever they were compared.",
+    "trains_in_eval": "Middle: fine-tuning with frozen statistics after a phase in training mode is meant. Only for DDP models with"
+    " torch's own dropout or BatchNorm.",
+    "updates_skipped": "Low: a scale that finds its value skips 16 updates at most. Optimizers that handle the scale themselves"
+    " (`fused=True`) are not seen to skip.",
+    "learning_rate_zero": "Low: a warm-up that has been at 0 since the first step is a hint only.",
+    "configuration_differs": "Middle: a hint, but for the versions of torch and Python and the script. What names a rank, a device,"
+    " a host, a seed or a path is not compared.",
+    "buffers_differ": "Middle: a hint. Compared only with `broadcast_buffers=False`.",
+}
+"""How likely a finding is wrong, or what it calls a fault is meant; only of those about the training itself."""
 
 RUN = """RUN is a name, the beginning of an id, or nothing for the latest run; for some commands also `HOST:RUN`, a run on
 another machine."""
@@ -170,6 +200,8 @@ def finding_page() -> str:
             f"{((own and own.__doc__) or kind.meaning).strip()}\n",
             f"**What to do.** {WHAT_TO_DO[kind.name]}\n",
         ]
+        if kind.name in FALSE_ALARMS:
+            parts.append(f"**False alarms.** {FALSE_ALARMS[kind.name]}\n")
         if own and (rows := list(rows_of(own))):
             parts += [*rows, ""]
     return "\n".join(parts)

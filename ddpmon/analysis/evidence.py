@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.failures import FirstFailure
 from ddpmon.analysis.processes.hangs import Standstill
-from ddpmon.analysis.processes.replicas import Difference, Sameness, Unchanged
+from ddpmon.analysis.processes.replicas import Difference, Inputs, Sameness, Unchanged
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import Times
@@ -108,6 +108,15 @@ class Evidence:
     """None: nobody waits, or it is not known how long anyone may."""
     difference: Difference | None = None
     same: Sameness | None = None
+    differences: Mapping[int, Difference | None] = field(default_factory=dict)
+    """The same of others of DIGESTS, by their index."""
+    inputs: Inputs = field(default_factory=Inputs)
+    held_out: Mapping[int, int] = field(default_factory=dict)
+    """By rank: updates in a row in evaluation mode, after some in training mode."""
+    skipped: Mapping[int, int] = field(default_factory=dict)
+    """By rank: of the latest SCALED_UPDATES through a GradScaler, those that it skipped."""
+    configurations: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By rank: what should be the same on all of them."""
     unsynchronised: Sequence[Unsynchronised] = ()
     cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()

@@ -128,7 +128,7 @@ class Scalar(msgspec.Struct, array_like=True, gc=False):
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
-    """A fixed sample of a model's parameters as one number: replicas must have the same."""
+    """A fixed sample of a model's parameters, or of one of the other DIGESTS, as one number to compare ranks by."""
 
     step: int
     model: int
@@ -141,6 +141,8 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     updates: int = 0
     """Optimizer steps so far on gradients that DDP never reduced, where it was taken after one of them; 0: before a
     forward."""
+    of: int = 0
+    """Index into DIGESTS."""
 
 
 class Collective(msgspec.Struct, array_like=True, frozen=True):
@@ -262,6 +264,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     counter_fd: int = -1
     """The process's descriptor of its `step_counter`; -1: it has none."""
     setup: Setup = msgspec.field(default_factory=Setup)
+    configuration: dict[str, str] = msgspec.field(default_factory=dict)
+    """What should be the same on all ranks: communication variables of its environment, its script, each argument."""
 
 
 class Batch(msgspec.Struct, array_like=True, tag="batch"):
@@ -299,6 +303,10 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
     epochs: int | None = None
     merged: int = 0
     """How many batches, those just before it, the hub of a node has put into it."""
+    skipped: int = 0
+    """Of the latest 100 updates through a GradScaler: those that it skipped, as gradients were infinite or NaN."""
+    held_out: int = 0
+    """Updates in a row of a model in evaluation mode which was in training mode before, where the mode matters."""
 
     @property
     def first_seq(self) -> int:

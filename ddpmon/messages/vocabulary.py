@@ -45,6 +45,13 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
+DIGESTS = ("weights", "few weights", "unreduced weights", "inputs", "BatchNorm statistics", "other buffers")
+"""What digests are of, by index: the parameters that DDP reduces, a few of them, parameters whose gradients it does not
+reduce, what a forward is given, and buffers where DDP does not broadcast them."""
+WEIGHTS, FEW_WEIGHTS, UNREDUCED, INPUTS, BATCH_NORM, OTHER_BUFFERS = range(6)
+SCALED_UPDATES = 100
+"""Updates through a GradScaler of which it is counted how many were skipped: the latest ones."""
+
 MEETINGS = frozenset({"init_process_group", "new_group"})
 """Calls in which ranks wait for each other to make a process group."""
 

@@ -28,6 +28,7 @@ from ddpmon.messages.ranks import (
 from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
     DEVICE_COURSES,
+    DIGESTS,
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
@@ -47,6 +48,7 @@ from ddpmon.messages.vocabulary import (
     PAUSES,
     PHASES,
     SAMPLE_SECONDS,
+    SCALED_UPDATES,
     SERIES_MOST,
     STAGES,
     SYNC_KINDS,
@@ -243,6 +245,7 @@ def check_hello(hello: Hello) -> None:
     require(0 <= hello.restart < MAX_RESTART, "restart", hello.restart)
     require(len(hello.world) <= MAX_NAME, "world", hello.world[:MAX_NAME])
     require(0 <= hello.began_us < MAX_US and -1 <= hello.counter_fd < 1 << 31, "began_us", hello.began_us)
+    require(sum(map(len, (*hello.configuration, *hello.configuration.values()))) <= MAX_TEXT, "configuration", "long")
     sizes = (hello.parameters, hello.gradient_bytes, hello.buffer_bytes)
     require(min(sizes) >= 0 and max(sizes) < MAX_US, "size of the model", sizes)
 
@@ -286,6 +289,7 @@ def check_batch(batch: Batch) -> None:
     require(batch.epoch is None or 0 < batch.epoch < MAX_STEP, "epoch", batch.epoch)
     require(batch.epochs is None or 0 < batch.epochs < MAX_STEP, "epochs", batch.epochs)
     require(0 <= batch.unsynchronised < MAX_STEP, "unsynchronised", batch.unsynchronised)
+    require(0 <= batch.skipped <= SCALED_UPDATES and 0 <= batch.held_out < MAX_STEP, "skipped", batch.skipped)
 
 
 def check_records(batch: Batch) -> None:
@@ -357,6 +361,7 @@ def check_digest(digest: Digest) -> None:
     require(0 <= digest.value < MAX_US and 0 <= digest.sequence < MAX_US, "digest", digest.value)
     require(0 <= digest.updates < MAX_STEP, "updates of a digest", digest.updates)
     require(len(digest.group) <= 256, "group of a digest", digest.group[:40])
+    require(0 <= digest.of < len(DIGESTS), "of", digest.of)
 
 
 def check_layout(layout: Layout) -> None:

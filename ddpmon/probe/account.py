@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ddpmon.messages import STAGE_TRAINING, SYNC_GRADIENTS
+from ddpmon.messages import SCALED_UPDATES, STAGE_TRAINING, SYNC_GRADIENTS
 from ddpmon.probe.digest import SampledElements
 from ddpmon.probe.gradient_cache import GradientCache
 from ddpmon.probe.identity import Identity
@@ -76,6 +76,14 @@ class Account(ScriptNotes):
         """Whether the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
         """Whether a model in evaluation mode was trained: then the mode means nothing."""
+        self._in_training_mode: set[int] = set()
+        """Numbers of models that had a forward with gradients in training mode."""
+        self.held_out = 0
+        """Backwards in a row that reduced gradients of one of them in evaluation mode."""
+        self.skips: deque[bool] = deque(maxlen=SCALED_UPDATES)
+        """Of the latest updates through a GradScaler: whether it skipped them."""
+        self._scaler_steps = False
+        """Whether a GradScaler was to step an optimizer, and no optimizer has stepped since."""
 
     # --- set-up ------------------------------------------------------------------------------------------------
 
@@ -119,6 +127,8 @@ class Account(ScriptNotes):
         self.beats += 1
         self._forward_with_gradients()
         self._undecided = False
+        self._in_training_mode.add(model)
+        self.held_out = 0
         self._trains(model, samples, tokens)
 
     def forward_held_out(self, model: int, samples: int, tokens: int) -> None:
@@ -228,6 +238,10 @@ class Account(ScriptNotes):
         self._reduced.append((arrival, payload_bytes, self._arrived))
         self._arrived = None
 
+    def reduced_held_out(self, model: int, *_: object) -> None:
+        """The backward that ends reduced the gradients of a model in evaluation mode, in which layers of it differ."""
+        self.held_out += model in self._in_training_mode
+
     def backward_ends(self, payload_bytes: int, ready: Sequence[int] | None, expected_at: int) -> None:
         """Gradients are made. With those of the last model that were reduced: see `reduced`; None: none were."""
         self.beats += 1
@@ -290,6 +304,9 @@ class Account(ScriptNotes):
     def optimizer_begins(self, key: int, rate: object, _none: None) -> None:
         """An optimizer steps. key: its id. rate: what it has as learning rate."""
         self.beats += 1
+        if self._scaler_steps:
+            self._scaler_steps = False
+            self.skips.append(False)
         clock = self.clock
         if clock.aside is not None:
             clock.trained()
@@ -313,6 +330,13 @@ class Account(ScriptNotes):
             self.clock.cut(now)
             self.gradients_taken(key)
         self._unreduced = False
+
+    def scaler_steps(self, key: int, *_: object) -> None:
+        """A GradScaler is to step an optimizer: it does so next, or skips this update and takes the gradients."""
+        if self._scaler_steps:
+            self.skips.append(True)
+        self._scaler_steps = True
+        self.gradients_taken(key)
 
     def gradients_taken(self, key: int, *_: object) -> None:
         """An optimizer takes the gradients that were synchronised, or its scaler does for it."""

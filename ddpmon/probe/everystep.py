@@ -7,13 +7,11 @@ must be taken at a certain step. It runs between calls into C++ that leave cache
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from torch import is_grad_enabled
-from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages.step_counter import UPDATES
 from ddpmon.probe.account import (
@@ -28,21 +26,22 @@ from ddpmon.probe.account import (
     OPTIMIZER_ENDS,
     Account,
 )
-from ddpmon.probe.apart import Apart
-from ddpmon.probe.collectives import position
+from ddpmon.probe.comparisons import Comparisons
 from ddpmon.probe.counting import count, links_nodes
-from ddpmon.probe.digest import FIRST, due, next_due, sample
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.pauses import Pauses
-from ddpmon.probe.replica import Replica, reduced_parameters
-from ddpmon.probe.script_calls import ScriptCalls
+from ddpmon.probe.replica import Replica
 
 if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
 
-class EveryStep(ScriptCalls):
+RATE_JUMP = 1.25
+"""Times by which a rate changes at once: schedules that change it in each step change it by less."""
+
+
+class EveryStep(Comparisons):
     """The part of a listener that DDP, the DataLoader, backward and optimizers call in every step."""
 
     def __init__(self) -> None:
@@ -62,12 +61,6 @@ class EveryStep(ScriptCalls):
         self._begun_passes: dict[int, bool] = {}
         """The ids of iterators whose pass has begun and that were not asked for a batch yet, and whether their workers
         are new."""
-        self._synchronised_backwards = 0
-        self._digests_at = FIRST[0]
-        """After how many of them digests are due next."""
-        self.apart = Apart(self.parallelism)
-        self._unsynchronised = 0
-        """Optimizer steps on gradients that no reducer was prepared for, though there is a DDP model."""
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -121,8 +114,9 @@ class EveryStep(ScriptCalls):
         if not is_grad_enabled():
             pen.mark((Account.forward_without_gradients, monotonic_ns(), None, replica.number, not training, None))
             return
+        replica.held_out = not training
         if training == replica.digest_in or pen.before_forward:
-            self._before_forward(replica, model, training)
+            self._before_forward(replica, arguments, named, training=training)
         now = monotonic_ns()
         samples, tokens = count(arguments[1]) if len(arguments) > 1 else (0, 0)
         if not samples:
@@ -134,14 +128,17 @@ class EveryStep(ScriptCalls):
         reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
         pen.mark((reader, now, None, replica.number, samples, tokens))
 
-    def _before_forward(self, replica: Replica, model: DistributedDataParallel, training: bool) -> None:
+    def _before_forward(
+        self, replica: Replica, arguments: tuple[Any, ...], named: dict[str, Any], *, training: bool
+    ) -> None:
+        model = arguments[0]
         if self.buckets is not None:
             self.buckets.prepare(model)
         if self.pen.events is not None:
             replica.watch()
         if training == replica.digest_in:
             replica.digest_in = None
-            self._digest(replica, model)
+            self.take_digests(replica, model, (arguments[1:], named))
 
     def _forward(self, number: int, graded: bool, training: bool, inputs: Any, named: Any) -> None:
         """A forward begins. number: the model's; -1: its inputs are not counted. graded: with gradients."""
@@ -155,12 +152,6 @@ class EveryStep(ScriptCalls):
             samples, tokens = count(named)
         reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
         mark((reader, now, None, number, samples, tokens))
-
-    def _digest(self, replica: Replica, model: DistributedDataParallel, updates: int = 0) -> None:
-        place = position(model.process_group)
-        sampled = sample(reduced_parameters(model), replica.number, *place, updates)
-        if sampled is not None:
-            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def forward_ends(self, _result: object, _model: object) -> None:
         self.pen.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
@@ -224,6 +215,8 @@ class EveryStep(ScriptCalls):
             return
         pen.unreduced = replica.expected = False
         pen.expecting = []
+        if replica.held_out and replica.mode_matters:
+            pen.note((Account.reduced_held_out, now, None, replica.number, None, None))
         pen.mark((BACKWARD_ENDS, now, None, replica.gradient_bytes, ready, replica.expected_at))
         self._gradients_reduced()
 
@@ -253,6 +246,8 @@ class EveryStep(ScriptCalls):
                     pen.note((Account.arrived, now, replica.event, None, None, None))
                     replica.event = None
                 pen.unreduced = replica.expected = False
+                if replica.held_out and replica.mode_matters:
+                    pen.note((Account.reduced_held_out, now, None, replica.number, None, None))
                 last = (replica.gradient_bytes, ready, replica.expected_at)
         pen.mark((BACKWARD_ENDS, now, None, *last))
         if not pen.unreduced:
@@ -274,18 +269,7 @@ class EveryStep(ScriptCalls):
         self.pen.updates[UPDATES] += 1
         self._synchronised_backwards += 1
         if self._synchronised_backwards == self._digests_at:
-            self._digests_due()
-
-    def _digests_due(self) -> None:
-        """Every rank has come to the same backward: each model is compared before its next forward of that kind.
-
-        A forward in another mode may be one rank's alone, with weights of its own (an evaluation of averaged ones).
-        """
-        self._digests_at = next_due(self._synchronised_backwards)
-        for replica in list(self.replicas.values()):
-            replica.digest_in = replica.training
-            if replica.search is not None and (model := replica.model()) is not None:
-                replica.search.check(model.reducer)
+            self.digests_due()
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
@@ -301,6 +285,7 @@ class EveryStep(ScriptCalls):
     def _optimizer_gone(self, optimizers: dict[int, str], key: int) -> None:
         """Called on whichever thread collects it."""
         optimizers.pop(key, None)
+        self.pen.rates.pop(key, None)
         if self.listening and optimizers is self.pen.optimizers:  # else of the process that this one was forked from
             self.pen.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
 
@@ -312,7 +297,19 @@ class EveryStep(ScriptCalls):
                 self.tell(Account.optimizer_in_backward, id(optimizer))
                 return
         rate = optimizer.param_groups[0].get("lr")
+        if isinstance(rate, (float, int)) and (rate != pen.rates.get(id(optimizer)) or not rate):
+            rate = self._rate_changes(optimizer)
         pen.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, id(optimizer), rate, None))
+
+    def _rate_changes(self, optimizer: Any) -> float:
+        """Return the rate: of the first group that is not frozen with a rate of 0, where one is not."""
+        rates = [group.get("lr") for group in optimizer.param_groups]
+        rate = next((float(one) for one in rates if isinstance(one, (float, int)) and one), 0.0)
+        before = self.pen.rates.get(id(optimizer), rate)
+        self.pen.rates[id(optimizer)] = rate
+        if rate != before and not before / RATE_JUMP < rate < before * RATE_JUMP:
+            self.digest_soon()
+        return rate
 
     def _examine(self, optimizer: Any) -> None:
         """Note what an optimizer updates, and whether it steps in hooks of backward, where that is new."""
@@ -335,26 +332,11 @@ class EveryStep(ScriptCalls):
             pen.unreduced = False
             pen.updates[UPDATES] += 1
             if self.replicas:
-                self._update_unsynchronised()
+                self.update_unsynchronised()
             else:
-                self._update_apart(optimizer)
-
-    def _update_apart(self, optimizer: Any) -> None:
-        """An optimizer stepped, and there is no DDP model."""
-        sampled = None
-        with contextlib.suppress(RuntimeError):  # sparse parameters, or those of a class of the script's own
-            sampled = self.apart.updated(optimizer, self.pen.optimizers, self.identity.world_size)
-        if sampled is not None:
-            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
-
-    def _update_unsynchronised(self) -> None:
-        self._unsynchronised += 1
-        if due(self._unsynchronised):
-            for replica in list(self.replicas.values()):
-                if (model := replica.model()) is not None:
-                    self._digest(replica, model, self._unsynchronised)
+                self.update_apart(optimizer)
 
     def scaler_steps(self, _scaler: object, optimizer: Any = None, *_args: object, **_named: object) -> None:
         """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""
         if optimizer is not None:
-            self.pen.note((Account.gradients_taken, monotonic_ns(), None, id(optimizer), None, None))
+            self.pen.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

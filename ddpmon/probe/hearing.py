@@ -48,6 +48,7 @@ class Pen:
         "mark",
         "note",
         "optimizers",
+        "rates",
         "reduced_inside",
         "thread",
         "unreduced",
@@ -81,6 +82,8 @@ class Pen:
         """Counts updates of models, in memory that the hub reads once this process was killed."""
         self.optimizers: dict[int, str] = {}
         """Those that live, by their id: a name for what each updates, "" before its first step."""
+        self.rates: dict[int, float] = {}
+        """The learning rate of each."""
 
     def write_with(self, note: Callable[[Note], None], events: Events | None = None) -> None:
         """note: takes notes from now on. events: of the GPU's timeline, where one is followed."""
@@ -105,6 +108,9 @@ class Hearing:
 
     def __init__(self) -> None:
         self.pen = Pen()
+
+    def digest_soon(self) -> None:
+        """Have ranks compared soon: something changed, on some of them perhaps."""
 
     def begin(self, identity: Identity) -> None:
         """Start from nothing: a new process."""

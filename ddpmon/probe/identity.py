@@ -154,6 +154,10 @@ class Identity:
         if setup != self._facts.get("setup"):
             self._change(setup=setup)
 
+    def set_configuration(self, configuration: dict[str, str]) -> None:
+        """Set what should be the same on all ranks."""
+        self._change(configuration=configuration)
+
     def steps_on_device(self) -> None:
         """Steps lie on the GPU's timeline from now on."""
         self._change(device_clock=True)

@@ -36,6 +36,7 @@ class Pauses:
         listener = self._listener
         replicas = listener.replicas
         if (not replicas or replicas.trains(module)) and updates(self._optimizers, module):
+            listener.digest_soon()
             listener.tell(Account.evaluation_begins)
 
     def optimizers(self) -> list[Any]:

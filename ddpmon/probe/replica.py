@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.cuda import Events
@@ -32,12 +35,17 @@ class Replica:
         "expected",
         "expected_at",
         "gradient_bytes",
+        "held_out",
         "inner",
+        "mode_matters",
         "model",
         "number",
+        "others",
+        "parameters",
         "reduced_ids",
         "search",
         "stats",
+        "strays",
     )
 
     def __init__(self, number: int, model: DistributedDataParallel, forget: Callable[[object], object]) -> None:
@@ -46,7 +54,9 @@ class Replica:
         self.model = weakref.ref(model, functools.partial(self._gone, forget))
         self.inner: dict[str, Any] = vars(model.module)
         """The attributes of the module that is wrapped: whether it is in training mode."""
-        self.reduced_ids = frozenset(map(id, reduced_parameters(model)))
+        self.parameters = reduced_parameters(model)
+        """Those whose gradients DDP reduces."""
+        self.reduced_ids = frozenset(map(id, self.parameters))
         """The ids of the parameters whose gradients are reduced: as long as the model lives, no others have them."""
         self.search: UnusedSearch | None = None
         """Where DDP searches it for unused parameters."""
@@ -54,6 +64,14 @@ class Replica:
         """The reducer's `get_backward_stats`."""
         self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         self.buffer_bytes = sum(b.numel() * b.element_size() for b in model.modules_buffers)
+        self.others = [parameter for _, parameter in self.not_reduced(model)]
+        """Parameters that were none of these when the model was last gone through."""
+        self.strays: list[Any] = []
+        """Those of them that had gradients when digests were last due."""
+        self.mode_matters = any(map(_depends_on_mode, model.modules()))
+        """Whether it has layers that compute otherwise in evaluation mode."""
+        self.held_out = False
+        """Whether its last forward with gradients was in evaluation mode."""
         self.expected_at = 0
         """When the reducer was prepared for the next backward."""
         self.event: DeviceEvent | None = None
@@ -82,7 +100,28 @@ class Replica:
     def _gone(self, forget: Callable[[object], object], model: object) -> None:
         """The model is freed, and what is kept of it here with it."""
         self.inner, self.stats = {}, None
+        self.parameters, self.others, self.strays = [], [], []
         forget(model)
+
+    def not_reduced(self, model: DistributedDataParallel) -> Iterator[tuple[str, Any]]:
+        """Yield parameters whose gradients DDP does not reduce, with their names, but for those it is to ignore."""
+        for name, parameter in model.module.named_parameters():
+            if id(parameter) not in self.reduced_ids and name not in model.parameters_to_ignore:
+                yield name, parameter
+
+    def own_buffers(self) -> tuple[list[Any], list[Any]]:
+        """Return the buffers that DDP does not broadcast: the running statistics of BatchNorm, and others."""
+        model = self.model()
+        if model is None or getattr(model, "broadcast_buffers", True):
+            return [], []
+        layers = [
+            m for m in model.module.modules() if isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm)
+        ]
+        statistics = [one for layer in layers for one in layer.buffers(recurse=False)]
+        known = set(map(id, statistics))
+        named = model.module.named_buffers()
+        ignored = model.parameters_to_ignore
+        return statistics, [one for name, one in named if id(one) not in known and name not in ignored]
 
     def follow(self, events: Events) -> None:
         """Mark arrivals on the GPU's timeline too."""
@@ -124,7 +163,7 @@ class Replica:
         self._watched = self._latest
         if self._hook is not None:
             self._hook.remove()
-        self._hook = reduced_parameters(model)[self._watched].register_post_accumulate_grad_hook(self._mark)
+        self._hook = self.parameters[self._watched].register_post_accumulate_grad_hook(self._mark)
 
     def _mark(self, _parameter: object) -> None:
         if self._events is not None:
@@ -188,6 +227,13 @@ class Replicas(dict[int, Replica]):
                 )
             return _not_taken(name, taken)
         return _not_taken("model", taken)
+
+
+def _depends_on_mode(module: nn.Module) -> bool:
+    """Return whether a layer of torch's computes otherwise in evaluation mode."""
+    if isinstance(module, _DropoutNd):
+        return bool(module.p > 0)
+    return isinstance(module, _BatchNorm) and bool(module.track_running_stats)
 
 
 def _not_taken(name: str, taken: Container[str]) -> str:

@@ -31,7 +31,7 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.plain import utf8
-from ddpmon.probe import output, stack_signal, tail, updates
+from ddpmon.probe import configuration, output, stack_signal, tail, updates
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.devices import Sampler
@@ -121,6 +121,7 @@ class Sender(threading.Thread):
             identity.note_gpu_error,
             lambda: listener.loader,
         )
+        identity.set_configuration(configuration.of_this_process())
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -229,7 +230,7 @@ class Sender(threading.Thread):
         digests: list[Digest] = []
         while waiting and (value := waiting[0].value()) is not None:
             sampled = waiting.popleft()
-            where = sampled.group, sampled.sequence, sampled.updates
+            where = sampled.group, sampled.sequence, sampled.updates, sampled.of
             digests.append(Digest(sampled.step, sampled.model, value, *where))
         return digests
 
@@ -261,6 +262,8 @@ class Sender(threading.Thread):
             closing_pauses=closing_pauses(listener.clock) if self._is_last else [],
             epoch=self._progress.epoch,
             epochs=self._progress.epochs,
+            skipped=sum(listener.account.skips),
+            held_out=listener.account.held_out,
         )
         records = len(steps) + len(self._samples) + len(scalars)
         self._samples = []

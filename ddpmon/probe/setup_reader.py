@@ -1,6 +1,7 @@
 """Reads how the script has set its training up, on the background thread: attributes alone, nothing is computed.
 
-Models and optimizers are gone through when one of them is new, a pass over a DataLoader begins, or a minute is over.
+Models and optimizers are gone through when one of them is new, a pass over a DataLoader begins, parameters that DDP
+does not reduce get gradients, or a minute is over.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class SetupReader:
         pen, passes, now = listener.pen, listener.passes, time.monotonic()
         optimizers = {key for key, name in list(pen.optimizers.items()) if name}
         checks = [one.search.checks for one in list(listener.replicas.values()) if one.search]
-        state = passes.begun, optimizers, list(listener.replicas), checks
+        strays = [len(one.strays) for one in list(listener.replicas.values())]
+        state = passes.begun, optimizers, list(listener.replicas), checks, strays
         if state != self._read_of or now - self._read_at >= READ_AGAIN_S:
             self._read_of, self._read_at = state, now
             try:
@@ -90,15 +92,16 @@ def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | No
     if model is None:
         return None
     made = Model(replica.number, ranks=model.process_group.size(), parameters=len(replica.reduced_ids))
-    ignored = model.parameters_to_ignore
     for name, parameter in model.module.named_parameters():
-        key = id(parameter)
-        if key in replica.reduced_ids:
-            made.stepped += key in stepped
-            if stepped and key not in updated:
+        if id(parameter) in replica.reduced_ids:
+            made.stepped += id(parameter) in stepped
+            if stepped and id(parameter) not in updated:
                 made.idle_count += 1
                 made.idle = [*made.idle, name[:MAX_NAME]][:MAX_PARAMETER_NAMES]
-        elif parameter.requires_grad and key in stepped and name not in ignored:
+    others = list(replica.not_reduced(model))
+    replica.others = [parameter for _, parameter in others]
+    for name, parameter in others:
+        if parameter.requires_grad and id(parameter) in stepped:
             made.unreduced_count += 1
             made.unreduced = [*made.unreduced, name[:MAX_NAME]][:MAX_PARAMETER_NAMES]
     search = replica.search

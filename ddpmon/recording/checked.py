@@ -115,7 +115,7 @@ def scalar(row: Sequence[Any]) -> Scalar:
 
 def digest(row: Sequence[Any]) -> Digest:
     """From a digest's fields."""
-    made = msgspec.convert((*row[:-1], row[-1] or 0), Digest)  # an older version had no updates
+    made = msgspec.convert((*row[:-2], row[-2] or 0, row[-1] or 0), Digest)  # older versions had neither
     check_digest(made)
     return made
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpmon.messages import OWN_PHASES, PAUSES, SAMPLED, STAGES, SYNC_KINDS, Sample
+from ddpmon.messages import DIGESTS, OWN_PHASES, PAUSES, SAMPLED, STAGES, SYNC_KINDS, Sample
 
 
 class Column(NamedTuple):
@@ -205,6 +205,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("group", "TEXT", "Process group whose ranks hold replicas of it."),
         Column("sequence", "INTEGER", "Of the group's last collective."),
         Column("updates", "INTEGER", "Optimizer steps so far on gradients never reduced, where taken after one."),
+        Column("of", "INTEGER", f"What it is of: {_numbered(DIGESTS)}; NULL: weights."),
     ),
     "layouts": (
         _PROCESS,

@@ -88,6 +88,10 @@ class RankProcess:
     """Optimizer steps on gradients that DDP never reduced."""
     unsynchronised_at: int = 0
     """How many steps it had finished when the latest of them was reported."""
+    skipped: int = 0
+    """Of its latest SCALED_UPDATES through a GradScaler: those that it skipped."""
+    held_out: int = 0
+    """Its latest updates in a row in evaluation mode, after some in training mode."""
     stack: Stack | None = None
     """Its latest stack."""
     stack_at: float = 0.0
@@ -127,6 +131,11 @@ class RankProcess:
     @property
     def rank(self) -> int:
         return self.hello.rank
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """What should be the same on all ranks."""
+        return {"torch": self.hello.torch_version, **self.hello.configuration}
 
     @property
     def key(self) -> int:
@@ -197,6 +206,7 @@ class RankProcess:
         self.samples.extend(batch.samples)
         for layout in batch.layouts:
             self.layouts[layout.number] = layout
+        self.skipped, self.held_out = batch.skipped, batch.held_out
         if batch.unsynchronised > self.unsynchronised:
             self.unsynchronised, self.unsynchronised_at = batch.unsynchronised, batch.step
 

@@ -20,10 +20,13 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Verdict
 from ddpmon.analysis.words import duration
 from ddpmon.messages import (
+    BATCH_NORM,
     END_STATES,
     MAX_US,
+    OTHER_BUFFERS,
     OWN_PHASES,
     STARTING_WORKERS,
+    UNREDUCED,
     Failure,
     Finding,
 )
@@ -143,6 +146,11 @@ class Store(Intake):
             wait=wait,
             difference=self._replicas.difference(),
             same=self._replicas.same(),
+            differences={of: self._replicas.difference(of) for of in (BATCH_NORM, OTHER_BUFFERS, UNREDUCED)},
+            inputs=self._replicas.inputs(),
+            held_out={p.rank: p.held_out for p in processes if p.held_out},
+            skipped={p.rank: p.skipped for p in processes if p.skipped},
+            configurations={p.rank: p.configuration for p in processes if p.hello.configuration},
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             cpu=[
                 Cpu(

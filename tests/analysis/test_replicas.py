@@ -36,7 +36,7 @@ def test_the_rank_that_differs_from_the_majority_is_named_since_when():
         10,
     )
     assert finding.evidence["same_at_step"] == 1
-    assert finding.text == "rank 2 has other weights than the rest since step 10"
+    assert finding.text == "rank 2 has other weights than the rest since a step between 1 and 10"
     assert finding.advice
 
 

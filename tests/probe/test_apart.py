@@ -56,7 +56,7 @@ def test_ranks_that_train_apart_without_meaning_to_are_told_so(ear: Ear, tmp_pat
     assert bare_and_watched(ear, tmp_path, 2, SCRIPT, "independent").same_weights()
     parallelism, (finding,) = judged(ear)
     assert parallelism == NOT_PARALLEL
-    assert (finding.kind, finding.severity, finding.ranks) == ("replicas_differ", "critical", [0, 1])
+    assert (finding.kind, finding.severity, finding.ranks) == ("independent_copies", "critical", [0, 1])
     assert finding.text == "each rank trains a model of its own: no DDP, no gradient all-reduce"
     assert "DistributedDataParallel" in (finding.advice or "")
 

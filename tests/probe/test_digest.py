@@ -45,4 +45,4 @@ def test_channels_last_and_tiny_parameters_are_taken_as_they_lie() -> None:
 
 
 def test_digests_are_taken_early_and_then_now_and_then() -> None:
-    assert [step for step in range(1600) if due(step)] == [1, 10, 100, 500, 1000, 1500]
+    assert [step for step in range(1600) if due(step)] == [1, 10, 30, 100, 500, 1000, 1500]

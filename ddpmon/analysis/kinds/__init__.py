@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ddpmon.analysis.kinds import (
+    buffers_differ,
     communication_bound,
+    configuration_differs,
     cpu_starved,
     data_bound,
     debugging,
@@ -15,7 +17,10 @@ from ddpmon.analysis.kinds import (
     gpu_throttled,
     gradients_not_synchronised,
     hang,
+    independent_copies,
     late_ranks,
+    learning_rate_zero,
+    learning_rates_differ,
     loss_diverged,
     loss_not_finite,
     loss_spiked,
@@ -29,13 +34,16 @@ from ddpmon.analysis.kinds import (
     rank_failed,
     replicas_differ,
     restart_loop,
+    same_data,
     same_order,
     same_worker_seeds,
     samplers_disagree,
     slow_link,
     telemetry_lost,
     timeout_near,
+    trains_in_eval,
     unused_search,
+    updates_skipped,
 )
 from ddpmon.analysis.kinds.kind import Kind
 from ddpmon.messages import Finding
@@ -52,6 +60,12 @@ KINDS: tuple[Kind, ...] = (
     parameters_not_updated.KIND,
     samplers_disagree.KIND,
     same_order.KIND,
+    learning_rates_differ.KIND,
+    independent_copies.KIND,
+    same_data.KIND,
+    trains_in_eval.KIND,
+    updates_skipped.KIND,
+    learning_rate_zero.KIND,
     *late_ranks.LATE,
     slow_link.KIND,
     moving_straggler.KIND,
@@ -72,6 +86,8 @@ KINDS: tuple[Kind, ...] = (
     gpu_memory.KIND,
     same_worker_seeds.KIND,
     debugging.KIND,
+    configuration_differs.KIND,
+    buffers_differ.KIND,
     telemetry_lost.KIND,
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}

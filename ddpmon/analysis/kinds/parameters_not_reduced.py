@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.words import counted, fitting
-from ddpmon.messages import Finding
+from ddpmon.messages import UNREDUCED, Finding
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
     }
     if not found:
         return
-    model, different = next(iter(found.values())), evidence.difference
+    model, different = next(iter(found.values())), evidence.differences.get(UNREDUCED)
     more = model.unreduced_count - len(model.unreduced)
     names = ", ".join(model.unreduced) + (f" and {more:,} more" if more else "")
     verb = "is" if model.unreduced_count == 1 else "are"

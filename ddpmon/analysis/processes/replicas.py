@@ -1,19 +1,19 @@
-"""Whether the ranks still train the same model: digests that differ."""
+"""Compare what ranks sampled at the same moments: whether they still train the same model, and on which inputs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ddpmon.messages import Digest
+from ddpmon.messages import FEW_WEIGHTS, INPUTS, UNREDUCED, WEIGHTS, Digest
 
 KEPT = 64
 """Moments of a model that are remembered."""
 
-_Model: TypeAlias = tuple[str, int]
-"""Process group and number of a model: ranks that share both hold replicas."""
+_Model: TypeAlias = tuple[str, int, int]
+"""Process group and number of a model: ranks that share both hold replicas. And an index into DIGESTS."""
 _Moment: TypeAlias = tuple[int, int, int]
 """Sequence number of the group's last collective, steps finished, and optimizer steps on gradients that were not
 reduced: ranks that share all three stand at the same point."""
@@ -54,6 +54,18 @@ class Unchanged:
     last: int
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What the models of different ranks were given at the same moments."""
+
+    compared: int = 0
+    """Moments."""
+    equal: int = 0
+    """Those of them at which all ranks had the same."""
+    distinct: int = 0
+    """How many different inputs a rank had at them."""
+
+
 @dataclass
 class Replicas:
     """Compares digests of ranks as they come in."""
@@ -63,28 +75,65 @@ class Replicas:
     def add(self, rank: int, digests: Sequence[Digest]) -> None:
         """Take a rank's digests."""
         for digest in digests:
-            moments = self._digests.setdefault((digest.group, digest.model), {})
+            moments = self._digests.setdefault((digest.group, digest.model, digest.of), {})
             moments.setdefault((digest.sequence, digest.step, digest.updates), {})[rank] = digest.value
             if len(moments) > KEPT:
                 del moments[min(moments)]
 
-    def difference(self) -> Difference | None:
-        """Of the model whose replicas were seen to differ first, if they still did when they were last compared."""
-        differences = [one for key, moments in self._digests.items() if (one := _difference(key[1], moments))]
+    def difference(self, *of: int) -> Difference | None:
+        """Of the model whose replicas were seen to differ first, if they still did when they were last compared.
+
+        of: indices into DIGESTS; weights if there is none.
+        """
+        chosen = of or (WEIGHTS, FEW_WEIGHTS)
+        differences = [
+            one
+            for key, moments in self._digests.items()
+            if key[2] in chosen and (one := self._difference(key, moments))
+        ]
         return min(differences, key=lambda one: one.step, default=None)
+
+    def _difference(self, key: _Model, moments: Mapping[_Moment, Mapping[int, int]]) -> Difference | None:
+        group, model, of = key
+        one = _difference(model, moments)
+        if one is None or of != FEW_WEIGHTS:
+            return one
+        whole = self._digests.get((group, model, WEIGHTS), {})  # where all are the same, so are a few
+        same = [moment[1] for moment, values in whole.items() if len(values) > 1 and len(set(values.values())) == 1]
+        same_at = max((step for step in (*same, one.same_at or 0) if step < one.step), default=0)
+        return replace(one, same_at=same_at or None)
 
     def unchanged(self) -> Unchanged | None:
         """Return a model that is as it was when it was first looked at, some synchronised backward calls ago."""
-        for (_, model), moments in self._digests.items():
+        for (_, model, of), moments in self._digests.items():
+            if of != WEIGHTS:
+                continue
             looks = sorted((step, sequence, values) for (sequence, step, _), values in moments.items())
             if len(looks) > 1 and looks[0][2] and looks[0][2] == looks[-1][2]:
                 return Unchanged(model, looks[0][0], looks[-1][0])
         return None
 
+    def inputs(self) -> Inputs:
+        """Compare what models were given in forwards."""
+        taken = [
+            list(values.values())
+            for key, moments in self._digests.items()
+            if key[2] == INPUTS
+            for values in moments.values()
+            if len(values) > 1
+        ]
+        return Inputs(len(taken), sum(len(set(values)) == 1 for values in taken), len({values[0] for values in taken}))
+
     def same(self) -> Sameness | None:
         """None while nothing was compared, or replicas of some model are not the same."""
-        compared = [moment for moments in self._digests.values() for moment in moments if len(moments[moment]) > 1]
-        if not compared or self.difference() is not None:
+        compared = [
+            moment
+            for (*_, of), moments in self._digests.items()
+            if of in {WEIGHTS, FEW_WEIGHTS, UNREDUCED}
+            for moment in moments
+            if len(moments[moment]) > 1
+        ]
+        if not compared or self.difference() is not None or self.difference(UNREDUCED) is not None:
             return None
         return Sameness(max(step for _, step, _ in compared), max(updates for *_, updates in compared))
 

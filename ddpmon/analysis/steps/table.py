@@ -194,6 +194,13 @@ class Rows:
             has_loss.reshape(-1)[place] = step.loss is not None
         return values, has_loss
 
+    def rates(self) -> Floats:
+        """[S, R] Learning rates as numbers; NaN where one is not known."""
+        values: Floats = np.where(self.table["has"] & HAS_RATE != 0, self.table["learning_rate"], np.nan)
+        for place, step in self.odd.items():
+            values.reshape(-1)[place] = np.nan if step.learning_rate is None else step.learning_rate
+        return values
+
     def learning_rates(self) -> NDArray[Any]:
         """[S, R] None where it is not known."""
         values = learning_rates(self.table)

@@ -114,6 +114,7 @@ def split(
         has_loss=has_loss,
         tokens=rows.number("tokens"),
         gc_ms=rows.number("gc_us") / 1e3,
+        learning_rate=rows.rates(),
     )
 
 

@@ -52,6 +52,8 @@ class World:
     """[S, R] 0: not known."""
     gc_ms: Floats
     """[S, R] Garbage collection, inside whatever phase it fell into."""
+    learning_rate: Floats
+    """[S, R] NaN: not known."""
 
     # What follows is computed when it is first asked for; means come from the sums that a Window keeps.
 

@@ -69,6 +69,7 @@ def world_of(
         has_loss=none > 0,
         tokens=counts,
         gc_ms=none,
+        learning_rate=none,
     )
 
 

@@ -1,0 +1,110 @@
+"""Have ranks compared: take digests of what replicas should share after certain backwards, the same on all ranks.
+
+A change of the rate or of the mode may be one rank's alone. It asks for digests that others may not take; those that
+all take follow within some steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from time import monotonic_ns
+from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.messages import BATCH_NORM, FEW_WEIGHTS, INPUTS, OTHER_BUFFERS, UNREDUCED, WEIGHTS
+from ddpmon.probe.account import Account
+from ddpmon.probe.apart import Apart
+from ddpmon.probe.collectives import position
+from ddpmon.probe.digest import (
+    ELEMENTS,
+    FIRST,
+    INPUT_ELEMENTS,
+    INPUT_TENSORS,
+    SOON,
+    due,
+    few,
+    next_due,
+    sample,
+    tensors_in,
+)
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.replica import Replica
+from ddpmon.probe.script_calls import ScriptCalls
+
+
+class Comparisons(ScriptCalls):
+    """The part of a listener that takes digests."""
+
+    def begin(self, identity: Identity) -> None:
+        """Start from nothing: a new process."""
+        super().begin(identity)
+        self._synchronised_backwards = 0
+        self._digests_at = FIRST[0]
+        """After how many of them digests are due next."""
+        self._digested_at = 0
+        """After how many of them they were due last."""
+        self.apart = Apart(self.parallelism)
+        self._unsynchronised = 0
+        """Optimizer steps on gradients that no reducer was prepared for, though there is a DDP model."""
+
+    def digests_due(self) -> None:
+        """Every rank has come to the same backward: each model is compared before its next forward of that kind.
+
+        A forward in another mode may be one rank's alone, with weights of its own (an evaluation of averaged ones).
+        """
+        self._digested_at = self._synchronised_backwards
+        self._digests_at = next_due(self._digested_at)
+        for replica in list(self.replicas.values()):
+            replica.digest_in = replica.training
+            replica.strays = [one for one in replica.others if one.requires_grad and one.grad is not None]
+            if replica.search is not None and (model := replica.model()) is not None:
+                replica.search.check(model.reducer)
+
+    def digest_soon(self) -> None:
+        """The mode or the rate changed, on some rank differently perhaps: compare after the next backward."""
+        if self._synchronised_backwards - self._digested_at >= SOON:
+            self._digests_at = self._synchronised_backwards + 1
+
+    def take_digests(self, replica: Replica, model: DistributedDataParallel, inputs: Iterable[Any]) -> None:
+        """Take the digests that are due before a forward, of what it is given too."""
+        place = position(model.process_group)
+        if not due(self._digested_at):
+            self._digest(replica, place, few(replica.parameters), FEW_WEIGHTS)
+        else:
+            self._digest(replica, place, replica.parameters)
+            tensors = list(islice(tensors_in(inputs), INPUT_TENSORS))
+            self._digest(replica, place, [one for one in tensors if one.device == tensors[0].device], INPUTS)
+            statistics, others = replica.own_buffers()
+            self._digest(replica, place, statistics, BATCH_NORM)
+            self._digest(replica, place, others, OTHER_BUFFERS)
+        if replica.strays:
+            self._digest(replica, place, replica.strays, UNREDUCED)
+
+    def _digest(
+        self, replica: Replica, place: tuple[str, int], tensors: Sequence[Any], of: int = WEIGHTS, updates: int = 0
+    ) -> None:
+        sampled = None
+        with contextlib.suppress(RuntimeError):  # inputs and buffers without a storage
+            sampled = sample(tensors, replica.number, *place, updates, INPUT_ELEMENTS if of == INPUTS else ELEMENTS)
+        if sampled is not None:
+            sampled.of = of
+            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
+
+    def update_apart(self, optimizer: Any) -> None:
+        """An optimizer stepped, and there is no DDP model."""
+        sampled = None
+        with contextlib.suppress(RuntimeError):  # sparse parameters, or those of a class of the script's own
+            sampled = self.apart.updated(optimizer, self.pen.optimizers, self.identity.world_size)
+        if sampled is not None:
+            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
+
+    def update_unsynchronised(self) -> None:
+        self._unsynchronised += 1
+        if due(self._unsynchronised):
+            for replica in list(self.replicas.values()):
+                if (model := replica.model()) is not None:
+                    place = position(model.process_group)
+                    self._digest(replica, place, replica.parameters, updates=self._unsynchronised)

@@ -1,0 +1,83 @@
+"""Real ranks that train wrongly are found out, each by its kind of finding; those that train well are left alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ddpmon.analysis.kinds import KINDS
+from ddpmon.messages import Batch, Finding, Hello
+from ddpmon.runs import Run
+from ddpmon.store.clock import Clock
+from ddpmon.store.registry import Registry
+from ddpmon.store.store import Store
+from tests.probe.conftest import SCRIPTS, Ear, forked
+
+OF_MACHINES = {kind.name for kind in KINDS if kind.by_cost or kind.fewest_steps > 40} | {"cpu_starved", "pauses"}
+"""What a busy machine makes true of any run."""
+
+
+def found(ear: Ear, mode: str) -> dict[str, Finding]:
+    """Train in some way on two ranks, and judge the run at its end."""
+    done = forked(2, SCRIPTS / "checks.py", mode, address=ear.address)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    run = Run("test", "checks", ["true"], "checks.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
+    store = Store(run, Registry("test", 2, "here"), Clock(0, run.created_at), live=True)
+    now = time.monotonic()
+    for message in ear.messages:
+        if isinstance(message, Hello):
+            message.host = "elsewhere"  # these processes have ended
+            store.registry.hello(message, b"%d" % message.rank, now)
+        elif isinstance(message, Batch):
+            process = store.registry.seats[message.rank]
+            process.take_batch(message, now)
+            store.add_steps(process, process.fresh(message.steps), now)
+            store.add_digests(process, message.digests)
+    store.digest(final=True)
+    store.judge(now, time.time())
+    return {finding.kind: finding for finding in store.findings}
+
+
+@pytest.mark.e2e
+def test_mistakes_that_all_ranks_make(ear: Ear) -> None:
+    told = found(ear, "alike")
+    same = told["same_data"]
+    assert (same.severity, same.since_step) == ("warn", 2)
+    assert same.text == "both ranks train on the same samples: equal losses for 129 steps"
+    eval_mode = told["trains_in_eval"]
+    assert eval_mode.text == "both ranks train in evaluation mode since step 61"
+    zero = told["learning_rate_zero"]
+    assert (zero.severity, zero.text[:42]) == ("warn", "the learning rate has been 0 since step 83")
+    skipped = told["updates_skipped"]
+    assert skipped.text == "25 of the last 100 updates were skipped: gradients are infinite or NaN"
+    differs = told["configuration_differs"]
+    assert (differs.severity, differs.text) == ("info", "ranks differ in NCCL_ALGO: Tree on rank 0, Ring on rank 1")
+
+
+@pytest.mark.e2e
+def test_mistakes_that_make_replicas_differ(ear: Ear) -> None:
+    told = found(ear, "apart")
+    rates = told["learning_rates_differ"]
+    assert (rates.severity, rates.since_step) == ("critical", 22)
+    assert rates.text == "learning rates differ: 0.005 on rank 1, 0.01 on rank 0, since step 22"
+    late = told["parameters_not_reduced"]
+    assert late.text == "2 parameters are trained and not reduced by DDP: 0.weight, 0.bias"
+    assert (late.severity, late.since_step) == ("critical", 30)
+    buffers = told["buffers_differ"]
+    assert (buffers.severity, buffers.evidence["batch_norm"]) == ("info", True)
+    assert "replicas_differ" not in told, "it follows from the rates"
+    assert told["same_data"].text == "both ranks train on the same samples: inputs were equal all 4 times"
+
+
+@pytest.mark.e2e
+def test_ranks_without_a_process_group_train_copies(ear: Ear) -> None:
+    copies = found(ear, "alone")["independent_copies"]
+    assert copies.severity == "critical"
+    assert copies.text == "2 processes, no collective in 129 steps: each trains a model of its own"
+
+
+@pytest.mark.e2e
+def test_healthy_training_that_looks_like_a_mistake_is_left_alone(ear: Ear) -> None:
+    assert set(found(ear, "healthy")) <= OF_MACHINES
