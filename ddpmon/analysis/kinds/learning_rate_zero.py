@@ -21,6 +21,8 @@ STEPS = Threshold(
 def detect(moment: Moment) -> Iterator[Finding]:
     """Yield it as a hint where the rate has been 0 since the first step: a warm-up may count in epochs."""
     world = moment.longer if moment.longer is not None else moment.world
+    if world.learning_rate[-1].any():
+        return
     learns = np.flatnonzero((world.learning_rate != 0).any(axis=1))
     begin = int(learns[-1]) + 1 if len(learns) else 0
     steps = len(world) - begin

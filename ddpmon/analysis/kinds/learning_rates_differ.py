@@ -29,6 +29,8 @@ def detect(moment: Moment) -> Iterator[Finding]:
     rates = world.learning_rate
     if len(world.ranks) < 2 or trains_apart(evidence.parallelism):
         return
+    if np.allclose(rates[-1], rates[-1, 0], rtol=ALIKE, atol=0):
+        return
     differ = np.isfinite(rates).all(axis=1) & ~np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0).all(axis=1)
     begin = int(np.flatnonzero(~differ)[-1]) + 1 if not differ.all() else 0
     if not STEPS.reached(len(world) - begin):

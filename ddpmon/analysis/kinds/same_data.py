@@ -59,6 +59,8 @@ def detect(moment: Moment) -> Iterator[Finding]:
 def _steps_alike(moment: Moment) -> int:
     """Return for how many steps, the last ones, losses have been equal beyond chance."""
     world = moment.world
+    if not (world.loss[-1] == world.loss[-1, 0]).all():
+        return 0
     equal = ((world.loss == world.loss[:, :1]) & world.has_loss).all(axis=1)
     begin = int(np.flatnonzero(~equal)[-1]) + 1 if not equal.all() else 0
     steps = len(world) - begin

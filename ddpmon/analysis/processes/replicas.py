@@ -71,9 +71,15 @@ class Replicas:
     """Compares digests of ranks as they come in."""
 
     _digests: dict[_Model, dict[_Moment, dict[int, int]]] = field(default_factory=dict)
+    _differences: dict[tuple[int, ...], Difference | None] = field(default_factory=dict)
+    """What was compared since the last digest came: thousands of ranks have many."""
+    _inputs: Inputs | None = None
 
     def add(self, rank: int, digests: Sequence[Digest]) -> None:
         """Take a rank's digests."""
+        if digests:
+            self._differences.clear()
+            self._inputs = None
         for digest in digests:
             moments = self._digests.setdefault((digest.group, digest.model, digest.of), {})
             moments.setdefault((digest.sequence, digest.step, digest.updates), {})[rank] = digest.value
@@ -86,12 +92,15 @@ class Replicas:
         of: indices into DIGESTS; weights if there is none.
         """
         chosen = of or (WEIGHTS, FEW_WEIGHTS)
+        if chosen in self._differences:
+            return self._differences[chosen]
         differences = [
             one
             for key, moments in self._digests.items()
             if key[2] in chosen and (one := self._difference(key, moments))
         ]
-        return min(differences, key=lambda one: one.step, default=None)
+        first = self._differences[chosen] = min(differences, key=lambda one: one.step, default=None)
+        return first
 
     def _difference(self, key: _Model, moments: Mapping[_Moment, Mapping[int, int]]) -> Difference | None:
         group, model, of = key
@@ -115,6 +124,8 @@ class Replicas:
 
     def inputs(self) -> Inputs:
         """Compare what models were given in forwards."""
+        if self._inputs is not None:
+            return self._inputs
         taken = [
             list(values.values())
             for key, moments in self._digests.items()
@@ -122,7 +133,10 @@ class Replicas:
             for values in moments.values()
             if len(values) > 1
         ]
-        return Inputs(len(taken), sum(len(set(values)) == 1 for values in taken), len({values[0] for values in taken}))
+        self._inputs = Inputs(
+            len(taken), sum(len(set(values)) == 1 for values in taken), len({values[0] for values in taken})
+        )
+        return self._inputs
 
     def same(self) -> Sameness | None:
         """None while nothing was compared, or replicas of some model are not the same."""
