@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
@@ -19,29 +19,55 @@ PASSES = 16
 """Passes that are remembered: of loaders that are read in turn, and of those that were left before their end."""
 
 
-class _Order(NamedTuple):
-    """What decides the order of a pass; None: nothing that is known."""
-
-    samples: tuple[int, int] | None
-    """Seed and epoch of a sampler that shuffles."""
-    workers: int | None
-    """The seed of new workers."""
-
-
 class _Pass:
-    """One pass over a DataLoader."""
+    """One pass over a DataLoader. The training thread notes what changes from pass to pass; the rest is read later."""
 
-    __slots__ = ("dataset", "iterator", "loader", "order", "updates", "workers")
+    __slots__ = (
+        *("dataset", "epoch", "index_sampler", "iterator", "loader", "repeats", "seed", "seed_repeats"),
+        *("seed_varies", "updates", "worker_seed", "workers"),
+    )
 
-    def __init__(self, iterator: Any, loader: Loader, order: _Order) -> None:
+    def __init__(self, iterator: Any) -> None:
+        self.dataset = id(iterator._dataset)
         self.iterator = weakref.ref(iterator)
-        self.dataset = id(getattr(iterator, "_dataset", None))
-        """Its id."""
-        self.loader = loader
-        self.order = order
-        self.workers = list(getattr(iterator, "_workers", ()))
-        self.updates = 0
-        """Updates of models while it was the pass that was read last."""
+        self.loader: Loader | None = None
+        """None: it is not read yet."""
+        self.index_sampler = index = iterator._index_sampler
+        """Until the loader is read: it leads to the dataset, which is not to be kept."""
+        self.workers: list[Any] = getattr(iterator, "_workers", _NO_WORKERS)
+        self.worker_seed = iterator._base_seed if self.workers and not iterator._persistent_workers else None
+        """The seed of new workers; None: they are none, or are kept."""
+        sampler = index.sampler if type(index) is BatchSampler else index
+        self.seed = self.epoch = None
+        """What decides the order of a sampler that shuffles; None: it does not, or is none of torch's own."""
+        if type(sampler) is DistributedSampler and sampler.shuffle:
+            self.seed, self.epoch = sampler.seed, sampler.epoch
+        self.updates = self.repeats = self.seed_repeats = 0
+        """updates: of models while it was the pass that was read last. The others as in `Loader`."""
+        self.seed_varies = False
+
+    def follow(self, before: _Pass) -> None:
+        """Compare with the last pass over the same dataset that trained and came to its end."""
+        self.seed_varies = before.seed_varies or before.seed != self.seed
+        if self.seed is not None and (self.seed, self.epoch) == (before.seed, before.epoch):
+            self.repeats = min(MAX_REPEATS, before.repeats + 1)
+        if self.worker_seed is not None and self.worker_seed == before.worker_seed:
+            self.seed_repeats = min(MAX_REPEATS, before.seed_repeats + 1)
+
+    def described(self) -> Loader:
+        """Return what is known of its loader. Not on the training thread."""
+        if self.loader is None:
+            loader = Loader(len(self.workers), repeats=self.repeats, seed_repeats=self.seed_repeats)
+            loader.persistent = bool(self.workers) and self.worker_seed is None
+            with contextlib.suppress(Exception):  # values of the script's own
+                _describe(loader, self.index_sampler)
+            if self.seed_varies:
+                loader.seed = SEED_VARIES
+            self.loader, self.index_sampler = loader, None
+        return self.loader
+
+
+_NO_WORKERS: list[Any] = []
 
 
 class LoaderPasses:
@@ -64,7 +90,11 @@ class LoaderPasses:
         self._count(updates)
         current = None if begins else self._passes.get(id(iterator))
         if current is None:
-            current = _read(iterator)
+            try:
+                current = _Pass(iterator)
+            except AttributeError:  # another version of torch
+                self._current = None
+                return
             self._begin(id(iterator), current)
         self._current = current
 
@@ -80,11 +110,7 @@ class LoaderPasses:
         self.begun += 1
         before = self._finished.get(new.dataset)
         if before is not None:
-            if before.loader.seed != new.loader.seed:
-                new.loader.seed = SEED_VARIES
-            for name, mine, its in zip(("repeats", "seed_repeats"), new.order, before.order, strict=True):
-                if mine is not None and mine == its:
-                    setattr(new.loader, name, min(MAX_REPEATS, getattr(before.loader, name) + 1))
+            new.follow(before)
         for passes, place in ((self._passes, key), (self._latest, new.dataset)):
             passes.pop(place, None)
             passes[place] = new
@@ -103,7 +129,7 @@ class LoaderPasses:
             for one in list(self._latest.values())
             if one.updates or (one is current and updates > since) or one.dataset in self._finished
         ]
-        return [one.loader for one in training[-MAX_LOADERS:]]
+        return [one.described() for one in training[-MAX_LOADERS:]]
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers of the pass that runs."""
@@ -126,22 +152,12 @@ def _forget_oldest(passes: dict[int, _Pass]) -> None:
         del passes[next(iter(passes))]
 
 
-def _read(iterator: Any) -> _Pass:
-    """Read what torch's own classes say of a pass that begins."""
-    loader, order = Loader(), _Order(None, None)
-    with contextlib.suppress(Exception):  # attributes that this version of torch has not, or values of the script's own
-        loader.workers = int(iterator._num_workers)
-        loader.persistent = bool(iterator._persistent_workers)
-        if loader.workers and not loader.persistent:
-            order = _Order(None, int(iterator._base_seed))
-        index = iterator._index_sampler
-        sampler = index.sampler if type(index) is BatchSampler else index
-        if type(sampler) in {DistributedSampler, RandomSampler, SequentialSampler}:
-            loader.batches = len(index)
-        if type(sampler) is DistributedSampler:
-            loader.replicas, loader.rank = int(sampler.num_replicas), int(sampler.rank)
-            loader.samples, loader.shuffle = int(sampler.total_size), bool(sampler.shuffle)
-            loader.seed, loader.sampler = int(sampler.seed) % MAX_US, DISTRIBUTED_SAMPLER
-            if loader.shuffle:
-                order = _Order((loader.seed, int(sampler.epoch)), order.workers)
-    return _Pass(iterator, loader, order)
+def _describe(loader: Loader, index: Any) -> None:
+    """Read what torch's own classes say of the order of batches."""
+    sampler = index.sampler if type(index) is BatchSampler else index
+    if type(sampler) in {DistributedSampler, RandomSampler, SequentialSampler}:
+        loader.batches = len(index)
+    if type(sampler) is DistributedSampler:
+        loader.replicas, loader.rank = int(sampler.num_replicas), int(sampler.rank)
+        loader.samples, loader.shuffle = int(sampler.total_size), bool(sampler.shuffle)
+        loader.seed, loader.sampler = int(sampler.seed) % MAX_US, DISTRIBUTED_SAMPLER
