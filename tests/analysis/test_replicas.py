@@ -131,3 +131,16 @@ def test_what_ranks_told_after_different_counts_of_such_steps_is_not_compared():
 def test_one_such_step_or_some_long_ago_are_no_finding():
     assert unsynchronised(0, 1) == []
     assert unsynchronised(0, 50, steps=5000, last_at=300) == []
+
+
+def test_a_model_whose_weights_never_change_is_found():
+    def seen(*values):
+        replicas = Replicas()
+        for place, value in enumerate(values):
+            for rank in (0, 1):
+                replicas.add(rank, [Digest(1 + 10 * (place // 2), 0, value, "0", 5 + 10 * (place // 2), place % 2)])
+        return replicas.unchanged()
+
+    assert (seen(7, 7, 7).first, seen(7, 7, 7).last) == (1, 11), "two of them in one step"
+    assert seen(7, 7, 8) is None
+    assert seen(7, 7) is None, "a single step shows nothing"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from ddpmon.analysis.processes.replicas import Unchanged
-from ddpmon.messages import DDP, Loader, Model, Setup
+from ddpmon.messages import DDP, PARALLEL_JOIN, TENSOR_PARALLEL, Loader, Model, Setup
 from ddpmon.messages.setup import ANOMALY, DISTRIBUTED_SAMPLER, SEED_VARIES
 from tests.findings import of_kinds
 from tests.probe.conftest import SCRIPTS, forked, listening
@@ -89,6 +89,13 @@ def test_an_optimizer_of_copies_is_left_alone(setups):
     """As those that keep weights in full precision: the weights of the model change."""
     of_ranks = setups["optimizer_of_an_old_net"]
     assert of_kinds("parameters_not_updated", setups=of_ranks, world_size=2) == []
+
+
+@pytest.mark.e2e
+def test_parameters_that_tensor_parallelism_replaces_are_left_alone(setups):
+    for way in ("optimizer_without_the_head", "unfrozen_later"):
+        run = {"setups": setups[way], "world_size": 2, "parallelism": f"{DDP}{PARALLEL_JOIN}{TENSOR_PARALLEL}"}
+        assert of_kinds("parameters_not_updated", "parameters_not_reduced", **run) == []
 
 
 def sampled(*loaders, ranks=None):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.words import counted, fitting
-from ddpmon.messages import UNREDUCED, Finding
+from ddpmon.messages import DDP, UNREDUCED, Finding
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
         for model in setup.models
         if model.unreduced_count and model.ranks > 1
     }
-    if not found:
+    if not found or evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
         return
     model, different = next(iter(found.values())), evidence.differences.get(UNREDUCED)
     more = model.unreduced_count - len(model.unreduced)

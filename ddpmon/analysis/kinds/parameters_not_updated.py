@@ -10,12 +10,14 @@ from collections.abc import Iterator
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.words import counted, fitting
-from ddpmon.messages import Finding, Model
+from ddpmon.messages import DDP, Finding, Model
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
     """Return one finding: of the first model that no optimizer updates, or of which one updates a part only."""
     evidence = moment.evidence
+    if evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
+        return
     of_ranks = [
         (rank, model)
         for rank, setup in sorted(evidence.setups.items())

@@ -117,9 +117,10 @@ class Replicas:
         for (_, model, of), moments in self._digests.items():
             if of != WEIGHTS:
                 continue
-            looks = sorted((step, sequence, values) for (sequence, step, _), values in moments.items())
-            if len(looks) > 1 and looks[0][2] and looks[0][2] == looks[-1][2]:
-                return Unchanged(model, looks[0][0], looks[-1][0])
+            moments_in_order = sorted(moments, key=lambda moment: (moment[1], moment[0]))
+            first, last = moments_in_order[0], moments_in_order[-1]
+            if first[1] < last[1] and moments[first] == moments[last]:
+                return Unchanged(model, first[1], last[1])
         return None
 
     def inputs(self) -> Inputs:
