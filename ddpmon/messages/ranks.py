@@ -159,6 +159,8 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     """Shapes and types of its inputs, as torch records them: "(8, 1) Float"."""
     outputs: str = ""
     """The same of its outputs."""
+    is_open: bool = False
+    """It has not ended, as torch records it: on a GPU that is so too while the thread waits elsewhere."""
 
 
 class Scope(msgspec.Struct, array_like=True, frozen=True):
@@ -200,6 +202,8 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     none."""
     scopes: list[Scope] = msgspec.field(default_factory=list)
     """Loops and branches around the lines of the script's own frames, once the rank stands still."""
+    device: list[int] = msgspec.field(default_factory=list)
+    """How far its GPU has come: finished steps, and marks passed in the one after these; empty: it trains on none."""
     worker: int = 0
     """The pid of the DataLoader worker that it waits for; 0: it waits for none."""
 

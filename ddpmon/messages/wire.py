@@ -392,6 +392,7 @@ def check_stack(stack: Stack) -> None:
         require(sum(map(len, words)) <= MAX_TEXT, "collective", "too long")
         require(0 <= (stack.collective.sequence or 0) < MAX_US, "sequence", stack.collective.sequence)
     require(0 <= stack.worker < MAX_US, "worker", stack.worker)
+    require(len(stack.device) in {0, 2} and all(0 <= n < MAX_STEP for n in stack.device), "device", stack.device)
     require(len(stack.scopes) <= MAX_SCOPES, "scopes", len(stack.scopes))
     for scope in stack.scopes:
         require(0 <= scope.frame < len(stack.frames), "frame of a scope", scope.frame)

@@ -111,7 +111,8 @@ class _Entry(msgspec.Struct):
         name = self.profiling_name.rpartition(":")[2]
         inputs = _tensors(self.input_sizes, self.input_dtypes)
         outputs = _tensors(self.output_sizes, self.output_dtypes)
-        return Collective(name, self.process_group[0], self.collective_seq_id, name, inputs, outputs)
+        group, number = self.process_group[0], self.collective_seq_id
+        return Collective(name, group, number, name, inputs, outputs, is_open=not self.retired)
 
 
 def _tensors(shapes: list[list[int]], dtypes: list[str]) -> str:

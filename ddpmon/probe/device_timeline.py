@@ -5,6 +5,7 @@ Nothing here waits for the device: a step whose marks have not all been passed s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -16,6 +17,21 @@ def passed(step: RawStep) -> bool:
     """Whether the device has passed every mark of a step."""
     # The last one first: on one stream it answers for all of them.
     return all(mark.event.query() for mark in reversed(step.marks))
+
+
+def reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) -> list[int]:
+    """Return how many steps the device has finished, and how many marks it has passed in the next one.
+
+    Args:
+        steps: Steps that the host has finished.
+        finished: Those of them that were not read yet, the oldest first.
+        current: Marks of the step that the host is in.
+
+    """
+    for place, step in enumerate(finished):
+        if not passed(step):
+            return [steps - len(finished) + place, sum(mark.event.query() for mark in step.marks)]
+    return [steps, sum(mark.event.query() for mark in current)]
 
 
 class DeviceTimeline:

@@ -22,6 +22,7 @@ from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives, scopes
 from ddpmon.probe.collectives import COLLECTIVES
+from ddpmon.probe.device_timeline import reached
 from ddpmon.probe.everystep import EveryStep
 from ddpmon.probe.records import OTHER
 
@@ -145,6 +146,7 @@ class Whereabouts:
             issued=issued,
             timeout_s=_timeout_s(collective) if blocked else None,
             scopes=self._scopes,
+            device=reached(clock.step, list(clock.finished), list(clock.marks)) if clock.marks else [],
             worker=listener.passes.awaited_pid() if any(_FETCHING in frame for frame in frames) else 0,
         )
 

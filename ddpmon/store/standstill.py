@@ -118,7 +118,9 @@ def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
     stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
     held_by = {rank: held for rank in silent if (held := seats[rank].held)}
     workers = _workers(registry, stacks)
-    return Standstill(idle_s, stacks, gone, silent, held_by, unheard, registry.world_size, workers=workers)
+    left = {rank: seats[rank].steps for rank in gone if seats[rank].left}
+    world = registry.world_size
+    return Standstill(idle_s, stacks, gone, left, silent, held_by, unheard, world, workers=workers)
 
 
 def _workers(registry: Registry, stacks: Mapping[int, Stack]) -> dict[int, Worker]:

@@ -1,5 +1,6 @@
 """Ranks in different collectives, told apart by lines, loops and branches; from stacks made of real source."""
 
+import msgspec
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
@@ -117,6 +118,15 @@ def test_a_rank_whose_peers_wait_in_an_earlier_collective_is_no_reason(at):
     assert disagreement({0: ahead, 1: behind}) is None
     assert disagreement({0: ahead, 1: ahead}) is None
     assert disagreement({0: ahead}) is None
+
+
+def test_on_a_gpu_a_rank_that_waits_outside_of_its_open_collective_is_told_from_the_others(at):
+    """Its thread reads the loss, and waits there for its GPU."""
+    trains = at(BACKWARD, "all_reduce")
+    trains.blocked = False
+    assert disagreement({0: trains, 1: at(BARRIER, "barrier")}) is None, "it may be working"
+    trains.collective = msgspec.structs.replace(trains.collective, is_open=True)
+    assert told(trains, at(BARRIER, "barrier")).text.startswith("rank 1 left the loop that rank 0 is in: barrier")
 
 
 def test_source_that_was_changed_or_cannot_be_read_tells_no_scopes(tmp_path, monkeypatch):

@@ -113,6 +113,29 @@ def test_a_rank_that_ended_is_whom_the_others_wait_for():
     assert finding.text == f"rank 2 ended; ranks 0-1 wait in {REDUCE}"
 
 
+def test_a_rank_whose_script_came_to_its_end_is_told_with_its_last_step_and_the_line_of_the_others():
+    finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE)], gone=[2], left={2: 240})
+    assert finding.ranks == [2]
+    assert finding.text == f"rank 2 ended its script after step 240; ranks 0-1 wait in {REDUCE}"
+    assert finding.advice.startswith("Ranks 0-1 went on, in train.py:40 main. All ranks must make the same number")
+    finding = named([stack(0, blocked=REDUCE)], gone=[1, 2], left={2: 240})
+    assert finding.text == f"ranks 1-2 ended; rank 0 waits in {REDUCE}", "one of them was killed"
+
+
+def test_a_gpu_that_executes_nothing_is_named_where_all_ranks_have_issued_the_same():
+    def at(*device):
+        return [
+            msgspec.structs.replace(stack(rank, blocked=REDUCE), device=list(one)) for rank, one in enumerate(device)
+        ]
+
+    finding = named(at((50, 2), (50, 2), (49, 3)))
+    assert (finding.ranks, finding.evidence["waiting"]) == ([2], [0, 1])
+    assert finding.text.startswith(f"the GPU of rank 2 does not come on: all ranks have issued {REDUCE}")
+    assert "Xid" in finding.advice
+    for device in ([(50, 2)] * 3, [(50, 2), (49, 3), (49, 3)], [(50, 2), (), (49, 3)]):
+        assert named(at(*device)).text.startswith(f"all ranks wait in {REDUCE} and none is missing"), device
+
+
 def test_a_rank_whose_own_thread_is_not_heard_either_is_named():
     finding = named([stack(0, blocked=REDUCE)], silent=[1])
     assert (finding.ranks, finding.severity) == ([1], "critical")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from ddpmon.probe.device_timeline import DeviceTimeline, passed
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER
+from ddpmon.probe.device_timeline import DeviceTimeline, passed, reached
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, Mark
 from ddpmon.probe.stepclock import StepClock
 from tests.probe.conftest import close
 
@@ -177,3 +179,14 @@ def test_a_collective_that_blocked_nobody_leaves_no_blocked_time(now: list[int])
     step = timeline.place(clock.finished[0])
     assert [phase / MS for phase in step.phases[:5]] == [0, 10, 0, 0, 0]
     assert [(sync.kind, (sync.end - sync.arrival) / MS) for sync in step.syncs] == [(2, 5)]
+
+
+def test_how_far_a_device_has_come_is_told_by_its_last_passed_mark(now: list[int]) -> None:
+    device = Gpu(now)
+    device.reached_ms = 4.0
+    marks = [Mark(FORWARD, Moment(device, float(at)), 0) for at in range(1, 9)]
+    whole, half = (SimpleNamespace(marks=marks[:3]), SimpleNamespace(marks=marks[3:6]))
+    assert reached(20, [whole, half], marks[6:]) == [19, 1]
+    device.reached_ms = 7.0
+    assert reached(20, [whole, half], marks[6:]) == [20, 1]
+    assert reached(20, [], marks[6:]) == [20, 1]

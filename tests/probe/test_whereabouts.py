@@ -25,7 +25,7 @@ def made(monkeypatch):
     thread.start()
     assert there.wait(30)
     monkeypatch.setattr(collectives, "recorded", lambda: dumps.append(1) or (None, False))
-    clock = SimpleNamespace(start=0, step=7, phase=1)
+    clock = SimpleNamespace(start=0, step=7, phase=1, finished=[], marks=[])
     listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3))
     yield stack.Whereabouts(listener), dumps
     let_go.set()

@@ -12,6 +12,7 @@ from ddpmon.analysis.processes.hangs import (
     Standstill,
     absent,
     alike,
+    idle_gpus,
     lock_advice,
     not_heard,
     silence,
@@ -44,7 +45,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
             for ranks in alike(stacks)
         ],
     }
-    needs_help = waiting or standstill.silent or standstill.unheard
+    needs_help = waiting or standstill.silent or standstill.unheard or standstill.disagreement
     yield KIND.finding(
         "critical" if needs_help else "warn",
         _words(standstill, late, waiting, awaited.name if awaited else "a collective"),
@@ -88,7 +89,17 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     others_wait = f"; {named_ranks(waiting, world)} {'waits' if len(waiting) == 1 else 'wait'} in {where}"
     others_wait = others_wait if waiting else ""
     if standstill.gone and waiting:
-        return Words(f"{who} ended{others_wait}", f"Look at the last output of {who} in the run's logs.")
+        look = f"Look at the last output of {who} in the run's logs."
+        if not all(rank in standstill.left for rank in late):
+            return Words(f"{who} ended{others_wait}", look)
+        steps = standstill.left[late[0]]
+        its = "its" if len(late) == 1 else "their"
+        return Words(
+            f"{who} ended {its} script after step {steps:,}{others_wait}",
+            f"{named_ranks(waiting, world)[:1].upper()}{named_ranks(waiting, world)[1:]} went on, in"
+            f" {line_of(stacks[waiting[0]])}. All ranks must make the same number of steps: let none stop early alone"
+            f" (all_reduce a flag), and give each as many batches. {look}",
+        )
     if standstill.silent:
         text, todo = silence(standstill)
         line = silence_line(standstill)
@@ -97,6 +108,14 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     if differ := standstill.disagreement:
         lead, place = sentence(differ, world)
         return Words(f"{lead} {place}", advice(differ, world), lead=lead)
+    if late and late == idle_gpus(stacks):
+        lead = f"the GPU of {who} does not come on:" if len(late) == 1 else f"the GPUs of {who} do not come on:"
+        return Words(
+            f"{lead} all ranks have issued {where}, and the other GPUs are further",
+            "It executes nothing, or a kernel without end. Look for Xid errors in the kernel's log (dmesg), for ECC"
+            " errors, clocks and power in nvidia-smi -q, and train without that GPU if it shows any.",
+            lead=lead,
+        )
     first = stacks.get(late[0]) if late else None
     if standstill.unheard and first is None:
         text, todo = not_heard(standstill)

@@ -87,7 +87,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
     """Return which ranks wait in another collective than the rest; None where that is not the reason, or unsure."""
     groups: dict[tuple[object, ...], Waiters] = {}
     for rank, stack in sorted(stacks.items()):
-        if not stack.blocked or stack.collective is None:
+        if stack.collective is None or not (stack.blocked or stack.collective.is_open):
             return None
         side = Waiters([], stack, stack.collective)
         groups.setdefault(side.waits_at, side).ranks.append(rank)

@@ -38,6 +38,8 @@ class Standstill:
     """By rank; of those that could tell."""
     gone: Sequence[int] = ()
     """Ranks that have left or died."""
+    left: Mapping[int, int] = field(default_factory=dict)
+    """Of these, the ranks whose script came to its end, and the steps that they finished."""
     silent: Sequence[int] = ()
     """Ranks that live, but whose background thread is not heard either. One may be in `stacks` all the same."""
     held: Mapping[int, Held] = field(default_factory=dict)
@@ -79,7 +81,20 @@ def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]
         behind = _behind(stacks)
     if free and len(free) < len(stacks):
         return sorted(free & behind or free)
-    return sorted(behind)
+    return sorted(behind) or idle_gpus(stacks)
+
+
+def idle_gpus(stacks: Mapping[int, Stack]) -> list[int]:
+    """Return ranks whose GPU stands behind the others', though all ranks have issued the same collective.
+
+    None where most GPUs have not come further, or not all ranks tell how far theirs is.
+    """
+    calls = {(one.group, one.sequence, one.operation) for stack in stacks.values() if (one := stack.collective)}
+    if len(calls) != 1 or not all(stack.device and stack.collective for stack in stacks.values()):
+        return []
+    least = min(stack.device for stack in stacks.values())
+    behind = sorted(rank for rank, stack in stacks.items() if stack.device == least)
+    return behind if 2 * len(behind) < len(stacks) + (len(stacks) == 2) else []
 
 
 def _behind(stacks: Mapping[int, Stack]) -> set[int]:
