@@ -59,6 +59,7 @@ WHAT_TO_DO = {
     "replicas_differ": "Some rank changes weights outside of DDP, or skips a step. Restart from a checkpoint before it.",
     "gradients_not_synchronised": "Call the DDP wrapper, not `model.module`, and leave `no_sync` before the last backward.",
     "parameters_not_reduced": "Unfreeze and complete the model before it is wrapped, or wrap it again on all ranks.",
+    "uneven_batches": "Give all ranks as many batches, or train inside `with Join([model]):`.",
     "samplers_disagree": "Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
     "parameters_not_updated": "Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
     "same_order": "Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",

@@ -51,6 +51,8 @@ class Loader(msgspec.Struct, array_like=True):
     """Passes in a row that trained and had the order of the pass before them."""
     seed_repeats: Repeats = 0
     """The same of passes whose workers began with the seeds of the pass before."""
+    again: bool = False
+    """Whether an earlier pass over the same data trained and came to its end."""
 
 
 class Model(msgspec.Struct, array_like=True):
@@ -77,6 +79,8 @@ class Model(msgspec.Struct, array_like=True):
     """Backward calls whose unused parameters were counted."""
     unused: Count = 0
     """The most that any of them left unused on some rank."""
+    joins: bool = False
+    """Whether it trains under torch's Join, which provides for ranks that have fewer batches."""
 
 
 class Setup(msgspec.Struct, array_like=True):

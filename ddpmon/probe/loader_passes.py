@@ -23,7 +23,7 @@ class _Pass:
     """One pass over a DataLoader. The training thread notes what changes from pass to pass; the rest is read later."""
 
     __slots__ = (
-        *("dataset", "epoch", "index_sampler", "iterator", "loader", "repeats", "seed", "seed_repeats"),
+        *("again", "dataset", "epoch", "index_sampler", "iterator", "loader", "repeats", "seed", "seed_repeats"),
         *("seed_varies", "updates", "worker_seed", "workers"),
     )
 
@@ -44,10 +44,12 @@ class _Pass:
             self.seed, self.epoch = sampler.seed, sampler.epoch
         self.updates = self.repeats = self.seed_repeats = 0
         """updates: of models while it was the pass that was read last. The others as in `Loader`."""
-        self.seed_varies = False
+        self.seed_varies = self.again = False
+        """again: an earlier pass over the same dataset came to its end."""
 
     def follow(self, before: _Pass) -> None:
         """Compare with the last pass over the same dataset that trained and came to its end."""
+        self.again = True
         self.seed_varies = before.seed_varies or before.seed != self.seed
         if self.seed is not None and (self.seed, self.epoch) == (before.seed, before.epoch):
             self.repeats = min(MAX_REPEATS, before.repeats + 1)
@@ -57,7 +59,7 @@ class _Pass:
     def described(self) -> Loader:
         """Return what is known of its loader. Not on the training thread."""
         if self.loader is None:
-            loader = Loader(len(self.workers), repeats=self.repeats, seed_repeats=self.seed_repeats)
+            loader = Loader(len(self.workers), repeats=self.repeats, seed_repeats=self.seed_repeats, again=self.again)
             loader.persistent = bool(self.workers) and self.worker_seed is None
             with contextlib.suppress(Exception):  # values of the script's own
                 _describe(loader, self.index_sampler)

@@ -92,6 +92,7 @@ def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | No
     if model is None:
         return None
     made = Model(replica.number, ranks=model.process_group.size(), parameters=len(replica.reduced_ids))
+    made.joins = bool(getattr(getattr(model, "_join_config", None), "enable", False))
     for name, parameter in model.module.named_parameters():
         if id(parameter) in replica.reduced_ids:
             made.stepped += id(parameter) in stepped

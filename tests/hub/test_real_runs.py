@@ -73,6 +73,7 @@ def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_othe
     assert "means over 2 to 100" in printed
     assert ", out of data " in printed, "an event may come too late in so short a run; the report tells it"
     assert "rank 1 pauses" not in printed
+    assert not [finding for finding in made["findings"] if finding["kind"] in {"hang", "uneven_batches"}]
 
 
 def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(cli):

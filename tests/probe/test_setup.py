@@ -68,7 +68,9 @@ def test_each_way_has_the_findings_that_are_true_and_no_other(setups):
 @pytest.mark.e2e
 def test_a_setup_is_read_as_the_script_made_it(setups):
     sound, lasting = setups["sound"][1], setups["no_set_epoch_with_lasting_workers"][1]
-    assert sound.loaders == [Loader(0, False, 3, "DistributedSampler", 2, 1, 0, True, 48)]
+    assert sound.loaders == [Loader(0, False, 3, "DistributedSampler", 2, 1, 0, True, 48, again=True)]
+    assert not setups["one_epoch"][0].loaders[0].again
+    assert not sound.models[0].joins
     (loader,) = lasting.loaders
     assert (loader.workers, loader.persistent, loader.repeats, loader.seed_repeats) == (1, True, 2, 0)
     assert setups["loader_made_each_epoch"][0].loaders[0].seed_repeats == 2

@@ -42,6 +42,7 @@ from ddpmon.analysis.kinds import (
     telemetry_lost,
     timeout_near,
     trains_in_eval,
+    uneven_batches,
     unused_search,
     updates_skipped,
 )
@@ -53,6 +54,7 @@ KINDS: tuple[Kind, ...] = (
     restart_loop.KIND,
     hang.KIND,
     timeout_near.KIND,
+    uneven_batches.KIND,
     loss_not_finite.KIND,
     replicas_differ.KIND,
     gradients_not_synchronised.KIND,
