@@ -129,6 +129,14 @@ def test_on_a_gpu_a_rank_that_waits_outside_of_its_open_collective_is_told_from_
     assert told(trains, at(BARRIER, "barrier")).text.startswith("rank 1 left the loop that rank 0 is in: barrier")
 
 
+def test_calls_that_torch_records_alike_and_messages_do_not_exclude_each_other(at):
+    """Objects are gathered with the same operation, and who receives waits for who sends."""
+    assert (
+        disagreement({0: at(BARRIER, "all_gather_object", operation="all_gather"), 1: at(GATHER, "all_gather")}) is None
+    )
+    assert disagreement({0: at(BARRIER, "recv"), 1: at(GATHER, "send"), 2: at(GATHER, "barrier")}) is None
+
+
 def test_source_that_was_changed_or_cannot_be_read_tells_no_scopes(tmp_path, monkeypatch):
     script = tmp_path / "later.py"
     script.write_text(SOURCE)

@@ -22,11 +22,11 @@ def told(*batches, steps=30, again=False, joins=False, loaders=1, parallelism=DD
 def test_the_ranks_with_the_fewest_batches_are_named_with_the_batch_after_which_the_run_hangs():
     (finding,) = told(160, 160, 120, 120)
     assert (finding.severity, finding.ranks) == ("info", [2, 3])
-    assert finding.text == "ranks 2-3 have 120 batches, others 160: a hang after batch 120"
+    assert finding.text == "ranks 2-3 have 120 batches, others 160: may hang after batch 120"
     assert finding.evidence["batches"] == [160, 160, 120, 120]
     (finding,) = told(160, 170, 40, steps=int(40 * NEAR.enter))
     assert (finding.severity, finding.ranks) == ("warn", [2])
-    assert finding.text.startswith("rank 2 has 40 batches, others 160 to 170: a hang after batch 40")
+    assert finding.text.startswith("rank 2 has 40 batches, others 160 to 170: may hang after batch 40")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_rank_that_ran_out_of_batches_is_named_though_both_wait(launch):
     assert "DDP's gradient all-reduce, uneven.py:21 train, in the loop of line 19" in finding.advice
     (predicted,) = [one for one in shot.findings if one.kind == "uneven_batches"]
     assert (predicted.severity, predicted.ranks) == ("warn", [1])
-    assert predicted.text == "rank 1 has 100 batches, others 140: a hang after batch 100"
+    assert predicted.text == "rank 1 has 100 batches, others 140: may hang after batch 100"
     told = [one for one in report.build(runs.load(started.id))["findings"] if one["kind"] == "hang"]
     assert [one["ranks"] for one in told] == [[1]]
 

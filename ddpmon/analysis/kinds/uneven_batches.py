@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, named_ranks
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import DDP, Finding
 
 NEAR = Threshold(
@@ -42,7 +42,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
     have = "has" if len(ranks) == 1 else "have"
     lead = f"{named_ranks(ranks, world_size)} {have} {least:,} batches, others {theirs}:"
     words = Words(
-        fitting(f"{lead} a hang after batch {least:,}", " unless all stop before"),
+        f"{lead} may hang after batch {least:,}",
         "The others wait for ever in their next backward, unless the loop ends before on all ranks. Give each rank as"
         " many batches (DistributedSampler pads, drop_last=True cuts), or train inside `with Join([model]):`.",
         lead=lead,

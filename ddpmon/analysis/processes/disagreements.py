@@ -21,6 +21,9 @@ _CALLS = {GRADIENTS: "DDP's backward", **dict.fromkeys(_IN_FORWARD, "DDP's forwa
 _SAME_TENSORS = ("all_reduce", "broadcast", "all_gather")
 """Parts of names of operations that need the same shapes on all ranks."""
 
+_MESSAGES = ("send", "recv")
+"""Beginnings of the names of messages from rank to rank: two ranks that exchange one are in different calls."""
+
 How: TypeAlias = Literal["left the loop", "skipped a backward", "alone", "left out", "other tensors", "other calls"]
 
 
@@ -104,9 +107,12 @@ def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
     A rank that waits in an earlier collective than another may wait for a third one, or for the network.
     """
     a, b = first.collective, second.collective
+    if any(name.startswith(_MESSAGES) for one in (a, b) for name in (one.name, one.operation)):
+        return False
     if a.group and b.group and a.group != b.group:
         return a.group in second.stack.issued and b.group in first.stack.issued
-    if (a.name, a.operation) == (b.name, b.operation) and not _differ(first.tensors, second.tensors):
+    same_call = a.operation == b.operation if a.operation and b.operation else a.name == b.name
+    if same_call and not _differ(first.tensors, second.tensors):
         return False
     if a.sequence is not None and b.sequence is not None:
         return a.sequence == b.sequence
