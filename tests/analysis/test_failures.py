@@ -140,6 +140,12 @@ def test_who_only_lost_its_peers_is_told_beside_those_who_failed_alike():
     ]
 
 
+def test_a_rank_that_torchrun_asked_to_end_after_its_exception_did_not_fail_of_the_signal():
+    rows = read_table(TABLE.format(code=1))
+    told = [failure(0, 5, "ValueError: no such class"), failure(1, 9, "EOFError: no more")]
+    assert sentence(first(rows, told, {}), 3) == "rank 0 failed first: ValueError: no such class; 2 others then stopped"
+
+
 def test_a_rank_that_was_ended_while_it_told_of_the_same_failed_alike():
     """torchrun ends the others at once: what one could not tell is in its stderr, with torch's mark."""
     text = TABLE.format(code=1)

@@ -208,6 +208,8 @@ def _of_failure(
 ) -> FirstFailure:
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
+    if row and row.signal in _ASKS_TO_END and not row.root:
+        how = ""  # torchrun asked it to end while it was about to
     child_killed = "SIGKILL" in failure.facts.get("worker_signal", "") or bool(_CHILD_KILLED.search(failure.error))
     cause = _because(_with_line(why, failure), memory, child_killed)
     out_of_memory = bool(memory) and child_killed
