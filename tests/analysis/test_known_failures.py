@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.explanation import explain, is_consequence
 from ddpmon.analysis.processes.failures import Gone, advice, events, first, sentence
+from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.known_failures import KNOWN_FAILURES
 from ddpmon.analysis.processes.launcher_table import Ended
 from ddpmon.exception_text import LONGEST, in_one_line
 from ddpmon.messages import Failure
+from tests.analysis.test_hangs import REDUCE, stack
 
 SAME_GPU = """torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93,\
  invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9
@@ -145,6 +149,23 @@ def test_a_long_message_is_told_in_whole_sentences_and_with_its_last_line():
     assert told.endswith("says more of it. … Look here")
     assert len(told) <= LONGEST
     assert in_one_line(lines[:2]) == "ValueError: It is wrong. Sentence 0 says more of it."
+
+
+@pytest.mark.parametrize(
+    ("told", "missing", "kinds"),
+    [
+        ([failure(0, PEER, 50), failure(1, "ValueError: no")], None, ["rank_failed"]),
+        ([failure(0, PEER, 50), failure(1, "ValueError: no")], 2, ["rank_failed", "hang"]),
+        ([failure(0, PEER, 50)], None, ["rank_failed", "hang"]),
+    ],
+)
+def test_ranks_that_wait_for_a_failed_one_do_not_hang_as_well(told, missing, kinds):
+    stacks = {rank: stack(rank, blocked=REDUCE) for rank in range(3)}
+    if missing is not None:
+        stacks[missing] = stack(missing, "train.py:5 read", issued=99)
+    standing = Standstill(12.0, stacks, world_size=3)
+    made = findings(None, Evidence(failed=first([], told, {}), standstill=standing, world_size=3))
+    assert [finding.kind for finding in made] == kinds
 
 
 @pytest.mark.parametrize("row", KNOWN_FAILURES, ids=lambda row: row.says[:40])

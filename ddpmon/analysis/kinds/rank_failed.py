@@ -16,7 +16,21 @@ def detect(moment: Moment) -> Iterator[Finding]:
         resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
         lead = failures.who_failed(first.ranks, evidence.world_size)
         words = Words(f"{lead} {first.cause}", failures.advice(first, resident), lead=lead)
-        yield KIND.finding("critical", words, first.ranks, evidence={})
+        lost = {"only_lost_peer": first.only_lost_peer or None}
+        yield KIND.finding("critical", words, first.ranks, evidence={}, beside=lost)
 
 
-KIND = Kind("rank_failed", subject="rank", detect=detect, is_announced=False, explains="failed")
+def _explains(failed: Finding, hang: Finding) -> bool:
+    """Whether a failure is why the other ranks stand: not where it is a wait that ended, nor of a rank that hung."""
+    return not hang.ranks and not failed.evidence.get("only_lost_peer")
+
+
+KIND = Kind(
+    "rank_failed",
+    subject="rank",
+    detect=detect,
+    is_announced=False,
+    explains="failed",
+    outdoes=("hang",),
+    covers=_explains,
+)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddpmon.analysis.processes.alike import same_words, together
 from ddpmon.analysis.processes.explanation import (
@@ -64,6 +64,8 @@ class FirstFailure:
     """What to do next, where the table of known failures says it."""
     is_out_of_memory: bool = False
     """The kernel killed it, or a process of its, for want of the host's memory."""
+    only_lost_peer: bool = False
+    """No rank is known that failed by itself."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,11 @@ def first(
     if silent:
         return _of_gone(silent, last_lines, memory, lost_peers)
     if reported:
-        return _of_failure(reported[0], explain_failure(reported[0]), by_rank, memory, {reported[0].rank}, 0)
-    return _of_quit(caused, last_lines, memory, common_line, 0) if caused else None
+        lost = _of_failure(reported[0], explain_failure(reported[0]), by_rank, memory, {reported[0].rank}, 0)
+        return replace(lost, only_lost_peer=True)
+    if caused:
+        return replace(_of_quit(caused, last_lines, memory, common_line, 0), only_lost_peer=True)
+    return None
 
 
 def _without_report(
