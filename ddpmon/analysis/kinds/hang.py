@@ -125,7 +125,7 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         return words
     if first is not None and waiting:
         does = "does" if len(late) == 1 else "do"
-        look = lock_advice(place_of(first)) or f"Look at what {who} {does} in {line_of(first)}."
+        look = lock_advice(first) or f"Look at what {who} {does} in {line_of(first)}."
         if len(lines) == 1:
             look = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
         lead = f"{who} {does} not reach {where}:"
@@ -137,9 +137,11 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     lead = f"no rank finished a step for {duration(standstill.idle_s)}, and none waits for another:"
     if lines or not stacks:
         return Words(f"{lead} in {line}", "Look at each rank's line." if lines else f"Look at {line}.", lead=lead)
-    places = {place_of(stack) for stack in stacks.values()}
-    place = places.pop() if len(places) == 1 else line
-    return Words(f"{lead} in {place}", lock_advice(place) or f"Look at {line}.", lead=lead)
+    one, places = next(iter(stacks.values())), {place_of(stack) for stack in stacks.values()}
+    if len(places) == 1 and one.own:
+        lead = f"no step for {duration(standstill.idle_s)}: all ranks are at"
+        return Words(f"{lead} {places.pop()}", lock_advice(one) or f"Look at {line}.", lead=lead)
+    return Words(f"{lead} in {line}", f"Look at {line}.", lead=lead)
 
 
 def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) -> Words | None:

@@ -80,10 +80,10 @@ def line_of(stack: Stack) -> str:
 
 
 def place_of(stack: Stack) -> str:
-    """The same line, after the library's function that it has called: file_baton.py:50 FileBaton.wait, called in …."""
+    """Return the same line, after that of the library which it has called: file_baton.py:50, called in train.py:9."""
     if not stack.frames or not stack.own:
         return line_of(stack)
-    return f"{stack.frames[0].rpartition('/')[2]}, called in {line_of(stack)}"
+    return f"{stack.frames[0].partition(' ')[0].rpartition('/')[2]}, called in {line_of(stack)}"
 
 
 def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
@@ -179,14 +179,14 @@ def sentence(one: Disagreement, world_size: int) -> tuple[str, str]:
     alone, line = len(one.odd.ranks) == 1, one.odd.line
     call = _CALLS.get(one.odd.waits_in, one.odd.waits_in)
     if one.how == "left the loop":
-        return f"{who} left the loop that {others} {_be(one.rest)} in:", f"{one.odd.waits_in} in {line}"
+        return f"{who} left the loop:", f"{one.odd.waits_in} in {line}"
     if one.how == "skipped a backward":
         return f"{who} called DDP's forward again without a backward:", line
     if one.how == "alone":
         return f"{who} call{'s' * alone} {call} {'alone' if alone else f'without {others}'}:", line
     if one.how == "left out":
         skipped = _CALLS.get(one.rest.waits_in, one.rest.waits_in)
-        return f"{who} skipped {skipped}, in which {others} wait{_s(one.rest)}:", f"{one.odd.waits_in} in {line}"
+        return f"{who} skipped {skipped}:", f"{one.odd.waits_in} in {line}"
     if one.how == "other tensors":
         (mine, _), (theirs, _) = one.odd.tensors, one.rest.tensors
         return f"{who} call{'s' * alone} {one.odd.waits_in} with {mine}, {others} with {theirs}:", line
@@ -222,10 +222,6 @@ def advice(one: Disagreement, world_size: int) -> str:
     if one.how == "other tensors":
         return "Pad them to one size, drop the last, smaller batch (drop_last=True), or gather objects."
     return f"{there}. They wait in vain: all ranks must call the same collectives in the same order."
-
-
-def _be(side: Waiters) -> str:
-    return "is" if len(side.ranks) == 1 else "are"
 
 
 def _s(side: Waiters) -> str:

@@ -134,8 +134,9 @@ def why_no_stack(
     return f"rank {rank} lives, but did not answer" if unanswered else ""
 
 
-def lock_advice(place: str) -> str:
-    """Return what to do about a rank that waits for a lock file; "" where it waits for none. place: see `place_of`."""
+def lock_advice(stack: Stack) -> str:
+    """Return what to do about a rank that waits for a lock file; "" where it waits for none."""
+    place = stack.frames[0] if stack.frames else ""
     if "file_baton.py" in place:
         return (
             "It waits for a lock file: of another process that builds the same extension, or left by a run that was"
