@@ -6,10 +6,10 @@
 
 The made-up ranks take 30 ms steps; one is late in the second half of the window, and each of them stalls now and then
 without any rhythm, so that every detector has work.
-"From scratch" is findings and means of a window that nothing is known of. An update is what a hub does once a second:
-it aligns the records of the steps that have come, splits their waits, moves the window on, takes a new sample of every
-rank's process, and says again what is found. Printed are medians, and what share of a core one update a second takes,
-and looking at it twice, as a hub does.
+"From scratch" is findings and means of a window of which no means are known. An update is what a hub does once a
+second: it aligns the records of the steps that have come, splits their waits, moves the window and the engine on, takes
+a new sample of every rank's process, and says again what is found. Printed are medians, and what share of a core one
+update a second takes, and looking at it twice, as a hub does.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.steps.waits import split
@@ -81,23 +82,25 @@ def told(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
 
 
 def measure(ranks: int, updates: int, steps_per_s: int) -> Cost:
-    aligner, window = Aligner(ranks), Window(STEPS)
+    aligner, window, engine = Aligner(ranks), Window(STEPS), Engine()
+    hosts = dict.fromkeys(range(ranks), "host")
     for first in range(0, STEPS, 50):
-        _take(aligner, window, told(ranks, 50, 2 + first, first >= STEPS // 2))
+        _take(aligner, window, engine, told(ranks, 50, 2 + first, first >= STEPS // 2))
     world = window.world()
-    found = findings(world, Evidence())
-    scratch = [_ms(lambda: _judge(dataclasses.replace(world), found, Evidence())) for _ in range(9)]
+    nothing = Evidence(slowdowns=engine.judge(world, hosts))
+    found = findings(world, nothing)
+    scratch = [_ms(lambda: _judge(dataclasses.replace(world), engine, hosts, found, nothing)) for _ in range(9)]
     ranks_told = [process(rank, ranks) for rank in range(ranks)]
     recent_samples = RecentSamples()
     rows, evidence, judge = [], [], []
     for update in range(updates):
         new = told(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
-        rows.append(_ms(lambda new=new: _take(aligner, window, new)))
+        rows.append(_ms(lambda new=new: _take(aligner, window, engine, new)))
         for one in ranks_told:
             one.samples.append(sample(SAMPLES + update))
         evidence.append(_ms(lambda: _evidence(recent_samples, ranks_told)))
         known = _evidence(recent_samples, ranks_told)
-        judge.append(_ms(lambda known=known: _judge(window.world(), found, known)))
+        judge.append(_ms(lambda known=known: _judge(window.world(), engine, hosts, found, known)))
     # Samples are worked in every third second, of a third of the ranks at a time.
     return Cost(
         statistics.median(scratch), statistics.median(rows), statistics.fmean(evidence), statistics.median(judge)
@@ -124,17 +127,19 @@ def _evidence(recent_samples: RecentSamples, ranks: list[RankProcess]) -> Eviden
     )
 
 
-def _take(aligner: Aligner, window: Window, records: list[list[Step]]) -> None:
+def _take(aligner: Aligner, window: Window, engine: Engine, records: list[list[Step]]) -> None:
     for rank, steps in enumerate(records):
         aligner.add(rank, steps)
     for rows in aligner.take():
-        window.append(split(rows))
+        part = split(rows)
+        window.append(part)
+        engine.append(part)
 
 
-def _judge(world, before, evidence) -> None:
+def _judge(world, engine, hosts, before, evidence) -> None:
     summarise(world)
     loss_trend(world)
-    findings(world, evidence, before)
+    findings(world, dataclasses.replace(evidence, slowdowns=engine.judge(world, hosts)), before)
 
 
 def _ms(work: Callable[[], None]) -> float:

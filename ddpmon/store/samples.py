@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -80,7 +80,7 @@ def _recent(process: RankProcess, training: Sequence[Sample], earlier: Sequence[
     return Recent(
         last.time_us if last else 0,
         [sample.starved_share for sample in training if sample.starved_share is not None],
-        replace(_conditions(process, training), around=around),
+        _conditions(process, training, around=around),
         _memory(process) if last else None,
     )
 
@@ -115,8 +115,8 @@ def _around(
     )
 
 
-def _conditions(process: RankProcess, samples: Sequence[Sample]) -> Conditions:
-    """Means over samples."""
+def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) -> Conditions:
+    """Means over samples. more: further fields."""
     columns = zip(*map(_read_means, samples), strict=True) if samples else ((),) * len(_MEANT)
     measured = {
         field: [value for value in column if value is not None] for field, column in zip(_MEANT, columns, strict=True)
@@ -136,6 +136,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample]) -> Conditions:
         device_name=process.hello.device_name,
         **fields,
         means={name: means[field] for name, field in _OF_KINDS if field in means},
+        **more,
     )
 
 
