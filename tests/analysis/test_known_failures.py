@@ -73,6 +73,7 @@ def test_what_a_rank_says_is_told_with_the_next_step_and_is_its_own_fault(said, 
         "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9) ran for 600000 milliseconds before",
         "RuntimeError: DataLoader worker (pid 57) is killed by signal: Terminated. ",
         "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0/0",
+        "RuntimeError: Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: Connection refused",
         "DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown?",
     ],
 )

@@ -78,6 +78,24 @@ def test_what_an_earlier_attempt_failed_of_is_told_and_is_no_fault_of_the_one_th
     assert sentence in markdown.report(made)
 
 
+def test_attempts_that_failed_alike_are_told_while_the_next_one_runs(stage):
+    stage.save(world_size=2)
+    stage.hub()
+    error = "IndexError: Target 7 is out of bounds."
+    told = records(own_times(30, 2), first=1)
+    for restart in range(3):
+        steps = told if restart == 2 else {number: told[number][:5] for number in range(2)}
+        for rank in (stage.rank(number, pid=4_150_000 + 10 * restart + number) for number in range(2)):
+            rank.join(restart=restart)
+            rank.batch(steps[rank.rank][:4] if restart == 2 else steps[rank.rank])
+            if rank.rank and restart < 2:
+                rank.socket.send(encode(Failure(1, rank.pid, 90, error, "Traceback …")))
+        if restart < 2:
+            stage.viewer().until(lambda s: s.findings and s.findings[0].kind == "rank_failed", "the failure")
+    live = stage.viewer().until(lambda s: any(f.kind == "restart_loop" for f in s.findings), "the loop")
+    assert live.findings[0].text == f"attempts 1-2 failed alike after 5 steps: rank 1 failed: {error}"
+
+
 def test_an_earlier_attempt_whose_rank_could_not_speak_is_told_from_the_launchers_log(stage):
     stage.save(world_size=2)
     stage.hub()

@@ -203,6 +203,13 @@ KNOWN_FAILURES = (
         RENDEZVOUS,
         lost_peer=True,
     ),
+    KnownFailure(
+        "connectFullMesh failed",
+        "",
+        "Ranks reach each other at ports of their own, besides the rendezvous: see whether the other has ended, and"
+        " whether a firewall closes them. GLOO_SOCKET_IFNAME names the interface if gloo takes the wrong one.",
+        lost_peer=True,
+    ),
     # the machine
     KnownFailure(
         r"No space left on device[\s\S]*full=/dev/shm",
