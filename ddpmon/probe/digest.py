@@ -22,7 +22,7 @@ ELEMENTS = 8
 FIRST = (1, 10, 30, 100)
 EVERY = 500
 """What is wrong from the start shows at once; later, one in so many costs next to nothing."""
-BRIEF_EVERY = 50
+BRIEF_EVERY = 100
 """In between, two parameters tell since when replicas differ: most faults change all of them."""
 SOON = 20
 """Backward calls after a digest in which a change of the rate or the mode asks for no further one."""

@@ -25,7 +25,7 @@ def test_a_rank_that_changes_its_weights_alone_is_named(cli):
     found = critical(run(cli, "alone", nproc=3))  # of two, nobody could say which
     assert set(found) == {"replicas_differ"}
     finding = found["replicas_differ"]
-    assert (finding["ranks"], finding["since_step"], finding["evidence"]["same_at_step"]) == ([2], 50, 30)
+    assert (finding["ranks"], finding["since_step"], finding["evidence"]["same_at_step"]) == ([2], 100, 30)
 
 
 def test_training_past_ddp_is_told(cli):

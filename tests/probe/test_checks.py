@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.messages import Batch, Finding, Hello
+from ddpmon.messages import FEW_WEIGHTS, WEIGHTS, Batch, Finding, Hello
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
@@ -43,13 +43,15 @@ def found(ear: Ear, mode: str) -> dict[str, Finding]:
 @pytest.mark.e2e
 def test_mistakes_that_all_ranks_make(ear: Ear) -> None:
     told = found(ear, "alike")
+    digests = {one.step for batch in ear.batches(0) for one in batch.digests if one.of in {WEIGHTS, FEW_WEIGHTS}}
+    assert sorted(digests) == [1, 10, 30, 73, 96, 100], "soon after the mode and the rate have changed"
     same = told["same_data"]
     assert (same.severity, same.since_step) == ("warn", 2)
     assert same.text == "both ranks train on the same samples: equal losses for 129 steps"
     eval_mode = told["trains_in_eval"]
-    assert eval_mode.text == "both ranks train in evaluation mode since step 61"
+    assert eval_mode.text == "both ranks train in evaluation mode since step 73"
     zero = told["learning_rate_zero"]
-    assert (zero.severity, zero.text[:42]) == ("warn", "the learning rate has been 0 since step 83")
+    assert (zero.severity, zero.text[:42]) == ("warn", "the learning rate has been 0 since step 96")
     skipped = told["updates_skipped"]
     assert skipped.text == "25 of the last 100 updates were skipped: gradients are infinite or NaN"
     differs = told["configuration_differs"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddpmon.probe.digest import due, sample
+from ddpmon.probe.digest import due, next_due, sample, tensors_in
 
 
 def value(model: nn.Module) -> int:
@@ -45,4 +45,23 @@ def test_channels_last_and_tiny_parameters_are_taken_as_they_lie() -> None:
 
 
 def test_digests_are_taken_early_and_then_now_and_then() -> None:
+    moments = [0]
+    while moments[-1] < 600:
+        moments.append(next_due(moments[-1]))
+    assert moments == [0, 1, 10, 30, 100, 200, 300, 400, 500, 600]
     assert [step for step in range(1600) if due(step)] == [1, 10, 30, 100, 500, 1000, 1500]
+
+
+def test_inputs_are_told_apart_by_more_than_the_first_token_of_each_row() -> None:
+    first, second = torch.ones(8, 128, dtype=torch.long), torch.ones(8, 128, dtype=torch.long)
+    second[:, 1:] = 7
+    digests = [sample([one], 0, elements_each=64) for one in (first, second)]
+    assert len({one.value() for one in digests if one}) == 2
+
+
+def test_tensors_are_found_in_what_a_model_is_given() -> None:
+    x, wide = torch.ones(3), torch.ones(4).expand(2, 4)
+    given = [(x, "a text", wide), {"deep": {"deeper": [x]}, "none": None}]
+    assert [one is x for one in tensors_in(given)] == [True, True], (
+        "of one that is expanded, elements do not lie side by side"
+    )

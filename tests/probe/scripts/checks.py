@@ -43,9 +43,9 @@ def alike():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     def before(step, scaler):
-        if step == 60:
+        if step == 72:
             model.eval()
-        if step == 80:
+        if step == 94:
             optimizer.param_groups[0]["lr"] = 0.0
         if step:
             scaler.update(1.0 if step % 4 else float("inf"))  # then no gradient is finite
