@@ -37,6 +37,15 @@ def test_the_attempt_that_failed_last_is_one_of_them():
     assert finding.text.startswith("attempts 2-4 failed alike after 81 steps:")
 
 
+def test_an_attempt_that_could_not_connect_its_ranks_again_hides_no_loop():
+    refused = "RuntimeError: Gloo connectFullMesh failed with timed out connecting: Connection refused"
+    lost = FirstFailure(0, refused, "exit 1", (0,), only_lost_peer=True)
+    (finding,) = found(attempts((80, CAUSE), (80, CAUSE), (0, refused)), 0, lost)
+    assert finding.text.startswith("attempts 1-2 failed alike after 80 steps:")
+    (finding,) = found(attempts((80, CAUSE), (0, refused), (80, CAUSE)), 0, None)
+    assert finding.text.startswith("attempts 1, 3 failed alike after 80 steps:")
+
+
 def test_attempts_that_fail_before_a_step_are_told_so():
     (finding,) = found(attempts((0, CAUSE), (0, CAUSE)))
     assert finding.text.startswith("attempts 1-2 failed alike before their first step:")

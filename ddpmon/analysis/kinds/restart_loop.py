@@ -7,9 +7,10 @@ from itertools import takewhile
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.alike import same_words
+from ddpmon.analysis.processes.explanation import explain
 from ddpmon.analysis.processes.failures import headline
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import Attempt, Finding
 
 FEWEST_ATTEMPTS = Threshold(
@@ -24,15 +25,18 @@ SAME_STEP = 1
 def detect(moment: Moment) -> Iterator[Finding]:
     """Nothing once the attempt that runs has come further, or failed of something else."""
     evidence = moment.evidence
-    alike = _failed_alike(evidence.attempts)
+    # A restart may also fail to connect the ranks again, which says nothing of what the others failed of.
+    alike = _failed_alike([one for one in evidence.attempts if not explain(one.cause or "").lost_peer])
     if not FEWEST_ATTEMPTS.reached(len(alike)):
         return
     latest = alike[-1]
-    cause, failed = latest.cause or "", evidence.failed
+    cause = latest.cause or ""
+    failed = evidence.failed if evidence.failed and not evidence.failed.only_lost_peer else None
     if not same_words(failed.cause, cause) if failed else evidence.step > latest.steps + SAME_STEP:
         return
     after = f"after {counted(latest.steps, 'step')}" if latest.steps else "before their first step"
-    lead = f"attempts {alike[0].number}-{latest.number + bool(failed)} failed alike {after}:"
+    numbers = [*(one.number for one in alike), *([evidence.attempts[-1].number + 1] if failed else [])]
+    lead = f"attempts {rank_list(numbers, 0)} failed alike {after}:"
     advice = (
         "A restart does not mend this, unless the script goes on from a checkpoint past that step: stop the run and"
         " look at the line and the batch."
