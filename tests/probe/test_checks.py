@@ -65,7 +65,7 @@ def test_mistakes_that_make_replicas_differ(ear: Ear) -> None:
     assert (rates.severity, rates.since_step) == ("critical", 22)
     assert rates.text == "learning rates differ: 0.005 on rank 1, 0.01 on rank 0, since step 22"
     late = told["parameters_not_reduced"]
-    assert late.text == "2 parameters are trained and not reduced by DDP: 0.weight, 0.bias"
+    assert late.text == "DDP does not reduce 0.weight, 0.bias, which are trained"
     assert (late.severity, late.since_step) == ("critical", 30)
     buffers = told["buffers_differ"]
     assert (buffers.severity, buffers.evidence["batch_norm"]) == ("info", True)

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.words import counted, fitting
-from ddpmon.messages import DDP, UNREDUCED, Finding
+from ddpmon.analysis.words import WIDTH, counted
+from ddpmon.messages import DDP, UNREDUCED, Finding, Model
+
+LEAD = "DDP does not reduce"
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
@@ -28,13 +30,11 @@ def detect(moment: Moment) -> Iterator[Finding]:
     model, different = next(iter(found.values())), evidence.differences.get(UNREDUCED)
     more = model.unreduced_count - len(model.unreduced)
     names = ", ".join(model.unreduced) + (f" and {more:,} more" if more else "")
-    verb = "is" if model.unreduced_count == 1 else "are"
-    lead = f"{counted(model.unreduced_count, 'parameter')} {verb} trained and not reduced by DDP"
     words = Words(
-        fitting(lead, f": {names}"),
+        _sentence(model),
         f"{names}: frozen when the model was wrapped, or made later, so that each rank updates its own. Unfreeze and"
         " complete the model before DistributedDataParallel, or wrap it again after unfreezing, on all ranks at once.",
-        lead=lead,
+        lead=LEAD,
     )
     differs = different is not None and different.model == model.number
     yield KIND.finding(
@@ -45,6 +45,17 @@ def detect(moment: Moment) -> Iterator[Finding]:
         beside={"replicas_differ": list(different.ranks) if different is not None and differs else None},
         since_step=different.step if different is not None and differs else None,
     )
+
+
+def _sentence(model: Model) -> str:
+    """Name as many of the parameters as fit."""
+    verb = "is" if model.unreduced_count == 1 else "are"
+    for many in range(len(model.unreduced), 0, -1):
+        others = model.unreduced_count - many
+        names = ", ".join(model.unreduced[:many]) + (f" and {others:,} more" if others else "")
+        if len(text := f"{LEAD} {names}, which {verb} trained") <= WIDTH:
+            return text
+    return f"{LEAD} {counted(model.unreduced_count, 'parameter')} that {verb} trained"
 
 
 KIND = Kind(
