@@ -302,8 +302,14 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
 
 
 def _costliest(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding that a run which is done came to: what goes on and is critical, or what cost most in all."""
+    """Return the finding that a run which is done came to: what goes on and is critical, or what cost most in all.
+
+    What is listed first and costs no time goes before that: it says that the training itself is wrong.
+    """
     came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.lasts)]
+    is_wrong = bool(came_to) and came_to[0].severity == "warn" and came_to[0].lasts and not came_to[0].cost_s
+    if is_wrong and not any(f.severity == "critical" for f in came_to):
+        return came_to[0]
     return max(came_to, key=_weight, default=None)
 
 

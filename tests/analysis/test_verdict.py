@@ -170,6 +170,14 @@ def test_a_run_that_ended_well_keeps_what_cost_it_most_for_a_while():
     assert verdict.ended("done", [long, slow], 1200, 192, None).text.endswith("rank 3 is slow")
 
 
+def test_training_that_is_wrong_comes_before_what_costs_time():
+    wrong = Finding("same_data", "warn", "both ranks train on the same samples")
+    costly = Finding("communication_bound", "warn", "all-reduce transfers", cost_ms=20.0, cost_s=9.0)
+    worse = Finding("replicas_differ", "critical", "weights differ")
+    for listed, leads in (([wrong, costly], wrong), ([costly, wrong], costly), ([wrong, costly, worse], worse)):
+        assert verdict.ended("done", listed, 1200, 192, None).findings == (leads,)
+
+
 @pytest.mark.parametrize(
     ("text", "brief", "sentence"),
     [
