@@ -58,6 +58,8 @@ class EveryStep(Comparisons):
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.passes = LoaderPasses()
+        self.joined = False
+        """Whether it was ever out of data under Join."""
         self._begun_passes: dict[int, bool] = {}
         """The ids of iterators whose pass has begun and that were not asked for a batch yet, and whether their workers
         are new."""
@@ -261,6 +263,7 @@ class EveryStep(Comparisons):
 
     def shadowed(self, *_args: object) -> None:
         """This rank, out of data, has joined the gradient synchronisation of the others."""
+        self.joined = True
         self.tell(Account.shadowed)
         self._gradients_reduced()
 

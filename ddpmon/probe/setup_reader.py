@@ -40,6 +40,8 @@ class SetupReader:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._models: list[Model] = []
+        self._joins = False
+        """Whether a model was ever seen to train under Join, which leaves no trace once it is over."""
         self._worker_cores: list[int] = []
         self._read_of: object = None
         self._read_at = float("-inf")
@@ -52,7 +54,7 @@ class SetupReader:
         optimizers = {key for key, name in list(pen.optimizers.items()) if name}
         checks = [one.search.checks for one in list(listener.replicas.values()) if one.search]
         strays = [len(one.strays) for one in list(listener.replicas.values())]
-        state = passes.begun, optimizers, list(listener.replicas), checks, strays
+        state = passes.begun, listener.joined, optimizers, list(listener.replicas), checks, strays
         if state != self._read_of or now - self._read_at >= READ_AGAIN_S:
             self._read_of, self._read_at = state, now
             try:
@@ -75,7 +77,11 @@ class SetupReader:
         stepped = _updated(one for one in optimizers if id(one) in stepping)
         updated = _updated(optimizers)
         replicas = list(self._listener.replicas.values())[:MAX_MODELS]
-        return [made for replica in replicas if (made := _model(replica, stepped, updated))]
+        models = [made for replica in replicas if (made := _model(replica, stepped, updated))]
+        self._joins = self._joins or self._listener.joined or any(model.joins for model in models)
+        for model in models:
+            model.joins = self._joins
+        return models
 
     def _debugging(self) -> Iterator[str]:
         if sum(self._anomaly) >= MOST_LOOKS:
