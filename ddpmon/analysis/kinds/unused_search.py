@@ -12,11 +12,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.kinds.relevance import RELEVANT, lasting_cost
+from ddpmon.analysis.kinds.relevance import STAYS, lasting_cost
 from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, fitting
 from ddpmon.messages import Finding, Model
 
+WORTH = Threshold(
+    0.02,
+    of="share of a step that looking for unused parameters takes for nothing",
+    why="A judgement: it is certain that nothing was found, and leaving a word out mends it.",
+    keeps=STAYS,
+)
 FEWEST_CHECKS = 2
 """The first backward is often unlike the others."""
 
@@ -28,7 +35,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
     if not models or any(model.unused or model.searches < FEWEST_CHECKS for model in models):
         return
     search_ms = max(sum(_a_step_ms(model, setup.reductions) for model in setup.models) for setup in setups)
-    cost = lasting_cost(moment, KIND, np.full(len(moment.world), search_ms), RELEVANT)
+    cost = lasting_cost(moment, KIND, np.full(len(moment.world), search_ms), WORTH)
     if cost is None:
         return
     checks = min(model.searches for model in models)
@@ -50,7 +57,7 @@ def _a_step_ms(model: Model, reductions: int) -> float:
 
 KIND = Kind(
     "unused_search",
-    gone="DDP no longer searches for unused parameters in vain",
+    gone="looking for unused parameters costs little now",
     detect=detect,
     fewest_steps=FEWEST,
     by_cost=True,
