@@ -19,6 +19,7 @@ NEAR = Threshold(
     why="A judgement: there is time to look, and few loops that end early on all ranks come so far.",
 )
 FEWEST_STEPS = 2
+"""A first step shows that ranks train from these loaders; many scripts make one step and end."""
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
