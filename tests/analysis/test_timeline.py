@@ -25,10 +25,13 @@ def test_the_late_rank_comes_first_and_mending_it_gives_the_others_step():
     assert told.mended_ms == pytest.approx([33.0] * 5)
 
 
-def test_without_a_finding_nobody_is_mended():
-    told = timeline(world(12.0), 1)
+def test_without_a_finding_nobody_is_mended_but_the_critical_rank_of_a_single_step():
+    told = timeline(world(12.0), 2)
     assert told.mended == []
-    assert told.mended_ms == [None]
+    assert told.mended_ms == [None, None]
+    single = timeline(world(12.0), 1)
+    assert single.mended == [int(single.world.critical[0])]
+    assert single.mended_ms[0] < single.world.step_ms[0]
 
 
 def test_who_is_not_there_and_everyone_together_are_mended_by_nobody():

@@ -19,7 +19,7 @@ class Timeline:
     order: list[int]
     """Columns, the latest to arrive first."""
     mended: list[int]
-    """The columns whose own time is their peers' in `mended_ms`; none: no finding says that one is late."""
+    """The columns whose own time is their peers' in `mended_ms`; none: no finding says that one is late, or all are."""
     mended_ms: list[float | None]
     host: str = ""
     """Whose ranks they are, where it is the host that is late."""
@@ -28,11 +28,14 @@ class Timeline:
 def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
     """The last steps of a world. late: the ranks that are to be mended, of which `host` is where the host is late.
 
-    Who arrives last has waited least; the order is that of the mean wait over these steps.
+    Who arrives last has waited least; the order is that of the mean wait over these steps. In a single step for which
+    no finding names a rank, the critical rank is mended.
     """
     part = world.last(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
     mended = [part.ranks.index(rank) for rank in late if rank in part.ranks]
+    if not mended and len(part) == 1 and part.critical[0] >= 0:
+        mended = [int(part.critical[0])]
     if len(mended) == len(part.ranks):
         mended = []
     return Timeline(part, order, mended, _without(part, mended), host if mended else "")
