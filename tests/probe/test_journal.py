@@ -176,6 +176,9 @@ class Model:
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.module.parameters()
 
+    def modules(self) -> Iterator[torch.nn.Module]:
+        return self.module.modules()
+
 
 def reduce(listener: Listener, now: list[int], *models: Model) -> None:
     """A forward and a backward of models, whose last gradients are ready after 6 ns, 7 ns and so on of 20."""
