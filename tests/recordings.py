@@ -46,7 +46,7 @@ def record(
     own = story() if own is None else own
     steps, ranks, _ = own.shape
     if loss is None:
-        loss = np.repeat(2.0 * 0.999 ** np.arange(steps)[:, None], ranks, axis=1)
+        loss = 2.0 * 0.999 ** np.arange(steps)[:, None] * (1 + 1e-7 * np.arange(ranks))
     run = runs.Run(
         id="20260909-120000-7f3a", name="told", argv=["torchrun"], script="train.py", script_args=[], cwd="/",
         host="here", boot_id=runs.boot_id(), created_at=BEGAN, world_size=ranks,

@@ -4,36 +4,63 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ddpmon.analysis.processes import failures
-from ddpmon.messages import Attempt
-from ddpmon.store.endings import ended_as
+from ddpmon.analysis.processes.launcher_table import Ended
+from ddpmon.messages import Attempt, Failure
+from ddpmon.store.endings import Ending, ended_as
 from ddpmon.store.processes import RankProcess
-
-if TYPE_CHECKING:
-    from ddpmon.store.store import Store
+from ddpmon.store.registry import Registry
 
 
-def earlier_attempts(store: Store) -> list[Attempt]:
-    """Oldest first; none where ranks were never restarted. What the logs say of them is added at the run's end."""
+def earlier_attempts(
+    registry: Registry,
+    ending: Ending,
+    failures_of: Callable[[int], list[Failure]],
+    gone_of: Callable[[list[RankProcess]], Sequence[failures.Gone]],
+) -> list[Attempt]:
+    """Return the attempts before the present one, the oldest first. The run's end adds what the logs say of them.
+
+    Args:
+        registry: The run's processes.
+        ending: What the logs say so far.
+        failures_of: Returns the exceptions of an attempt.
+        gone_of: Returns which processes have ended without reporting an exception.
+
+    """
     ranks: dict[int, list[RankProcess]] = {}
-    for process in store.registry.everyone.values():
-        if 0 <= process.attempt < store.registry.attempt:
+    for process in registry.everyone.values():
+        if 0 <= process.attempt < registry.attempt:
             ranks.setdefault(process.attempt, []).append(process)
-    return [_attempt(store, number, ranks[number]) for number in sorted(ranks)]
+    attempts = []
+    for number, processes in sorted(ranks.items()):
+        failed = failures_of(number)
+        fallen = _fallen(ending, processes)
+        gone = gone_of(processes) if fallen or failed else ()  # else torchrun ended them, as when a node comes
+        attempts.append(_attempt(number, processes, ending, fallen, failed, gone))
+    return attempts
 
 
-def _attempt(store: Store, number: int, processes: list[RankProcess]) -> Attempt:
+def _fallen(ending: Ending, processes: list[RankProcess]) -> list[Ended]:
+    """Return the processes that ended badly, as far as launchers said so."""
     fallen = [
         dataclasses.replace(fall, rank=process.rank)
         for process in processes
-        if not process.hello.through and (fall := store.ending.falls.get(process.hello.pid))
+        if not process.hello.through and (fall := ending.falls.get(process.hello.pid))
     ]
-    fallen += [row for process in processes if process.end and (row := ended_as(process, process.end))]
-    failed = store.failures_of(number)
-    gone = store.gone(processes) if fallen or failed else ()  # else torchrun ended them, as when a node comes
-    lines = {process.rank: line for process in processes if (line := store.ending.earlier_line(process))}
+    return fallen + [row for process in processes if process.end and (row := ended_as(process, process.end))]
+
+
+def _attempt(
+    number: int,
+    processes: list[RankProcess],
+    ending: Ending,
+    fallen: list[Ended],
+    failed: list[Failure],
+    gone: Sequence[failures.Gone],
+) -> Attempt:
+    lines = {process.rank: line for process in processes if (line := ending.earlier_line(process))}
     first = failures.first(fallen, failed, lines, gone=gone, world_size=processes[0].hello.world_size)
     return Attempt(
         number + 1,

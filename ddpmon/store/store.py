@@ -27,6 +27,7 @@ from ddpmon.messages import (
     OWN_PHASES,
     STARTING_WORKERS,
     UNREDUCED,
+    Attempt,
     Failure,
     Finding,
 )
@@ -139,7 +140,7 @@ class Store(Intake):
             damaged=self.damaged,
             bad_losses=self._bad_losses(),
             failed=self.first_failure or self._failed_so_far(),
-            attempts=earlier_attempts(self),
+            attempts=self.earlier_attempts(),
             step=self.step,
             world_size=self.registry.world_size,
             standstill=standstill,
@@ -198,6 +199,10 @@ class Store(Intake):
     def counts(self, failure: Failure) -> bool:
         """Whether an exception is a failure: what ranks raise once they were asked to end is none."""
         return not self.winding_down(self.clock.unix_at(failure.time_us))
+
+    def earlier_attempts(self) -> list[Attempt]:
+        """Return how attempts before the present one ended."""
+        return earlier_attempts(self.registry, self.ending, self.failures_of, self.gone)
 
     def gone(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
         """Those that have ended without reporting an exception."""

@@ -23,7 +23,6 @@ from ddpmon.messages import (
     VerdictFacts,
 )
 from ddpmon.plain import utf8
-from ddpmon.store.attempts import earlier_attempts
 from ddpmon.store.rank_views import rank_views
 from ddpmon.store.refusals import STRANGER
 from ddpmon.store.store import Store
@@ -68,7 +67,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             started_at=run.created_at,
             ended_at=run.ended_at,
             exit_code=run.shell_code,
-            attempts=earlier_attempts(store),
+            attempts=store.earlier_attempts(),
             kill_at=run.winding_down_at + run.grace_s if run.winding_down_at and store.winding_down(unix) else None,
         ),
         state=store.state,

@@ -21,10 +21,11 @@ OTHERS = {
     "messages/door.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
     "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
     "probe/dealer.py": "a path to a descriptor of this process: the probe does not import ddpmon.runs",
+    "probe/failure_facts.py": "the process that holds a port: the probe does not import ddpmon.runs",
     "probe/output.py": "a path to a descriptor of this process",
     "probe/inject/ddpmon_spool.py": "a path to a descriptor of this process",
 }
-"""Files that name a path in /proc themselves, of the very process that they run in or of none; and why."""
+"""Files that name a path in /proc themselves, most of the very process that they run in or of none; and why."""
 
 
 def wait_for(condition: Callable[[], object]) -> None:
