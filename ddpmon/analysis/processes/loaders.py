@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
-from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import counted, rank_list
+
+if TYPE_CHECKING:
+    from ddpmon.analysis.processes.conditions import Conditions  # numpy with it, which a live dashboard never needs
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
 """What a worker that waits uses at most, and one that computes at least."""
