@@ -63,6 +63,18 @@ class Moment:
         """The same of a kind of which there is at most one."""
         return next(iter(self.held(kind)), None)
 
+    def since(self, kind: Kind, world: World, begin: int = 0) -> int:
+        """Return the first step of a finding of which there is at most one.
+
+        Args:
+            kind: Of the finding.
+            world: The steps in which it was looked for.
+            begin: The first of them that shows it. If that is the first one of all, the step reported before holds.
+
+        """
+        before = self.held_one(kind)
+        return before.since_step if before and before.since_step and not begin else int(world.step[begin])
+
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
     """Whether `part` need not be reported beside `whole`: `whole` is a reason to act, and `part` still goes on."""

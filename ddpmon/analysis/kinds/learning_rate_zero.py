@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.statistics.arrays import last_run
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
@@ -23,13 +22,11 @@ def detect(moment: Moment) -> Iterator[Finding]:
     world = moment.longer if moment.longer is not None else moment.world
     if world.learning_rate[-1].any():
         return
-    learns = np.flatnonzero((world.learning_rate != 0).any(axis=1))
-    begin = int(learns[-1]) + 1 if len(learns) else 0
+    begin = last_run((world.learning_rate == 0).all(axis=1))
     steps = len(world) - begin
     if not STEPS.reached(steps):
         return
-    held = moment.held_one(KIND)
-    since = held.since_step if held and held.since_step and not begin else int(world.step[begin])
+    since = moment.since(KIND, world, begin)
     count = int(world.step[-1]) - since + 1
     if since <= FIRST_STEPS:
         words = Words(

@@ -10,6 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds import replicas_differ
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.parallelism import trains_apart
+from ddpmon.analysis.statistics.arrays import last_run
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import Finding
@@ -32,11 +33,10 @@ def detect(moment: Moment) -> Iterator[Finding]:
     if np.allclose(rates[-1], rates[-1, 0], rtol=ALIKE, atol=0):
         return
     differ = np.isfinite(rates).all(axis=1) & ~np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0).all(axis=1)
-    begin = int(np.flatnonzero(~differ)[-1]) + 1 if not differ.all() else 0
+    begin = last_run(np.asarray(differ))
     if not STEPS.reached(len(world) - begin):
         return
-    held = moment.held_one(KIND)
-    since = held.since_step if held and held.since_step and not begin else int(world.step[begin])
+    since = moment.since(KIND, world, begin)
     if evidence.same is not None and evidence.same.step > since:
         return
     now = [float(f"{rate:.6g}") for rate in rates[-1].tolist()]

@@ -70,10 +70,9 @@ def lasting_cost(moment: Moment, kind: Kind, each_ms: Floats, threshold: Thresho
 
 def cost(moment: Moment, kind: Kind, cost_ms: float) -> StepCost:
     """Return what something costs that takes so much of a mean step."""
-    world, before = moment.world, moment.held_one(kind)
-    since = before.since_step if before and before.since_step is not None else int(world.step[0])
-    step_ms = float(world.step_ms.mean())
-    return StepCost(step_ms, cost_ms, cost_ms / step_ms, step_ms / max(step_ms - cost_ms, 1e-3), since)
+    step_ms = float(moment.world.step_ms.mean())
+    gain = step_ms / max(step_ms - cost_ms, 1e-3)
+    return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.since(kind, moment.world))
 
 
 def most_ranks(world: World, phase: int) -> Floats:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.statistics.arrays import last_run
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import fitting, named_ranks
@@ -41,11 +40,10 @@ def detect(moment: Moment) -> Iterator[Finding]:
     world, inputs = moment.world, moment.evidence.inputs
     if len(world.ranks) < 2 or not with_ddp(moment.evidence.parallelism) or inputs.equal < inputs.compared:
         return
-    who, held = named_ranks(world.ranks, moment.evidence.world_size), moment.held_one(KIND)
+    who = named_ranks(world.ranks, moment.evidence.world_size)
     steps = 0 if inputs.compared > 1 and inputs.distinct == 1 else _steps_alike(moment)
     if steps:
-        since = int(world.step[-steps])
-        since = held.since_step if held and held.since_step and steps == len(world) else since
+        since = moment.since(KIND, world, len(world) - steps)
         count = int(world.step[-1]) - since + 1
         words = Words(fitting(f"{who} train on the same samples", f": equal losses for {count:,} steps"), ADVICE)
         known = {"steps": count, "inputs_compared": inputs.compared}
@@ -62,7 +60,7 @@ def _steps_alike(moment: Moment) -> int:
     if not (world.loss[-1] == world.loss[-1, 0]).all():
         return 0
     equal = ((world.loss == world.loss[:, :1]) & world.has_loss).all(axis=1)
-    begin = int(np.flatnonzero(~equal)[-1]) + 1 if not equal.all() else 0
+    begin = last_run(equal)
     steps = len(world) - begin
     if steps < FEWEST:
         return 0

@@ -47,3 +47,8 @@ def median(values: NDArray[Number]) -> float:
     half, parts = len(values) // 2, values.copy()
     parts.partition(half)
     return float(parts[half] if len(values) % 2 else (parts[:half].max() + parts[half]) / 2)
+
+
+def last_run(values: Bools) -> int:
+    """Return the index from which on all are true; their number where the last one is false."""
+    return len(values) - int(np.logical_and.accumulate(values[::-1]).sum())
