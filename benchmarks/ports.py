@@ -1,4 +1,4 @@
-"""Ports for programs that are told where to listen or to meet."""
+"""Choose free ports for programs that are told where to listen or where to meet."""
 
 from __future__ import annotations
 

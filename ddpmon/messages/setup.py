@@ -17,7 +17,7 @@ MAX_REPEATS = 3
 """Passes are counted so far: a count that went on would be told anew after each of them."""
 MAX_CORES = 4096
 SEED_VARIES = -1
-"""Stands for a seed that differs from pass to pass: ranks do not begin them at the same moment."""
+"""Replaces a seed that changes with each pass: ranks begin passes at different moments, so it cannot be compared."""
 DISTRIBUTED_SAMPLER = "DistributedSampler"
 ANOMALY, DETAIL, LAUNCH_BLOCKING = "detect_anomaly", "TORCH_DISTRIBUTED_DEBUG=DETAIL", "CUDA_LAUNCH_BLOCKING=1"
 DEBUG_MODES = (ANOMALY, DETAIL, LAUNCH_BLOCKING)

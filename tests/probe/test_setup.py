@@ -1,4 +1,4 @@
-"""What a rank reads of its script's loaders, models and optimizers, and what findings make of it, with real ones."""
+"""Ranks read their script's real loaders, models and optimizers, and the findings that follow are the right ones."""
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ TOLD = {
     "optimizer_without_the_head": {"parameters_not_updated"},
     "searches_for_nothing": {"unused_search"},
 }
-"""The ways in which something is wrong, and the kinds of its findings. All others are sound."""
+"""Training loops with a mistake, and the kinds of findings that each must have. All other loops are sound."""
 
 
 @pytest.fixture(scope="module")

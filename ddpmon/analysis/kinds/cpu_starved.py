@@ -42,7 +42,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
 
 
 def _of_host(ranks: Sequence[Cpu], before: Finding | None, world_size: int) -> Finding | None:
-    """Return the finding of a host that has these ranks; None: they get their cores."""
+    """Return the finding about the ranks of a host; None if they get the cores they want."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
         return None  # the others have just begun: how many ranks share the cores is not seen yet
     lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks}

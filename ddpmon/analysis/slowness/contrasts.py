@@ -62,7 +62,7 @@ class Hit(NamedTuple):
     """Estimate of the change in ms, of clipped values; negative where it became faster."""
     z: float
     length: int
-    """Steps since it began, about."""
+    """Approximate number of steps since it began."""
 
 
 class Contrasts:
