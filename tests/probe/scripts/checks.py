@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -67,6 +68,7 @@ def apart():
 
     torch.manual_seed(RANK)  # dropout differs, and with it the losses
     train(model, optimizer, DataLoader(data(), batch_size=8), before=before)
+    time.sleep(1.2)  # until the probe has read by itself which parameters are not reduced: it does so once a second
 
 
 def alone():
