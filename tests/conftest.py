@@ -22,6 +22,7 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import spec, start, stop
 from tests import forked
+from tests.deadlines import Deadline, busy_factor
 from tests.disks import module_disk, small_disk
 from tests.namespaces import no_names, other_namespace
 
@@ -72,8 +73,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for run in runs.all_runs():
         with contextlib.suppress(DdpmonError):  # as if started elsewhere
             stop.request(run, now=True)
-    deadline = time.monotonic() + 15
-    while (left := _started_with(folder / "home")) and time.monotonic() < deadline:
+    deadline = Deadline(15)
+    while (left := _started_with(folder / "home")) and not deadline.passed:
         time.sleep(0.05)
     alive = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
     for pid in left:
@@ -107,9 +108,9 @@ def wait_for(what: Callable[[], Any], timeout_s: float = 60.0, every_s: float = 
 
     every_s: how long to wait before asking again: longer where asking costs more than waiting.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not (found := what()):
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        assert not deadline.passed, f"not within {timeout_s:g} s: {what}"
         time.sleep(every_s)
     return found
 
@@ -133,7 +134,7 @@ def cli(home: Path) -> Cli:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=timeout,
+                timeout=timeout * busy_factor(),
                 check=False,
                 **options,
             )
@@ -174,7 +175,7 @@ class Started:
         return (self.folder / "logs" / f"{name}.log").read_text()
 
     def until_gone(self, timeout_s: float = 30.0) -> runs.Run:
-        ended = stop.wait_until_gone(self.run, timeout_s)
+        ended = stop.wait_until_gone(self.run, timeout_s * busy_factor())
         assert ended is not None, f"still there after {timeout_s:g} s: {self.log('supervisor')}"
         return ended
 

@@ -28,6 +28,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from tests.deadlines import Deadline
+
 TORCH = ("torch", "torch._dynamo")
 """What a rank imports anyway: without the second no optimizer is made."""
 LIGHT = ("eager", "torch")
@@ -164,7 +166,7 @@ def _serve(lines: Iterable[str]) -> Order | None:
 def _codes(left: set[int], timeout_s: float) -> list[int] | str:
     """The exit codes of processes. After one that failed the others are ended, as torchrun does."""
     codes = []
-    deadline = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while left:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
@@ -173,7 +175,7 @@ def _codes(left: set[int], timeout_s: float) -> list[int] | str:
             if codes[-1]:
                 for other in left:
                     os.kill(other, signal.SIGTERM)
-        elif time.monotonic() > deadline:
+        elif deadline.passed:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

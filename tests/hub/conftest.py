@@ -31,6 +31,7 @@ from ddpmon.messages import (
 from ddpmon.messages.changes import are_changes, changed
 from tests import forked
 from tests.conftest import short_folder
+from tests.deadlines import Deadline
 from tests.in_process import cli
 
 __all__ = ["cli"]  # a fixture
@@ -40,8 +41,8 @@ DEADLINE_S = 20.0
 
 def until(condition, what, deadline_s=DEADLINE_S):
     """Wait for a condition; returns its value."""
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
+    deadline = Deadline(deadline_s)
+    while not deadline.passed:
         if value := condition():
             return value
         time.sleep(0.02)
@@ -86,9 +87,9 @@ class Rank:
 
     def answer(self, kind, deadline_s=DEADLINE_S):
         """The next answer of a kind; others are skipped."""
-        end = time.monotonic() + deadline_s
-        while (left := end - time.monotonic()) > 0:
-            if self.socket.poll(left * 1000):
+        deadline = Deadline(deadline_s)
+        while not deadline.passed:
+            if self.socket.poll(1000):
                 message = decode_to_rank(self.socket.recv())
                 if isinstance(message, kind):
                     return message
@@ -161,10 +162,10 @@ class Viewer:
 
     def until(self, condition, what):
         """Ask for one snapshot after the other until one fulfils the condition."""
-        end = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         snapshot = self.get()
         while not condition(snapshot):
-            assert time.monotonic() < end, f"{what}: {snapshot.state}, {snapshot.verdict}, {snapshot.notes}"
+            assert not deadline.passed, f"{what}: {snapshot.state}, {snapshot.verdict}, {snapshot.notes}"
             snapshot = self.get(snapshot)
         return snapshot
 

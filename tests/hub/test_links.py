@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -17,6 +16,7 @@ from ddpmon.hub.link import linked
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Card, Hello, encode
 from ddpmon.store.peers import Peer
+from tests.deadlines import Deadline
 from tests.hub.conftest import DEADLINE_S
 from tests.tcp_link import TcpLink
 from tests.two_hosts import AHEAD_US, PIDS, Root
@@ -118,9 +118,9 @@ class TwoHubs:
         zmq.select([self.down.socket, self.up.socket], [], [], timeout=POLL_S)
 
     def until(self, condition, what, *, trains=True):
-        end = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while not condition():
-            assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+            assert not deadline.passed, f"not within {DEADLINE_S} s: {what}"
             self.turn(trains=trains)
 
     def skip(self, seconds):

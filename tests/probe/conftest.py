@@ -21,6 +21,7 @@ import ddpmon
 from ddpmon import messages
 from ddpmon.messages import Ack, Batch, Bye, Failure, Hello, Step, Welcome
 from tests import ranks
+from tests.deadlines import Deadline, busy_factor
 
 if TYPE_CHECKING:
     from ddpmon.probe.stepclock import StepClock
@@ -88,9 +89,9 @@ class Ear:
 
     def wait(self, condition: Callable[[], object], seconds: float = 60) -> None:
         """Wait until something has been heard; fails after `seconds`."""
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while not condition():
-            assert time.monotonic() < deadline, "not heard in time"
+            assert not deadline.passed, "not heard in time"
             time.sleep(0.02)
 
 
@@ -178,7 +179,7 @@ def torchrun(nproc: int, script: Path, *args: str, address: str | None, **env: s
         env=environment(address, **env),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=120 * busy_factor(),
         check=False,
     )
 
@@ -231,6 +232,6 @@ def python(script: Path, *args: str, address: str | None, **env: str) -> subproc
         env=environment(address, **env),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=120 * busy_factor(),
         check=False,
     )

@@ -15,6 +15,7 @@ import pytest
 
 import ddpmon
 from ddpmon.runs import proc
+from tests.deadlines import Deadline
 
 OTHERS = {
     "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
@@ -29,9 +30,9 @@ OTHERS = {
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not condition():
-        assert time.monotonic() < deadline
+        assert not deadline.passed
         time.sleep(0.01)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import ranks
+from tests.deadlines import Deadline, busy_factor
 
 TRAINING = Path(__file__).parents[2] / "training"
 DEADLINE_S = 120
@@ -40,16 +41,16 @@ class Started:
 
     def until(self, words: str) -> None:
         """Wait until the output holds these words."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while words not in self.output:
             assert self.process.poll() is None, f"ended without {words!r}:\n{self.output}"
-            assert time.monotonic() < deadline, f"never said {words!r}:\n{self.output}"
+            assert not deadline.passed, f"never said {words!r}:\n{self.output}"
             time.sleep(0.01)
 
     def end(self) -> int:
         """Wait for the end; the exit code, or minus the signal."""
         try:
-            return self.process.wait(DEADLINE_S)
+            return self.process.wait(DEADLINE_S * busy_factor())
         except subprocess.TimeoutExpired:
             pytest.fail(f"has not ended after {DEADLINE_S} s:\n{self.output}")
 

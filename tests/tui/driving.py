@@ -4,6 +4,7 @@ import asyncio
 
 from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp
+from tests.deadlines import Deadline
 
 
 def screen_text(app) -> str:
@@ -61,7 +62,8 @@ def until(holds):
     """A step of `drive`: wait until this is true of the app."""
 
     async def wait(app, pilot):
-        for _ in range(500):
+        deadline = Deadline(10)
+        while not deadline.passed:
             if holds(app):
                 return
             await pilot.pause(0.01)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 import pyte
 
 from tests import forked
+from tests.deadlines import Deadline
 
 DEADLINE_S = 60.0
 PYTHON = (sys.executable, "-m")
@@ -96,13 +97,13 @@ class Terminal:
 
     def wait_until(self, holds: Callable[[str], bool], what: str, within: float = DEADLINE_S) -> str:
         """The screen once `holds` is true of it. what: how it is called if it never is."""
-        end = time.monotonic() + within
+        deadline = Deadline(within)
         shown = None
-        while time.monotonic() < end:
+        while not deadline.passed:
             came = self.read()
             if came or shown is None:
                 # All that has been written, as to draw it costs more than to read it.
-                while came and time.monotonic() < end:
+                while came and not deadline.passed:
                     came = self.read(0)
                 shown = "\n".join(self.screen.display)
             if holds(shown):
@@ -111,9 +112,9 @@ class Terminal:
 
     def wait_for_output(self, written: bytes) -> None:
         """Until the program has written this, wherever it stands on the screen or stood."""
-        end = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while written not in self.raw:
-            assert time.monotonic() < end, f"{written!r} was never written"
+            assert not deadline.passed, f"{written!r} was never written"
             self.read()
 
     def press(self, keys: bytes) -> None:
@@ -121,9 +122,9 @@ class Terminal:
 
     def wait_end(self) -> int:
         """The exit code (negative: a signal) once the program has ended."""
-        end = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while self.process.poll() is None:
-            assert time.monotonic() < end, "it never ended"
+            assert not deadline.passed, "it never ended"
             if self.master < 0:
                 return self.process.wait(DEADLINE_S)
             self.read()
