@@ -146,6 +146,7 @@ class Sender(threading.Thread):
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
             stack_signal.keep(self._listener.native_thread)
             self._make_way()
+        if self._last_sample == now or not self._setup.settled:
             self._listener.identity.set_up(self._setup.read())
             self._make_way()
         output.relieve()
@@ -306,6 +307,7 @@ class Sender(threading.Thread):
         self._hub.finish_exchange()
         self._report_exception()
         self._end_iteration()
+        listener.identity.set_up(self._setup.read())  # a short script ends before it was read
         listener.identity.reached(STAGE_ENDED)
         self._is_last = True
         progress = listener.loops.progress(listener.clock.step, time.monotonic())

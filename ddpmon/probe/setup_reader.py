@@ -1,7 +1,7 @@
 """Reads how the script has set its training up, on the background thread: attributes alone, nothing is computed.
 
 Models and optimizers are gone through when one of them is new, a pass over a DataLoader begins, parameters that DDP
-does not reduce get gradients, or a minute is over.
+does not reduce get gradients, a minute is over, or the script ends.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class SetupReader:
     """Reads a listener's models, optimizers and loaders."""
 
     def __init__(self, listener: Listener) -> None:
+        self.settled = False
+        """Whether it was read since an optimizer first stepped."""
         self._listener = listener
         self._models: list[Model] = []
         self._joins = False
@@ -48,7 +50,7 @@ class SetupReader:
         self._anomaly: deque[bool] = deque(maxlen=LOOKS)
 
     def read(self) -> Setup:
-        """Return the setup as it is now."""
+        """Return the setup as it is now; once all models are gone, with the models as they were read last."""
         listener = self._listener
         pen, passes, now = listener.pen, listener.passes, time.monotonic()
         optimizers = {key for key, name in list(pen.optimizers.items()) if name}
@@ -58,11 +60,12 @@ class SetupReader:
         if state != self._read_of or now - self._read_at >= READ_AGAIN_S:
             self._read_of, self._read_at = state, now
             try:
-                self._models = self._of_models(optimizers)
+                self._models = self._of_models(optimizers) or self._models
             except RuntimeError:  # the script changed one of them meanwhile
                 self._read_of = None
             self._worker_cores = sorted({core for pid in passes.worker_pids() for core in _affinity(pid)})
         self._anomaly.append(torch.is_anomaly_enabled())
+        self.settled = self.settled or bool(optimizers)
         return Setup(
             loaders=passes.loaders(pen.updates[UPDATES]),
             models=self._models,

@@ -31,15 +31,21 @@ TOLD = {
 
 
 @pytest.fixture(scope="module")
-def setups(socket_dir):
-    """The setup of both ranks in each way."""
+def heard(socket_dir):
+    """What the ranks printed, and the setup of each as the hub heard it last."""
     with listening(socket_dir) as ear:
         done = forked(2, SCRIPTS / "setups.py", address=ear.address)
         assert done.returncode == 0, done.stderr
         assert "ddpmon:" not in done.stderr
-        assert any(hello.setup.models for hello in ear.hellos())
+        ear.wait(lambda: ear.goodbyes() == {0, 1})
+    return done.stdout, {hello.rank: hello.setup for hello in ear.hellos()}
+
+
+@pytest.fixture(scope="module")
+def setups(heard):
+    """The setup of both ranks in each way."""
     read = {}
-    for line in done.stdout.splitlines():
+    for line in heard[0].splitlines():
         way, rank, setup = line.split(" ", 2)
         read.setdefault(way, {})[int(rank)] = msgspec.json.decode(setup, type=Setup)
     assert all(len(ranks) == 2 for ranks in read.values())
@@ -85,6 +91,14 @@ def test_a_setup_is_read_as_the_script_made_it(setups):
     assert (model.searches, model.unused) == (2, 2)
     assert setups["debugging"][0].debugging == [ANOMALY]
     assert len(setups["debugging"][0].cores) == 1
+
+
+@pytest.mark.e2e
+def test_a_setup_that_was_made_just_before_the_end_is_read_then(heard, setups):
+    for setup in heard[1].values():
+        assert setup.loaders[0].batches == 3
+        assert [one.stepped for one in setup.models] == [4]
+        assert setup.models[0].number > setups["debugging"][0].models[0].number
 
 
 def test_an_optimizer_of_copies_is_left_alone(setups):
