@@ -191,6 +191,48 @@ def test_a_step_whose_times_cannot_be_is_refused(changes):
         decode_from_rank(encode(msgspec.structs.replace(BATCH, steps=[step])))
 
 
+def number_types(type_, path=""):
+    """Yield every int and float inside a type, with its path."""
+    match type_:
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            yield path, type_
+        case msgspec.inspect.StructType(cls=cls, fields=fields):
+            for field in fields:
+                yield from number_types(field.type, f"{cls.__name__}.{field.name}")
+        case msgspec.inspect.UnionType(types=types):
+            for each in types:
+                yield from number_types(each, path)
+        case msgspec.inspect.ListType(item_type=item):
+            yield from number_types(item, path)
+        case msgspec.inspect.DictType(key_type=key, value_type=value):
+            yield from number_types(key, path)
+            yield from number_types(value, path)
+
+
+def test_every_number_from_a_rank_has_a_range():
+    unbounded = {
+        path
+        for path, kind in number_types(msgspec.inspect.type_info(messages.FromRank))
+        if (kind.ge is None and kind.gt is None) or (kind.le is None and kind.lt is None)
+    }
+    assert unbounded == {"Step.loss", "Step.learning_rate", "Scalar.value", "Meeting.keys", "Card.admits"}
+
+
+def test_of_a_batch_with_an_invalid_record_the_head_can_be_read():
+    damaged = encode(msgspec.structs.replace(BATCH, samples=[Sample(-1)]))
+    head, invalid = messages.decode_lenient(damaged)
+    assert head == msgspec.structs.replace(BATCH, steps=[], samples=[], scalars=[], total_steps=None)
+    assert "Expected `int` >= 0" in invalid
+    assert messages.decode_lenient(encode(BATCH)) == (BATCH, "")
+    for no_batch in (
+        b"",
+        encode(msgspec.structs.replace(HELLO, rank=4)),
+        encode(msgspec.structs.replace(BATCH, seq=0)),
+    ):
+        with pytest.raises(WireError):
+            messages.decode_lenient(no_batch)
+
+
 def test_losses_that_are_no_numbers_travel():
     for loss in (math.nan, math.inf, -math.inf, None):
         batch = msgspec.structs.replace(BATCH, steps=[msgspec.structs.replace(STEP, loss=loss)])

@@ -3,13 +3,12 @@
 `vocabulary` has the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `nodes` what
 hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the hub shows them, `rank_view` each rank
 in it, `wished` what of it single screens wish for, `values` what its values may be, `cells` what a byte of its charts
-holds, `changes` what goes over the wire of it. `wire` encodes and checks, `mending` takes what is possible of a damaged
-message, `snapshots` checks what is shown. `folder` is what ranks leave in the run's folder, `door` how its sockets are
-reached.
+holds, `changes` what goes over the wire of it. `wire` encodes and checks, `snapshots` checks what is shown. `folder` is
+what ranks leave in the run's folder, `door` how its sockets are reached.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
-both directions of version skew decode. Types are checked by the decoder; ranges by `wire`,
-because a damaged frame can still decode.
+both directions of version skew decode. The decoder checks types and ranges; `wire` checks that fields fit together,
+because a damaged frame can still decode. A message with an invalid value is refused as a whole.
 
 Clocks: `_us` times are CLOCK_MONOTONIC of the sending node in microseconds; `_at` times are Unix seconds.
 Times inside a step are whole microseconds.
@@ -17,7 +16,6 @@ Times inside a step are whole microseconds.
 
 from __future__ import annotations
 
-from ddpmon.messages.mending import decode_what_can_be
 from ddpmon.messages.quantities import (
     GPU,
     HOST,
@@ -152,6 +150,7 @@ from ddpmon.messages.wire import (
     check_stack,
     decode_from_rank,
     decode_from_viewer,
+    decode_lenient,
     decode_to_rank,
     encode,
 )
@@ -358,9 +357,9 @@ __all__ = [
     "chosen",
     "decode_from_rank",
     "decode_from_viewer",
+    "decode_lenient",
     "decode_snapshot",
     "decode_to_rank",
-    "decode_what_can_be",
     "encode",
     "further",
     "models_with_loss",

@@ -95,8 +95,6 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """`RankView` has its mean over the last seconds of training instead of its latest value."""
     largest: bool = False
     """Of samples that are merged the largest stays, instead of their mean."""
-    least: float = 0.0
-    """No value can be less."""
 
     @cached_property
     def get(self) -> Callable[[RankView], float | None]:
@@ -249,7 +247,7 @@ _ROWS = (
     ),
     Quantity(
         "gpu_temperature", CELSIUS, "Temperature of its GPU", "gpu.temperature_c", GPU,
-        label="GPU °C", head="°C", word="celsius", chart="GPU temperature, °C", largest=True, least=-300.0,
+        label="GPU °C", head="°C", word="celsius", chart="GPU temperature, °C", largest=True,
     ),
     Quantity(
         "gpu_clock", MEGAHERTZ, "Clock of its GPU", "gpu.clock_mhz", GPU,

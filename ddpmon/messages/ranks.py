@@ -2,75 +2,113 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from ddpmon.messages.setup import Setup
-from ddpmon.messages.vocabulary import REASONS_JOIN
+from ddpmon.messages.values import (
+    Amount,
+    Celsius,
+    Micros,
+    Name,
+    Pid,
+    Rank,
+    SmallCount,
+    StepCount,
+    StepNumber,
+)
+from ddpmon.messages.vocabulary import (
+    DIGESTS,
+    MAX_FRAMES,
+    MAX_LOGGED,
+    MAX_NAME,
+    MAX_NAMES,
+    MAX_RESTART,
+    MAX_SCOPES,
+    MAX_STEPS_PER_BATCH,
+    MAX_US,
+    MAX_WORLD,
+    OWN_PHASES,
+    PAUSES,
+    PHASES,
+    REASONS_JOIN,
+    SCALED_UPDATES,
+    STAGES,
+    SYNC_KINDS,
+)
+
+Records = Meta(max_length=MAX_STEPS_PER_BATCH)
+"""Limits a list of records in a batch."""
+Stage: TypeAlias = Annotated[int, Meta(ge=0, lt=len(STAGES))]
+OwnPhase: TypeAlias = Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
+PauseKind: TypeAlias = Annotated[int, Meta(ge=0, lt=len(PAUSES))]
+PhaseName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+"""Of a `ddpmon.phase` of the script."""
 
 
 class Sync(msgspec.Struct, array_like=True, gc=False):
     """One synchronisation inside a step, as one rank saw it: it was blocked from `arrival_us` to `end_us`."""
 
-    kind: int
+    kind: Annotated[int, Meta(ge=0, lt=len(SYNC_KINDS))]
     """Index into SYNC_KINDS."""
-    arrival_us: int
+    arrival_us: Micros
     """Ready for the synchronisation, µs after the start of the step."""
-    end_us: int
+    end_us: Micros
     """Out of it, µs after the start of the step."""
-    payload_bytes: int = 0
+    payload_bytes: Micros = 0
 
 
 class Bucket(msgspec.Struct, array_like=True, gc=False):
     """The all-reduce of one of DDP's buckets, recorded with --buckets."""
 
-    layout: int
+    layout: StepNumber
     """Number of the `Layout` that says what is in it."""
-    launch_us: int
+    launch_us: Micros
     """When DDP handed it over, µs after the start of the step."""
-    end_us: int
+    end_us: Micros
     """When every rank's gradients were in it, µs after the start of the step."""
 
 
 class Pause(msgspec.Struct, array_like=True, gc=False):
     """Time between two steps in which a rank did not train: part of the record of the later one, but of no phase."""
 
-    kind: int
+    kind: PauseKind
     """Index into PAUSES."""
-    start_us: int
+    start_us: Micros
     """After the start of the step."""
-    end_us: int
+    end_us: Micros
 
 
 class Step(msgspec.Struct, array_like=True, gc=False):
     """One step of one rank. The five phases, the blocked time of `syncs` and `pauses` add up to `length_us`."""
 
-    step: int
+    step: StepNumber
     """Counts from 1, without holes: a hole means a lost record."""
-    end_us: int
+    end_us: Micros
     """When it ended, CLOCK_MONOTONIC."""
-    length_us: int
-    data_us: int
-    forward_us: int
-    backward_us: int
-    optimizer_us: int
-    other_us: int
+    length_us: Micros
+    data_us: Micros
+    forward_us: Micros
+    backward_us: Micros
+    optimizer_us: Micros
+    other_us: Micros
     syncs: list[Sync] = msgspec.field(default_factory=list)
     loss: float | None = None
-    samples: int = 0
-    tokens: int = 0
+    samples: StepCount = 0
+    tokens: StepCount = 0
     """Where the model's input is a batch of token ids."""
     learning_rate: float | None = None
     """Of the first parameter group of the optimizer that stepped last."""
-    gc_us: int = 0
+    gc_us: Micros = 0
     """Python's garbage collector, inside whatever phase it fell into."""
     buckets: list[Bucket] = msgspec.field(default_factory=list)
     """Recorded with --buckets, in the order of their launch."""
-    named_us: dict[str, int] = msgspec.field(default_factory=dict)
+    named_us: Annotated[dict[PhaseName, Micros], Meta(max_length=MAX_NAMES)] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` of the script, by its name; part of the phases above, by the host's clock."""
     pauses: list[Pause] = msgspec.field(default_factory=list)
-    backwards: int = 1
+    backwards: StepCount = 1
     """Backward calls in it: more than one under gradient accumulation."""
 
 
@@ -81,36 +119,36 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     Its numbers are rows of QUANTITIES, which say what each is.
     """
 
-    time_us: int
-    cpu_percent: float | None = None
-    rss_bytes: int | None = None
-    gpu_percent: float | None = None
-    gpu_memory_used_bytes: int | None = None
-    gpu_memory_total_bytes: int | None = None
-    gpu_power_w: float | None = None
-    gpu_temperature_c: float | None = None
-    gpu_clock_mhz: float | None = None
-    starved_share: float | None = None
+    time_us: Micros
+    cpu_percent: Amount | None = None
+    rss_bytes: Micros | None = None
+    gpu_percent: Amount | None = None
+    gpu_memory_used_bytes: Micros | None = None
+    gpu_memory_total_bytes: Micros | None = None
+    gpu_power_w: Amount | None = None
+    gpu_temperature_c: Celsius | None = None
+    gpu_clock_mhz: Amount | None = None
+    starved_share: Amount | None = None
     """Of that second: the training thread could run, but no core was free for it."""
-    major_faults_per_s: float | None = None
+    major_faults_per_s: Amount | None = None
     """Page faults that had to wait for a disk."""
-    minor_faults_per_s: float | None = None
-    read_bytes_per_s: float | None = None
+    minor_faults_per_s: Amount | None = None
+    read_bytes_per_s: Amount | None = None
     """From storage, by this process alone: its DataLoader workers are processes of their own."""
-    written_bytes_per_s: float | None = None
-    threads: int | None = None
-    gpu_throttled: str | None = None
+    written_bytes_per_s: Amount | None = None
+    threads: Micros | None = None
+    gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
     """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""
-    loader_workers: int | None = None
+    loader_workers: Micros | None = None
     """Of the DataLoader that was read last."""
     loader_pinned: bool | None = None
     """Whether its batches lie in pinned memory; None: they are for a CPU."""
-    sent_bytes_per_s: float | None = None
+    sent_bytes_per_s: Amount | None = None
     """Over the network, by its whole host."""
-    received_bytes_per_s: float | None = None
-    io_wait_share: float | None = None
+    received_bytes_per_s: Amount | None = None
+    io_wait_share: Amount | None = None
     """Of that second: some process of its host waited for storage, as the kernel's pressure counters say."""
-    cores_busy_share: float | None = None
+    cores_busy_share: Amount | None = None
     """Of all cores of its host: busy with anything."""
 
     @property
@@ -122,26 +160,26 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
 class Scalar(msgspec.Struct, array_like=True, gc=False):
     """A value that the script gave to `ddpmon.log`, under its own name."""
 
-    step: int
-    name: str
+    step: StepCount
+    name: Annotated[str, Meta(max_length=MAX_LOGGED)]
     value: float
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
     """A fixed sample of a model's parameters, or of one of the other DIGESTS, as one number to compare ranks by."""
 
-    step: int
-    model: int
+    step: StepCount
+    model: SmallCount
     """Counts the models of a rank in the order they were wrapped."""
-    value: int
-    group: str = ""
+    value: Micros
+    group: Annotated[str, Meta(max_length=256)] = ""
     """Name of the process group whose ranks hold replicas of it; without DDP, of the shapes of its parameters."""
-    sequence: int = 0
+    sequence: Micros = 0
     """Of the group's last collective. Ranks with uneven inputs count steps differently; this they all count alike."""
-    updates: int = 0
+    updates: StepCount = 0
     """Optimizer steps so far on gradients that DDP never reduced, where it was taken after one of them; 0: before a
     forward."""
-    of: int = 0
+    of: Annotated[int, Meta(ge=0, lt=len(DIGESTS))] = 0
     """Index into DIGESTS."""
 
 
@@ -151,7 +189,7 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     name: str
     """"all_reduce", or what it is to DDP: "DDP's gradient all-reduce"."""
     group: str = ""
-    sequence: int | None = None
+    sequence: Micros | None = None
     """Its number among the collectives of its process group; None: torch does not say."""
     operation: str = ""
     """What torch itself records it as ("all_reduce"); "": it records nothing."""
@@ -166,58 +204,58 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
 class Scope(msgspec.Struct, array_like=True, frozen=True):
     """A loop or a branch of a script around the line that a frame of a stack is at."""
 
-    frame: int
+    frame: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]
     """Index into the stack's frames."""
-    line: int
+    line: Micros
     """Of its `for`, `while` or `if`."""
-    first: int
+    first: Micros
     """The first line that counts as inside."""
-    last: int
+    last: Micros
     is_loop: bool = True
 
 
 class Stack(msgspec.Struct, array_like=True, tag="stack"):
     """Where a rank's training thread is at this moment."""
 
-    rank: int
-    pid: int
-    time_us: int
-    step: int
+    rank: Rank
+    pid: Pid
+    time_us: Micros
+    step: StepCount
     """Steps finished."""
-    since_us: int
+    since_us: Micros
     """When the step it is in began."""
-    phase: int
-    frames: list[str]
+    phase: OwnPhase
+    frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
     """Python's, innermost first: "train.py:12 main"; those of ddpmon left out."""
-    own: int | None = None
+    own: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)] | None = None
     """Index of the innermost frame that is no library's."""
     collective: Collective | None = None
     """The one it is blocked in, else the last one it issued, as far as torch says."""
     blocked: bool = False
     """It waits inside a collective for the others."""
-    issued: dict[str, int] = msgspec.field(default_factory=dict)
+    issued: dict[str, Micros] = msgspec.field(default_factory=dict)
     """Process group: sequence number of the last collective issued in it."""
-    timeout_s: float | None = None
+    timeout_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
     """How long the collective that it waits in may take before torch ends the run; None: not known, or it waits in
     none."""
-    scopes: list[Scope] = msgspec.field(default_factory=list)
+    scopes: Annotated[list[Scope], Meta(max_length=MAX_SCOPES)] = msgspec.field(default_factory=list)
     """Loops and branches around the lines of the script's own frames, once the rank stands still."""
-    device: list[int] = msgspec.field(default_factory=list)
+    device: Annotated[list[StepCount], Meta(max_length=2)] = msgspec.field(default_factory=list)
     """How far its GPU has come: finished steps, and marks passed in the one after these; empty: it trains on none."""
-    worker: int = 0
+    worker: Micros = 0
     """The pid of the DataLoader worker that it waits for; 0: it waits for none."""
 
 
 class Layout(msgspec.Struct, array_like=True):
     """What is in a bucket. DDP lays its buckets out anew after the first step."""
 
-    number: int
+    number: StepNumber
     """Counts the layouts of a rank from 1."""
-    model: int
+    model: SmallCount
     """Counts the models of a rank in the order they were wrapped."""
-    index: int
+    index: Micros
     """DDP's own for the bucket; 0 is the first to be handed over."""
-    payload_bytes: int
+    payload_bytes: Micros
     parameters: list[str] = msgspec.field(default_factory=list)
     """Names, cut where they are very many."""
 
@@ -225,91 +263,96 @@ class Layout(msgspec.Struct, array_like=True):
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """A rank says who it is: first on a connection, again when something in it changed."""
 
-    protocol: int
+    protocol: SmallCount
     run_id: str
-    rank: int
-    local_rank: int
-    world_size: int
-    node_rank: int
+    rank: Rank
+    local_rank: Rank
+    world_size: Annotated[int, Meta(gt=0, le=MAX_WORLD)]
+    node_rank: Rank
     host: str
-    pid: int
-    stage: int
-    restart: int = 0
+    pid: Pid
+    stage: Stage
+    restart: Annotated[int, Meta(ge=0, lt=MAX_RESTART)] = 0
     """torchrun's restart count: a new attempt of the same rank."""
     device: str = "cpu"
     """"cpu" or "cuda:K" as torch names it."""
     device_name: str = ""
     backend: str = ""
     torch_version: str = ""
-    parameters: int = 0
-    gradient_bytes: int = 0
-    buffer_bytes: int = 0
+    parameters: Micros = 0
+    gradient_bytes: Micros = 0
+    buffer_bytes: Micros = 0
     notes: list[str] = msgspec.field(default_factory=list)
     """What could not be measured here, one sentence each ("NVML: not found")."""
     device_clock: bool = False
     """Its steps lie on its GPU's timeline: lengths are exact, `end_us` is an estimate."""
-    cores: int = 0
+    cores: SmallCount = 0
     """That this process may run on; 0: not known."""
-    compute_threads: int = 0
+    compute_threads: SmallCount = 0
     """That torch uses for one operation on the CPU; 0: not known."""
-    parallelism: str = ""
+    parallelism: Name = ""
     """How it trains: DDP, FSDP2, … of `vocabulary`; "" until the first step is over, and where nothing shows it."""
-    unmeasured: list[str] = msgspec.field(default_factory=list)
+    unmeasured: Annotated[list[str], Meta(max_length=len(PHASES))] = msgspec.field(default_factory=list)
     """Of PHASES, those of which nothing is measured in this kind of training: they are part of `other`, or there is
     nobody to wait for."""
     missing: dict[str, str] = msgspec.field(default_factory=dict)
     """Why BUCKETS or GPU_COUNTERS are not there; each reason is one of `notes` too."""
-    through: int = 0
+    through: SmallCount = 0
     """Set by hubs: the node whose hub passed it on; 0: it spoke to this hub itself."""
-    world: str = ""
+    world: Name = ""
     """A name that all ranks of its process group have, and those of no other; "": not known (yet)."""
-    began_us: int = 0
+    began_us: Micros = 0
     """When the probe began in this program, CLOCK_MONOTONIC: a process that replaces its program keeps its pid."""
-    counter_fd: int = -1
+    counter_fd: Annotated[int, Meta(ge=-1, lt=1 << 31)] = -1
     """The process's descriptor of its `step_counter`; -1: it has none."""
     setup: Setup = msgspec.field(default_factory=Setup)
     configuration: dict[str, str] = msgspec.field(default_factory=dict)
     """What should be the same on all ranks: communication variables of its environment, its script, each argument."""
 
 
-class Batch(msgspec.Struct, array_like=True, tag="batch"):
+class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
+    """Who sent a batch, its number, and how far the rank has come."""
+
+    rank: Rank
+    pid: Pid
+    seq: StepNumber
+    """Counts from 1 per process; the hub acknowledges it and drops repeats."""
+    now_us: Micros
+    stage: Stage
+    step: StepCount
+    """Steps finished so far."""
+    dropped: StepCount
+    """Records that the probe had to throw away so far."""
+    phase: OwnPhase = 4
+    """Index into OWN_PHASES of what the training thread is in now."""
+
+
+class Batch(BatchHead, array_like=True, tag="batch"):
     """What a rank gathered since the last batch; empty ones are its heartbeat."""
 
-    rank: int
-    pid: int
-    seq: int
-    """Counts from 1 per process; the hub acknowledges it and drops repeats."""
-    now_us: int
-    stage: int
-    step: int
-    """Steps finished so far."""
-    dropped: int
-    """Records that the probe had to throw away so far."""
-    phase: int = 4
-    """Index into OWN_PHASES of what the training thread is in now."""
-    steps: list[Step] = msgspec.field(default_factory=list)
-    samples: list[Sample] = msgspec.field(default_factory=list)
-    scalars: list[Scalar] = msgspec.field(default_factory=list)
-    total_steps: int | None = None
-    unsynchronised: int = 0
+    steps: Annotated[list[Step], Records] = msgspec.field(default_factory=list)
+    samples: Annotated[list[Sample], Records] = msgspec.field(default_factory=list)
+    scalars: Annotated[list[Scalar], Records] = msgspec.field(default_factory=list)
+    total_steps: StepNumber | None = None
+    unsynchronised: StepCount = 0
     """Optimizer steps so far whose gradients DDP never reduced, though a model was wrapped in it."""
-    digests: list[Digest] = msgspec.field(default_factory=list)
-    layouts: list[Layout] = msgspec.field(default_factory=list)
+    digests: Annotated[list[Digest], Records] = msgspec.field(default_factory=list)
+    layouts: Annotated[list[Layout], Records] = msgspec.field(default_factory=list)
     """Those that are new."""
-    pausing: int | None = None
+    pausing: PauseKind | None = None
     """Index into PAUSES of what the training thread does instead of training, if it does."""
-    beats: int = 0
+    beats: StepCount = 0
     """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
-    closing_pauses: list[Pause] = msgspec.field(default_factory=list)
+    closing_pauses: Annotated[list[Pause], Records] = msgspec.field(default_factory=list)
     """Of the last batch: pauses since the last step, in µs after its end."""
-    epoch: int | None = None
+    epoch: StepNumber | None = None
     """The one that runs, counted from 1; None: not known here."""
-    epochs: int | None = None
-    merged: int = 0
+    epochs: StepNumber | None = None
+    merged: StepCount = 0
     """How many batches, those just before it, the hub of a node has put into it."""
-    skipped: int = 0
+    skipped: Annotated[int, Meta(ge=0, le=SCALED_UPDATES)] = 0
     """Of the latest 100 updates through a GradScaler: those that it skipped, as gradients were infinite or NaN."""
-    held_out: int = 0
+    held_out: StepCount = 0
     """Updates in a row of a model in evaluation mode which was in training mode before, where the mode matters."""
 
     @property
@@ -321,13 +364,13 @@ class Batch(msgspec.Struct, array_like=True, tag="batch"):
 class Failure(msgspec.Struct, array_like=True, tag="failure"):
     """An exception that nobody caught in a rank."""
 
-    rank: int
-    pid: int
-    time_us: int
+    rank: Rank
+    pid: Pid
+    time_us: Micros
     error: str
     """Type and message, one line."""
     traceback: str = ""
-    step: int = 0
+    step: StepCount = 0
     facts: dict[str, str] = msgspec.field(default_factory=dict)
     """What the rank looked up that explains it: a port's holder, names of parameters."""
 
@@ -335,10 +378,10 @@ class Failure(msgspec.Struct, array_like=True, tag="failure"):
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
     """The rank leaves; the hub answers with `Ack` of `seq` once everything up to it is recorded."""
 
-    rank: int
-    pid: int
-    seq: int
-    dropped: int = 0
+    rank: Rank
+    pid: Pid
+    seq: StepCount
+    dropped: StepCount = 0
 
 
 class Card(msgspec.Struct, array_like=True, tag="card"):
@@ -356,11 +399,11 @@ class Card(msgspec.Struct, array_like=True, tag="card"):
 class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     """A rank can reach the store of a process group that spans nodes, and what it has read there so far."""
 
-    rank: int
-    pid: int
-    node: int
+    rank: Rank
+    pid: Pid
+    node: SmallCount
     """Its own: torchrun's GROUP_RANK, or as it was counted."""
-    nodes: int
+    nodes: Annotated[int, Meta(gt=1, le=MAX_WORLD)]
     towards: str = ""
     """A host that every node reaches: MASTER_ADDR."""
     root: Card | None = None

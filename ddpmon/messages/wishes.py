@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-from ddpmon.messages.vocabulary import COST_WINDOWS
+from ddpmon.messages.values import Rank, StepCount
+from ddpmon.messages.vocabulary import (
+    COST_WINDOWS,
+    DEVICE_COURSES,
+    HEAT_MOST,
+    LOGGED,
+    MAX_LOGGED,
+    MAX_STEP,
+    MAX_US,
+    MAX_WORLD,
+    SERIES_MOST,
+)
 
-RankSpans: TypeAlias = tuple[tuple[int, int], ...]
+RankSpans: TypeAlias = tuple[tuple[Rank, Rank], ...]
 """First and last of each run of ranks, rising; empty: no rank."""
+CellCount: TypeAlias = Annotated[int, Meta(gt=0, le=HEAT_MOST)]
+"""Rows or columns of a chart."""
 
 
 class HeatWish(msgspec.Struct, array_like=True, frozen=True):
@@ -19,9 +33,9 @@ class HeatWish(msgspec.Struct, array_like=True, frozen=True):
     """One of HEAT_METRICS."""
     steps: int = 1
     """In a column: one of HEAT_STEPS, or WHOLE_RUN."""
-    rows: int = 16
+    rows: CellCount = 16
     """At most."""
-    columns: int = 64
+    columns: CellCount = 64
     ranks: RankSpans | None = None
     """Only these; None: all."""
     beyond_chance: bool = False
@@ -31,16 +45,16 @@ class HeatWish(msgspec.Struct, array_like=True, frozen=True):
 class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows the last steps wants of them."""
 
-    steps: int = 4
-    rows: int = 16
+    steps: CellCount = 4
+    rows: CellCount = 16
     """Ranks, at most: the latest to arrive."""
-    first: int = 0
+    first: Rank = 0
     """So many ranks are left out before them."""
     ranks: RankSpans | None = None
     """Only these; None: all."""
     longest: bool = False
     """With a list of the run's longest steps."""
-    step: int = 0
+    step: Annotated[int, Meta(ge=0, le=MAX_STEP)] = 0
     """One of these instead of the last steps; 0: the last ones."""
 
 
@@ -54,10 +68,10 @@ class CostWish(msgspec.Struct, array_like=True, frozen=True):
 class InspectWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that inspects a rank wants of it."""
 
-    rank: int = 0
+    rank: Rank = 0
     steps: int = 1
     """In a column: one of HEAT_STEPS."""
-    columns: int = 40
+    columns: CellCount = 40
 
 
 class SyncWish(msgspec.Struct, array_like=True, frozen=True):
@@ -65,7 +79,7 @@ class SyncWish(msgspec.Struct, array_like=True, frozen=True):
 
     steps: int = 1
     """In a column: one of HEAT_STEPS."""
-    columns: int = 64
+    columns: CellCount = 64
 
 
 class StripsWish(msgspec.Struct, array_like=True, frozen=True):
@@ -73,18 +87,18 @@ class StripsWish(msgspec.Struct, array_like=True, frozen=True):
 
     steps: int = 1
     """In a column: one of HEAT_STEPS."""
-    columns: int = 24
+    columns: CellCount = 24
     ranks: RankSpans = ()
 
 
 class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows devices through time wants of them."""
 
-    names: tuple[str, ...] = ()
+    names: Annotated[tuple[str, ...], Meta(max_length=len(DEVICE_COURSES))] = ()
     """Of DEVICE_COURSES."""
     seconds: int = 1
     """In a column: one of SAMPLE_SECONDS."""
-    columns: int = 64
+    columns: CellCount = 64
     ranks: RankSpans = ()
 
 
@@ -93,25 +107,25 @@ class CoresWish(msgspec.Struct, array_like=True, frozen=True):
 
     seconds: int = 1
     """In a column: one of SAMPLE_SECONDS."""
-    columns: int = 64
+    columns: CellCount = 64
 
 
 class PrintedWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer wants that has no logs of a rank, which is on another machine."""
 
-    rank: int = 0
+    rank: Rank = 0
 
 
 class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
     """What a viewer that shows a quantity over time wants of it."""
 
-    name: str = "loss"
+    name: Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGGED)] = "loss"
     """One of a snapshot's `quantities`."""
-    span_s: float | None = None
+    span_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
     """How far back from the end; None: from the run's start."""
-    end_s: float | None = None
+    end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
     """Since the run started; None: now."""
-    points: int = 512
+    points: Annotated[int, Meta(gt=0, le=SERIES_MOST)] = 512
     """At most, and two beside them."""
 
 
@@ -148,14 +162,14 @@ class Next(msgspec.Struct, array_like=True, tag="next"):
     version: int = 0
     epoch: str = ""
     wish: Wish = Wish()
-    base: int | None = None
+    base: StepCount | None = None
     """The version that it has and of which it takes changes, 0: of none; None: it wants each one whole."""
 
 
 class Ask(msgspec.Struct, array_like=True, tag="ask"):
     """A viewer asks ranks where they are now. The answer comes with the snapshots that it wishes for."""
 
-    ranks: list[int] = msgspec.field(default_factory=list)
+    ranks: Annotated[list[Rank], Meta(max_length=MAX_WORLD)] = msgspec.field(default_factory=list)
     """Empty: all of them."""
 
 

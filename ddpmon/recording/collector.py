@@ -18,8 +18,7 @@ from ddpmon.messages import (
     Welcome,
     Where,
     WireError,
-    decode_from_rank,
-    decode_what_can_be,
+    decode_lenient,
 )
 from ddpmon.messages.nodes import End
 from ddpmon.recording import plausible
@@ -31,8 +30,6 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.refusals import NO_MESSAGE, STRANGER
 from ddpmon.store.store import Store
 
-MENDED_BYTES = 4096
-"""Of who was not heard before: what is left of a damaged frame is looked for up to this size, as it takes time."""
 ASK_AGAIN_S = 1.0
 """A rank is asked at most so often for what is missing."""
 ALIKE_S = 1.0
@@ -87,11 +84,12 @@ class Collector:
         try:
             if len(frames) != 2:
                 raise WireError("not one frame")
-            message, left_out = self._decode(frames[1], identity, peer)
+            message, invalid = decode_lenient(frames[1])
         except WireError as error:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
         self._blocks.flush(now)
+        left_out = [f"the records of a batch, {invalid}"] if invalid else []
         self._take(message, left_out, identity, now, unix, peer, ended=ended, later_us=later_us)
 
     def take_block(
@@ -162,11 +160,6 @@ class Collector:
             if taken and self._accepted is not None:
                 self._accepted(process, message)
 
-    def _decode(self, frame: bytes, identity: bytes, peer: Peer | None) -> tuple[FromRank, list[str]]:
-        if len(frame) <= MENDED_BYTES or self._store.registry.process_on(identity, peer):
-            return decode_what_can_be(frame)
-        return decode_from_rank(frame), []
-
     def _refuse(self, kind: str, identity: bytes, peer: Peer | None, why: str = "") -> None:
         registry = self._store.registry
         process = registry.process_on(identity, peer)
@@ -216,8 +209,7 @@ class Collector:
                 return False
             process.hole = True
         process.introduced = False
-        process.hole = process.hole or "steps" in left_out
-        process.missing += left_out.count("a step")
+        process.hole = process.hole or bool(left_out)
         # What a file holds may be from before this machine's last start.
         same_clock = process.hello.host == self._store.registry.host and not from_file
         left_out += plausible.leave_out(process, batch, round(now * 1e6) if same_clock else None)

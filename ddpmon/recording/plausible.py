@@ -26,7 +26,7 @@ _Record = TypeVar("_Record", Sample, Scalar, Digest)
 
 
 def leave_out(process: RankProcess, batch: Batch, now_us: int | None) -> list[str]:
-    """Take out of a new batch what cannot be; returns what that was, as `decode_what_can_be` does.
+    """Take out of a new batch what cannot be; returns what that was.
 
     now_us: by the clock that the process tells by; None: that is another machine's.
     """

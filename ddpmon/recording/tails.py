@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ddpmon.messages import Bye, Hello, WireError, decode_what_can_be
+from ddpmon.messages import Bye, Hello, WireError, decode_lenient
 from ddpmon.messages.folder import MAX_TAIL_BYTES, TAIL_NAME, TAILS, unpack_tail
 from ddpmon.runs import plain_file
 
@@ -62,7 +62,7 @@ class Tails:
         connection = f"{TAILS}/{name}".encode()
         for number, frame in enumerate(frames):
             try:
-                message, _ = decode_what_can_be(frame)
+                message, _ = decode_lenient(frame)
             except WireError as error:
                 return f"frame {number + 1} of {len(frames)} is no message ({error})"
             if (message.rank, message.pid) != (int(named[1]), int(named[2])):

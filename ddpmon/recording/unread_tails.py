@@ -6,7 +6,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from ddpmon.messages import Batch, ToRank, decode_what_can_be
+from ddpmon.messages import Batch, ToRank, decode_lenient
 from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.tails import Tails
@@ -26,7 +26,7 @@ class UnreadTails:
         self.notes: list[str] = []
         """Which files cannot be read, and why."""
         files = Tails(run_dir, self.frames.append, self.notes.append).take_new()
-        messages = [decode_what_can_be(frame)[0] for _, frame in self.frames]
+        messages = [decode_lenient(frame)[0] for _, frame in self.frames]
         batch_us = [message.now_us for message in messages if isinstance(message, Batch)]
         self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
         """The end of a rank whose recording has none: the last record that it left, and when that was written."""

@@ -50,4 +50,4 @@ def _sentence(rank: int | None, kind: str, why: str) -> str:
     because = f" ({why})" if why else ""
     if rank is None:
         return f"refused: a {kind}{because}; such are counted, and do nothing" if kind != REST else f"refused: {kind}"
-    return f"rank {rank} told what cannot be: {kind}{because}; it is left out, and what else is like it"
+    return f"rank {rank} sent an invalid value: {kind}{because}; ddpmon ignores it and others like it"

@@ -217,8 +217,7 @@ def _notes(store: Store) -> list[str]:
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
-        were = "was" if left_out == 1 else "were"
-        notes.append(f"{counted(left_out, 'value')} that cannot be {were} left out of what ranks told")
+        notes.append(f"ddpmon ignored {counted(left_out, 'invalid value')} that ranks sent")
     if ignored := store.registry.refusals.of(STRANGER):
         were = "was ignored: it" if ignored == 1 else "were ignored: they"
         notes.append(f"{counted(ignored, 'message')} {were} came from no rank of this run")

@@ -133,7 +133,24 @@ def test_a_step_with_a_wild_number_is_left_out_and_none_is_lost_for_it(stage, to
     assert refused(snapshot) == {(0, "a step"): 3}
     assert snapshot.records_lost == 3  # those that were told in their place
     assert recorded(stage) == [(0, 37, 40)]
-    assert any("rank 0 told what cannot be: a step" in event.text for event in snapshot.events)
+    assert any("rank 0 sent an invalid value: a step" in event.text for event in snapshot.events)
+
+
+def test_a_batch_with_an_invalid_record_is_refused_as_a_whole_and_its_rank_goes_on(stage, told):
+    stage.hub()
+    rank = stage.rank_process(0)
+    rank.join()
+    rank.batch(told[:10])
+    rank.batch([*told[10:19], msgspec.structs.replace(told[19], data_us=-1)], step=20)
+    rank.acknowledged(2)
+    rank.batch(told[20:30])
+    rank.acknowledged(3)
+    snapshot = stage.viewer().until(lambda s: s.ranks[0].steps == 30 and s.refused, "all steps")
+    assert [(rank, count) for (rank, _), count in refused(snapshot).items()] == [(0, 1)]
+    assert snapshot.records_lost == 10
+    assert recorded(stage) == [(0, 20, 30)]
+    assert any("rank 0 sent an invalid value: the records of a batch" in event.text for event in snapshot.events)
+    assert "ddpmon ignored 1 invalid value that ranks sent" in snapshot.notes
 
 
 def test_a_number_of_finished_steps_that_cannot_be_is_not_shown(stage, told):
@@ -165,31 +182,6 @@ def test_times_of_the_future_are_left_out(stage, told):
     assert snapshot.ranks[0].cpu_percent == 60.0
 
 
-def test_fields_that_cannot_be_are_left_out_and_the_steps_of_their_batch_are_kept(stage, told):
-    stage.hub()
-    rank = stage.rank_process(0)
-    rank.join()
-    batch = rank.batch(told[:5])
-    wrong = [with_fields(step, samples=samples) for step, samples in zip(told[5:8], (-1, 2.5, None), strict=True)]
-    batch.seq, batch.step, batch.steps = 2, 10, told[5:10]
-    frame = with_fields(
-        batch, total_steps=1000.0, steps=[*map(msgspec.Raw, wrong), *told[8:10]],
-        samples=[[time.monotonic_ns() // 1000, float("nan"), 7]], scalars=[[3, "x" * 300, 0.5], [3, "accuracy", 0.5]],
-    )  # fmt: skip
-    rank.socket.send(frame)
-    rank.acknowledged(2)
-    snapshot = stage.viewer().until(lambda s: s.ranks[0].steps == 10 and s.refused, "all steps")
-    assert recorded(stage) == [(0, 10, 10)]
-    assert snapshot.records_lost == 0
-    assert refused(snapshot) == {
-        (0, "total_steps"): 1,
-        (0, "samples of a step"): 3,
-        (0, "cpu_percent of a sample"): 1,
-        (0, "a logged value"): 1,
-    }
-    assert snapshot.ranks[0].rss_bytes == 7
-
-
 def test_what_was_refused_is_in_the_recording(stage, told):
     stage.hub()
     rank = stage.rank_process(0)
@@ -199,8 +191,9 @@ def test_what_was_refused_is_in_the_recording(stage, told):
     rank.bye()
     stage.viewer().until(lambda s: s.refused, "counted")
     stage.finish()
-    assert refused(recorded_snapshot(stage.run)) == {(0, "total_steps"): 1}
-    assert recorded_report(stage.run)["steps"]["refused"] == [{"rank": 0, "what": "total_steps", "count": 1}]
+    what = "the records of a batch, Expected `int` >= 1 - at `$[12]`"
+    assert refused(recorded_snapshot(stage.run)) == {(0, what): 1}
+    assert recorded_report(stage.run)["steps"]["refused"] == [{"rank": 0, "what": what, "count": 1}]
 
 
 def test_a_process_can_only_speak_for_itself(stage, told):
