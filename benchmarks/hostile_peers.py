@@ -1,13 +1,11 @@
-"""Who speaks to the hub in hostile_frames.py, each a process: an honest rank, a sender of bad frames, one without end.
+"""Who speaks to the hub in hostile_frames.py, each a process: an honest rank, a sender of bad frames.
 
 python benchmarks/hostile_peers.py honest RUN RANK BEGAN_US            until its standard input has a last step
 python benchmarks/hostile_peers.py hostile RUN KIND COUNT SEED PIDS    PIDS: of honest ranks, with commas
-python benchmarks/hostile_peers.py endless SOCKET BYTES SECONDS        BYTES: of each part of the message
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -215,36 +213,14 @@ def hostile(run_id: str, kind: str, count: int, seed: int, pids: list[int]) -> N
     context.term()
 
 
-def endless(path: str, size: int, seconds: float) -> None:
-    """A message without end in parts of so many bytes, and again when it is cut off; prints the bytes that went out."""
-    sent = 0
-    end = time.monotonic() + seconds
-    header = b"\x01" + bytes([size]) if size < 256 else b"\x03" + size.to_bytes(8, "big")
-    block = (header + b"x" * size) * max(1, (1 << 18) // size)
-    body = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(1.0)
-            peer.connect(path)
-            peer.sendall(b"\xff" + b"\0" * 8 + b"\x7f\x03\0NULL" + b"\0" * 48)
-            peer.sendall(b"\x04" + bytes([len(body)]) + body)
-            while time.monotonic() < end:
-                peer.sendall(block)
-                sent += len(block)
-        time.sleep(0.05)
-    print(sent, flush=True)
-
-
 def main() -> None:
     role, *words = sys.argv[1:]
     if role == "honest":
         lasts: list[int] = []
         threading.Thread(target=lambda: lasts.append(int(sys.stdin.readline() or 0)), daemon=True).start()
         Rank(words[0], int(words[1]), int(words[2])).serve(lasts)
-    elif role == "hostile":
-        hostile(words[0], words[1], int(words[2]), int(words[3]), [int(pid) for pid in words[4].split(",")])
     else:
-        endless(words[0], int(words[1]), float(words[2]))
+        hostile(words[0], words[1], int(words[2]), int(words[3]), [int(pid) for pid in words[4].split(",")])
 
 
 if __name__ == "__main__":

@@ -16,10 +16,9 @@ from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.hub import curve_keys
 from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
-from ddpmon.hub.connections import monitored
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.link import linked
-from ddpmon.hub.receiving import Receiver, Socket
+from ddpmon.hub.receiving import Socket
 from ddpmon.messages import PrintedView, ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (
     MOST_EVERY_MS,
@@ -44,7 +43,7 @@ from ddpmon.recording.collector import Collector
 from ddpmon.recording.node_blocks import NodeBlock, check_rows, possible, unpack
 from ddpmon.store.peers import Peer, process_key
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.refusals import NO_KEY, NO_MESSAGE, UNPROVEN
+from ddpmon.store.refusals import NO_KEY, NO_MESSAGE
 from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
@@ -130,9 +129,6 @@ class Downlink:
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
-        self.receiver = Receiver(self.socket, remote=True)
-        self.monitor = monitored(self.socket, remote=True)
-        """Of its connections. To be closed by who has them watched, once nobody watches any more."""
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came
         self.nodes: dict[int, Node] = {}
@@ -149,21 +145,16 @@ class Downlink:
 
     def receive(self, now: float, unix: float) -> None:
         """Take in what nodes say, a bounded lot of it."""
-        self.receiver.look(now)
         self.admission.answer()
         for address in self.admission.refused:
             self._store.registry.refusals.count(NO_KEY, why=f"from {address}")
         self.admission.refused.clear()
-        while self.receiver.unproven:
-            self._store.registry.refusals.count(UNPROVEN, why=f"from {self.receiver.unproven.popleft()}")
         came: list[_Came] = []
         for _ in range(MOST_PER_TURN):
             try:
                 connection, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                self.receiver.drained_at = now
                 break
-            self.receiver.note(connection, len(frames), now)
             number = int(frames[0].get("User-Id")) if frames else 0
             node = self._node(number or self._numbers.get(connection.bytes, UNNUMBERED), connection.bytes, now)
             try:

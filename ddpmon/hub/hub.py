@@ -20,7 +20,6 @@ from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.asking import Asking
 from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.hub.cores import Cores
-from ddpmon.hub.floods import Floods
 from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
@@ -109,13 +108,6 @@ class Hub:
         others = zmq.Poller()
         others.register(self._sockets.view, zmq.POLLIN)
         others.register(self._woken, zmq.POLLIN)
-        self._floods = Floods(
-            {
-                self._sockets.ingest_monitor: self._ingest.receiver,
-                self._sockets.view_monitor: self._viewers.receiver,
-            }
-        )
-        self._floods.start()
         try:
             next_tick = time.monotonic()
             while not self._end_requested and not self._orphaned():
@@ -123,7 +115,6 @@ class Hub:
                 due = self._viewers.next_due(now)
                 wait = max(0.0, min(next_tick - now, self._nodes.every_s, TICK_S if due is None else due))
                 self._nodes.keep_polled(poller)
-                self._floods.watch(self._nodes.monitors)
                 busy = self._recorder.backlog_is_large or self._recorder.too_large
                 ready = dict(poller.poll(0 if busy else int(wait * 1e3) + 1))
                 if self._nodes.root_shows and ready.keys() == {self._sockets.ingest}:
@@ -152,8 +143,6 @@ class Hub:
             self._end()
         finally:
             self._recorder.close()
-            self._nodes.part()
-            self._floods.finish()
             self._nodes.close()
             self._sockets.close()
 
@@ -236,7 +225,7 @@ class Hub:
 
     def _add_refusal_events(self, unix: float) -> None:
         refusals = self._store.registry.refusals
-        for text in (*self._floods.take_notices(), *refusals.new_sentences()):
+        for text in refusals.new_sentences():
             self._store.add_event(unix, "warn", text)
         self._recorder.refused(refusals.rows())
 
@@ -304,7 +293,6 @@ class Hub:
 
     def _end(self) -> None:
         """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
-        self._floods.be_lenient()  # the reading and sending below takes memory
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._receive(time.monotonic())

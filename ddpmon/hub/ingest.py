@@ -7,7 +7,7 @@ import time
 
 import zmq
 
-from ddpmon.hub.receiving import Receiver, Socket
+from ddpmon.hub.receiving import Socket, receive
 from ddpmon.messages import ToRank, encode
 from ddpmon.recording.collector import Collector
 
@@ -21,7 +21,6 @@ class Ingest:
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
-        self.receiver = Receiver(socket)
 
     def receive(self, collector: Collector, now: float, unix: float) -> int:
         """Take what has come; returns how many frames."""
@@ -29,7 +28,7 @@ class Ingest:
         count = 0
         while count < FRAMES_PER_TURN and time.monotonic() < end:
             try:
-                frames, peer = self.receiver.next()
+                frames, peer = receive(self._socket)
             except zmq.Again:
                 break
             count += 1

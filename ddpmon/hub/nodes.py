@@ -18,7 +18,7 @@ from ddpmon.addresses import bracketed, own_for_others, split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
 from ddpmon.hub.printed import RankOutput
-from ddpmon.hub.receiving import Receiver, Socket
+from ddpmon.hub.receiving import Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Card, FromRank, Meeting, PrintedView, ToRank, Where
@@ -63,8 +63,6 @@ class Nodes:
         self._printed = RankOutput(store.run, store.registry, self._fetch)
         self._sockets: list[Socket] = []
         self._polled: list[Socket] = []
-        self.monitors: dict[Socket, Receiver] = {}
-        """Of the connections of other hubs; closed with the rest, so nobody may watch them then."""
 
     def begin(self, viewers: Viewers) -> None:
         """Take the place that an earlier hub of this node had. viewers: of this hub."""
@@ -196,12 +194,10 @@ class Nodes:
             self._keys.addresses = [down.listen(address) for address in addresses]
         except zmq.ZMQError as error:
             down.close()
-            down.monitor.close()
             text = f"other machines cannot be heard: {addresses[0]}: {error.strerror}"
             self._store.add_event(time.time(), "warn", text)
             return
         self._down = down
-        self.monitors[down.monitor] = down.receiver
         self._sockets = [down.socket, down.admission.socket]
 
     def answer(self, identity: bytes, message: ToRank) -> bool:
@@ -294,16 +290,11 @@ class Nodes:
         up = self._up is None or self._up.finish(now) or not self._up.reached(now)
         return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
 
-    def part(self) -> None:
-        """Close the links to other hubs, while somebody follows the connections of the monitors."""
+    def close(self) -> None:
+        """Close the links to other hubs."""
         for link in (self._up, self._down):
             if link is not None:
                 link.close()
-
-    def close(self) -> None:
-        """Let go of the rest, once nobody follows them any more."""
-        for monitor in self.monitors:
-            monitor.close()
         if self._context is not None:
             self._context.term()
 

@@ -11,7 +11,6 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.hub.connections import monitored
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages.folder import MAX_FRAME_BYTES
 
@@ -36,8 +35,6 @@ class Sockets:
         self.run_id = run_id
         self.ingest: Socket
         self.view: Socket
-        self.ingest_monitor: Socket
-        self.view_monitor: Socket
         self._context = zmq.Context(io_threads=1)
         self._lock = -1
         try:
@@ -47,7 +44,6 @@ class Sockets:
             self.view.setsockopt(zmq.SNDHWM, 20)
             self.view.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.view.setsockopt(zmq.LINGER, LAST_WORDS_MS)
-            self.ingest_monitor, self.view_monitor = monitored(self.ingest), monitored(self.view)
             # Viewers last: whoever sees their socket may take the hub for ready.
             self._bind()
         except BaseException:
@@ -112,10 +108,6 @@ class Sockets:
     def close(self) -> None:
         """Let viewers have what was sent to them, then let go. The files stay for the next hub."""
         for name in ("ingest", "view"):
-            if hasattr(self, name):
-                # Before its monitor is closed: ZeroMQ would wait for someone to hear of the next event.
-                getattr(self, name).disable_monitor()
-        for name in ("ingest_monitor", "view_monitor", "ingest", "view"):
             socket = getattr(self, name, None)
             if socket is not None:
                 socket.close()

@@ -11,7 +11,7 @@ import zmq
 
 from ddpmon.hub.changes import Sent
 from ddpmon.hub.pace import Pace
-from ddpmon.hub.receiving import Receiver, Socket
+from ddpmon.hub.receiving import Socket, receive
 from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
 
 EVERY_S = 0.5
@@ -59,7 +59,6 @@ class Viewers:
         deliver: Callable[[bytes, bytes], bool] = _no_other,
     ) -> None:
         self._socket = socket
-        self.receiver = Receiver(socket)
         self._build = build
         self._with_parts = with_parts
         self._ask = ask
@@ -94,7 +93,7 @@ class Viewers:
             if time.monotonic() > end:
                 return
             try:
-                frames, _ = self.receiver.next()
+                frames, _ = receive(self._socket)
             except zmq.Again:
                 return
             if len(frames) == 2:

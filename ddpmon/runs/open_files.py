@@ -10,8 +10,3 @@ def allow_most() -> None:
     """Raise the soft limit, often 1,024, to the hard one."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-
-
-def most() -> int:
-    """How many it may have open."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -197,12 +197,6 @@ def descriptors_readable(pid: int) -> bool:
 # --- this process and its machine ----------------------------------------------------------------------------------
 
 
-def own_memory_bytes() -> int:
-    """Memory of this process that is resident. Raises OSError."""
-    pages = (ROOT / "self/statm").read_bytes().split()[1]
-    return int(pages) * os.sysconf("SC_PAGESIZE")
-
-
 def core_ticks() -> dict[int, list[int]]:
     """Of each core that is online, by its number: its line in /proc/stat (proc_stat(5)); empty where there is none."""
     rows: dict[int, list[int]] = {}

@@ -10,7 +10,6 @@ MOST = 256
 """Kinds that are counted apart, over all ranks."""
 STRANGER = "message of a process that is no rank of this run"
 NO_KEY = "connection of a hub whose key was not admitted"
-UNPROVEN = "connection that ended before it proved a key"
 NO_MESSAGE = "frame that is no message of ddpmon"
 REST = "of further kinds"
 

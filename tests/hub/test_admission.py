@@ -36,14 +36,6 @@ def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
             lambda s: any("not admitted" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
         )
         assert not peer.poll(200), "nothing is said to who was not let in"
-        port = int(card.addresses[0].rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port)) as raw:
-            raw.sendall(b"no ZeroMQ")
-        counted = root.viewer().until(lambda s: len(s.refused) > 1, "that somebody was there and had no key")
-        assert [(row.what, row.count) for row in counted.refused][1] == (
-            "connection that ended before it proved a key",
-            1,
-        )
     finally:
         peer.close()
         context.term()
@@ -134,8 +126,8 @@ def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their
     assert list(before.values()) == [1]
 
 
-def test_a_hub_with_another_key_is_refused_and_counted_and_says_so_itself(machines):
-    root, node = machines
+def test_a_hub_with_another_key_is_refused_and_says_so_itself(machines):
+    _, node = machines
     place = given(machines, KEY, KEY[::-1])
     node.ranks(2)
     alone = node.viewer().until(lambda s: any("another key" in note for note in s.notes), "why it is alone")
@@ -144,7 +136,6 @@ def test_a_hub_with_another_key_is_refused_and_counted_and_says_so_itself(machin
         in alone.notes
     )
     assert len([rank for rank in alone.ranks if rank.pid]) == 2
-    root.viewer().until(lambda s: any("before it proved a key" in r.what for r in s.refused), "the refusal")
 
 
 def test_a_hub_that_is_not_there_is_named_and_a_port_that_is_taken_hurts_no_rank(machines):

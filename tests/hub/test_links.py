@@ -142,7 +142,6 @@ class TwoHubs:
     def close(self):
         self.up.close()
         self.down.close()
-        self.down.monitor.close()
         self.link.close()
         self.root.recorder.close()
         self.context.term()
@@ -246,7 +245,6 @@ def test_hosts_that_fall_silent_together_are_one_event_and_so_is_their_return(ho
         ]
     finally:
         down.close()
-        down.monitor.close()
         context.term()
 
 
