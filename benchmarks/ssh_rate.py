@@ -23,8 +23,8 @@ from synthetic_ranks import world_at_work
 
 from ddpmon import runs
 from ddpmon.messages import CostWish, HeatWish, Snapshot, TimelineWish, Wish, encode
+from ddpmon.messages.changes import changed
 from ddpmon.remote.channel import GREETING, Framer, Shot, Taken, Unframer, Want, from_there
-from ddpmon.remote.deltas import Patcher
 
 SCREENS = {
     "World": Wish(),
@@ -43,7 +43,8 @@ class Relay:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ddpmon", "_relay", run.id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
-        self._framer, self._unframer, self._patcher = Framer(), Unframer(), Patcher()
+        self._framer, self._unframer = Framer(), Unframer()
+        self._base: Snapshot | None = None
         self._greeted = b""
         self.came_bytes = 0
 
@@ -71,7 +72,8 @@ class Relay:
             for message in map(from_there, self._unframer.feed(data)):
                 if isinstance(message, Shot):
                     self._send(Taken())
-                    found.append(self._patcher.take(message.patch))
+                    self._base = changed(self._base, message.changes)
+                    found.append(self._base)
         return found
 
     def first_s(self) -> float:

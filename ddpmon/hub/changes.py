@@ -46,16 +46,21 @@ class Sent:
         self.is_whole = False
         """Whether they have all of a snapshot as it was."""
 
-    def answer(self, shot: Snapshot, wish: Wish, base: int) -> tuple[Sent, bytes]:
-        """What a viewer has then, and the frame that makes this snapshot of what it has.
+    def answer(self, shot: Snapshot, wish: Wish, base: int, level: int = 1) -> tuple[Sent, bytes]:
+        """Return what a viewer has then, and the frame that makes this snapshot of what it has.
 
-        base: the version that it says it has, or 0.
+        Args:
+            shot: the snapshot that it is sent.
+            wish: the parts that its screen shows.
+            base: the version that it says it has, or 0.
+            level: of compression; 0 where the connection compresses.
+
         """
         after = Sent()
         after._rows, after._at = self._rows.copy(), self._at.copy()
-        return after, after._answer(self._shot, shot, wish, base)
+        return after, after._answer(self._shot, shot, wish, base, level)
 
-    def _answer(self, last: Snapshot | None, shot: Snapshot, wish: Wish, base: int) -> bytes:
+    def _answer(self, last: Snapshot | None, shot: Snapshot, wish: Wish, base: int, level: int) -> bytes:
         if last is None or base != last.version or not base or len(shot.ranks) != len(self._rows):
             last = None
         self.is_whole = True
@@ -78,7 +83,7 @@ class Sent:
                 shot = msgspec.structs.replace(shot, **{name: before})  # so it has the earlier ones
                 self.is_whole = False
         self._shot = shot
-        return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), 1)))
+        return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), level)))
 
     def _due(self, shot: Snapshot, wish: Wish) -> list[int]:
         """The ranks that are sent, rising."""

@@ -7,7 +7,6 @@ command line ──────── ssh -T HOST ══ login ══ ddpmon _th
 address    what USER@HOST:RUN means, and the command line that reaches it
 line       one ssh and what it says: from the login to the first word from there, and why it ended
 channel    the messages of both sides, and how they are framed
-deltas     snapshots as what changed in them
 relay      the far side: a source that is passed on
 source     the near side: a source whose run is elsewhere
 place      the runs of the other machine

@@ -21,7 +21,7 @@ from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, STREAMS
 from ddpmon.runs.run import check_values
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Another number: the two cannot talk. Messages and fields that are only added leave it as it is."""
 GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
 GREETING_MOST = 1 << 17
@@ -53,9 +53,9 @@ class Remark(msgspec.Struct, array_like=True, tag="sorry"):
 
 
 class Shot(msgspec.Struct, array_like=True, tag="shot"):
-    """A snapshot, as the patch of the one before."""
+    """A snapshot, as the hub sends it to viewers: `messages.changes` since the one before."""
 
-    patch: str
+    changes: bytes
 
 
 class Beat(msgspec.Struct, array_like=True, tag="beat"):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from ddpmon.errors import DdpmonError, UnreachableError
 from ddpmon.messages import Snapshot, WireError
+from ddpmon.messages.changes import changed
 from ddpmon.plain import plain
 from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Remark, Shot, Unframer, from_there
-from ddpmon.remote.deltas import Patcher
 from ddpmon.remote.line import Line
 
 _GARBAGE = "what comes from there is not ddpmon's (does a login print in the background?)"
@@ -22,7 +22,9 @@ class Conversation:
         self.line = line
         self.version = ""
         """Of ddpmon there, once it has greeted."""
-        self._framer, self._unframer, self._patcher = Framer(), Unframer(), Patcher()
+        self._framer, self._unframer = Framer(), Unframer()
+        self._base: Snapshot | None = None
+        """The snapshot that the next changes start from."""
         self._unread: list[bytes] = []
         """Messages that came with the first one."""
 
@@ -65,11 +67,12 @@ class Conversation:
             raise UnreachableError(f"{self.line.where}: the line takes nothing more")
 
     def snapshot(self, shot: Shot) -> Snapshot:
-        """The snapshot that a message patches the one before to."""
+        """Return the snapshot that a message makes of the one before."""
         try:
-            return self._patcher.take(shot.patch)
+            self._base = changed(self._base, shot.changes)
         except WireError:
             raise self._garbage() from None
+        return self._base
 
     def _read(self) -> list[bytes]:
         data = self.line.read()

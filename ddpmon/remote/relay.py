@@ -14,7 +14,8 @@ import time
 import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.messages import WireError
+from ddpmon.hub.changes import Sent
+from ddpmon.messages import Snapshot, WireError
 from ddpmon.plain import utf8
 from ddpmon.remote.channel import (
     BEAT_S,
@@ -38,7 +39,6 @@ from ddpmon.remote.channel import (
     from_here,
     greeting,
 )
-from ddpmon.remote.deltas import Differ
 from ddpmon.runs.logs import KEPT, Reader, Said
 from ddpmon.source import Source, attach
 from ddpmon.source.listed import AllRuns, Listed
@@ -80,10 +80,11 @@ class Relay:
         self._run, self._source = run, source
         self._framer, self._unframer = framer, Unframer()
         self._incoming, self._outgoing = incoming, outgoing
-        self._differ = Differ()
         self._credits = CREDITS
-        self._sent: object = None
+        self._sent: Snapshot | None = None
         """The snapshot that was sent last."""
+        self._viewer = Sent()
+        """What the near side has of it."""
         self._want = Want()
         self._reader = Reader(run)
         self._all = AllRuns()
@@ -131,8 +132,10 @@ class Relay:
         shot = self._source.snapshot()
         if shot is not None and shot is not self._sent and self._credits > 0:
             self._credits -= 1
+            base = self._sent.version if self._sent is not None and self._sent.epoch == shot.epoch else 0
+            self._viewer, changes = self._viewer.answer(shot, self._want.wish, base, level=0)  # the line compresses
             self._sent = shot
-            self._send(Shot(self._differ.patch(shot)))
+            self._send(Shot(changes))
         while news := self._source.news():
             self._send(Remark(news))
         if self._is_due("beat", now, BEAT_S):

@@ -32,7 +32,7 @@ from ddpmon.remote.relay import _newest
 from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, Said
 
-SAID = [Beat(1.5, True, False), Shot("x" * 100_000), Remark("no run"), Shot(""), Beat(0.0, False, True)]
+SAID = [Beat(1.5, True, False), Shot(b"x" * 100_000), Remark("no run"), Shot(b""), Beat(0.0, False, True)]
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
@@ -73,7 +73,7 @@ def test_a_frame_that_would_fill_the_memory_is_refused_before_it_does():
     with pytest.raises(WireError, match="without an end"):
         Unframer().feed(struct.pack(">I", len(bomb)) + bomb)
     with pytest.raises(WireError, match="a message of"):
-        Framer().frame(Shot("x" * channel.MOST_BYTES))
+        Framer().frame(Shot(b"x" * channel.MOST_BYTES))
 
 
 def test_a_message_of_a_newer_ddpmon_is_told_from_those_of_this_one():
