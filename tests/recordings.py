@@ -158,7 +158,7 @@ def execute(path, statement):
 
 UNUSABLE = {
     "no database": (lambda path: path.write_bytes(b"nothing of the kind" * 99), "none of its ranks can be read"),
-    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "none of its ranks can be read"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "nothing of it can be read"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "newer": (
         lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"),

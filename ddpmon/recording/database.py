@@ -1,4 +1,4 @@
-"""telemetry.db, open for reading: as it is, or what its pages still hold where SQLite gives up."""
+"""telemetry.db, open for reading: as it is, or what SQLite still reaches of it where it is damaged."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ddpmon.store.clock import Clock
 
 BUSY_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_TRIED_BY_PAGES = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-"""What SQLite answers where the pages may still tell: for one, it opens no log in a folder that it may not write to,
-and who only reads cannot undo what a writer left that was killed in the midst of a transaction."""
+_READABLE_AS_COPY = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+"""Errors after which a copy may still be read. SQLite opens no log in a folder without write permission, and
+a read-only connection cannot undo the transaction of a writer that was killed."""
 _UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 """What a query raises; the last one where SQLite's own words quote a damaged schema."""
 _NEEDED = {"processes", "steps"}
@@ -33,7 +33,7 @@ class Database:
         """name: of the run. db: in place of the file."""
         self.path = path
         self.salvaged = False
-        """SQLite cannot read the file: this is what its pages still hold."""
+        """SQLite refuses the file: this is what could be read of a copy."""
         self.damaged = False
         """Something in it could not be read."""
         self.on_salvage: Callable[[], None] | None = None
@@ -127,7 +127,7 @@ class Database:
         return self._queries[key]
 
     def _tried(self, read: Callable[[], list[Any]]) -> list[Any]:
-        """What a query answers; if SQLite finds the file damaged, what it answers of what the pages hold."""
+        """Return the rows of a query; if SQLite finds the file damaged, those that it can still reach."""
         try:
             return read()
         except _UNREADABLE as error:
@@ -140,17 +140,19 @@ class Database:
     def _salvage(self, error: sqlite3.Error | OverflowError | UnicodeDecodeError) -> None:
         is_no_text = isinstance(error, UnicodeDecodeError)
         code = sqlite3.SQLITE_CORRUPT if is_no_text else getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if self.salvaged or code not in _TRIED_BY_PAGES:
+        if self.salvaged or code not in _READABLE_AS_COPY:
             raise self.unreadable(error) from None
         try:
-            rescued = salvage(self.path)
+            salvaged = salvage(self.path, is_damaged=code in _DAMAGED)
         except (OSError, sqlite3.Error):
-            raise self.unreadable(error) from None
+            raise RecordingError(
+                f"{self.path} is damaged ({error}): nothing of it can be read, unless `sqlite3 FILE .recover` can"
+            ) from None
         self._db.close()
-        self._go_on_with(rescued)
+        self._go_on_with(salvaged)
         self.salvaged = True
         self.damaged |= code in _DAMAGED
-        if not rescued.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
+        if not salvaged.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
             raise RecordingError(f"{self.path} is damaged ({error}): none of its ranks can be read") from None
         if self.on_salvage:
             self.on_salvage()

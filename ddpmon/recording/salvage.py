@@ -1,141 +1,95 @@
-"""Makes of a damaged telemetry.db one that can be read: every row that is whole, whatever else is gone.
-
-SQLite refuses a file that was cut, though all but its last page be there. Here each page is looked at by itself: rows
-of a table are reached from its root down, and those of pages that nothing leads to any more by their shape.
-"""
+"""Read a damaged telemetry.db: every row that SQLite still reaches, around the pages that it cannot read."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from ddpmon.messages import MAX_US
 from ddpmon.recording import schema
-from ddpmon.recording.pages import Cell, Pages, Value
 from ddpmon.recording.tables import KEYS, TABLES
+from ddpmon.runs import plain_file
 
-_ROW_NUMBER = "INTEGER PRIMARY KEY"
-"""How a column is declared that is the row's number: a record does not hold it."""
-_NONE = type(None)
-_ANY = (_NONE, int, float, str, bytes)
-_TYPES: dict[str, tuple[type, ...]] = {
-    "INTEGER": (_NONE, int),
-    "REAL": (_NONE, float, int),
-    "TEXT": (_NONE, str),
-    "BLOB": (_NONE, bytes),
-}
+PAGE_BYTES = 4096
+"""Size of a page as SQLite makes it."""
 
 
-def salvage(path: Path) -> sqlite3.Connection:
-    """What is left of a recording, in a database that goes away with its connection. OSError: it cannot be opened."""
-    db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
+    """Return a copy of a recording that SQLite refuses to read, in a database that goes away with its connection.
+
+    SQLite reads a copy of the file and its log or journal: it may write beside that one, as it must to undo a
+    transaction that was cut short.
+
+    Args:
+        path: The recording.
+        is_damaged: Copy row by row instead of all of it at once.
+
+    Raises:
+        OSError: The file cannot be copied.
+        sqlite3.Error: SQLite reads nothing of it.
+
+    """
+    salvaged = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     try:
-        db.execute("PRAGMA journal_mode=OFF")
-        schema.make(db)
-        db.execute("BEGIN")
-        with Pages(path) as pages:
-            for table, cells in _tables(pages):
-                _put(db, table, cells)
-        db.execute("COMMIT")
+        with tempfile.TemporaryDirectory(prefix="ddpmon-") as folder:
+            copy = Path(folder) / path.name
+            for suffix in ("", "-wal", "-journal"):
+                with contextlib.suppress(FileNotFoundError), plain_file.opened(Path(f"{path}{suffix}")) as source:
+                    shutil.copyfile(f"/dev/fd/{source.fileno()}", f"{copy}{suffix}")
+            if is_damaged:  # half of a page would be read as a whole one, the rest zeros
+                os.truncate(copy, copy.stat().st_size // PAGE_BYTES * PAGE_BYTES)
+            with contextlib.closing(sqlite3.connect(copy)) as db:
+                db.execute("PRAGMA writable_schema=ON")  # a file that was cut is read up to there
+                if is_damaged:
+                    _copy_rows(db, salvaged)
+                else:
+                    db.backup(salvaged)
+        schema.make(salvaged)
     except BaseException:
-        db.close()
+        salvaged.close()
         raise
-    return db
+    return salvaged
 
 
-def _tables(pages: Pages) -> Iterator[tuple[str, list[Cell]]]:
-    """Rows, a page at a time, and the table that they are of."""
-    visited = pages.free() | {1}
-    for name, root in _roots(pages):
-        for number in _below(pages, root, visited):
-            cells = [cell for cell in pages.cells(number) if name in _SHAPES and _SHAPES[name].fits(cell)]
-            if cells:
-                yield name, cells
-    for number in range(2, pages.count + 1):
-        if number not in visited:
-            cells = list(pages.cells(number))
-            if cells and (table := _table_of(cells)):
-                yield table, cells
-
-
-def _roots(pages: Pages) -> list[tuple[str, int]]:
-    """Of each table and index its name and first page, as the schema says it."""
-    roots = []
-    for number in _below(pages, 1, set()):
-        for cell in pages.cells(number):
-            kind, name, _, root = [*cell.record[:4], None, None, None, None][:4]
-            if kind in ("table", "index") and isinstance(name, str) and isinstance(root, int) and root > 1:
-                roots.append((name if kind == "table" else "", root))
-    return roots
-
-
-def _below(pages: Pages, root: int, visited: set[int]) -> Iterator[int]:
-    """A page and all below it that were not seen before."""
-    waiting = [root]
-    while waiting:
-        number = waiting.pop()
-        if number in visited or not 0 < number <= pages.count:
+def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
+    """Copy each table as far as it can be read; of those of a process, its rows for each process."""
+    db.text_factory = lambda raw: raw.decode(errors="replace")
+    schema.make(salvaged)
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    salvaged.execute("PRAGMA journal_mode=OFF")
+    salvaged.execute("BEGIN")
+    for table in TABLES:  # `processes` is before those that need it
+        if table not in tables:
             continue
-        visited.add(number)
-        yield number
-        waiting += reversed(pages.children(number))
+        owner, key, *_ = (*KEYS[table], "") if table in KEYS else ("rowid", "")
+        owners: list[tuple[int, ...]] = [()]
+        if owner == "process":
+            owners = salvaged.execute("SELECT id FROM processes").fetchall()
+        else:
+            key = owner
+        clauses = f"WHERE {'process = ? AND' if owner == 'process' else ''} {key} > ? ORDER BY {key}"
+        with contextlib.suppress(sqlite3.Error):
+            query = schema.select(db, table, [column.name for column in TABLES[table]], clauses)
+            query = query.replace("SELECT", f"SELECT {key},", 1)
+            for each in owners:
+                salvaged.executemany(schema.insert(table, "OR IGNORE"), _reachable_rows(db, query, each))
+    salvaged.execute("COMMIT")
 
 
-class _Shape:
-    """What a row of a table looks like on a page."""
-
-    def __init__(self, table: str) -> None:
-        kinds = {column.name: column.kind for column in TABLES[table]}
-        keys = list(KEYS.get(table, ()))
-        self.keyed = len(keys)
-        """Columns of the key; 0: rows have numbers."""
-        self.order = keys + [name for name in kinds if name not in keys]
-        """Columns as they lie in a record."""
-        self.types = [_TYPES.get(kinds[name].partition(" ")[0], _ANY) for name in self.order]
-        self.numbered = next((i for i, kind in enumerate(kinds.values()) if kind == _ROW_NUMBER), None)
-        """The column that is the row's number."""
-        has_rowid = not keys and self.numbered is None
-        self.columns = ", ".join(f'"{name}"' for name in (*(["rowid"] if has_rowid else []), *self.order))
-
-    def fits(self, cell: Cell) -> bool:
-        """Whether a row can be one of the table."""
-        record = cell.record
-        if (cell.rowid is None) != bool(self.keyed) or not max(2, self.keyed + 1) <= len(record):
-            return False
-        if any(value is None for value in record[: self.keyed]):
-            return False
-        return all(map(isinstance, record, self.types))
-
-    def evidence(self, cell: Cell) -> int:
-        """How well a row fits, to choose between several tables that it could be of."""
-        matching = sum(value is not None and kind != _ANY for value, kind in zip(cell.record, self.types, strict=False))
-        return matching - 2 * abs(len(cell.record) - len(self.order))
-
-    def row(self, cell: Cell) -> Sequence[Value]:
-        """Its values in the order of `columns`."""
-        values = [*cell.record[: len(self.order)], *[None] * (len(self.order) - len(cell.record))]
-        if self.numbered is not None:
-            values[self.numbered] = cell.rowid
-            return values
-        return values if self.keyed else [cell.rowid, *values]
-
-
-_SHAPES = {table: _Shape(table) for table in TABLES}
-
-
-def _table_of(cells: Sequence[Cell]) -> str | None:
-    """Which table the rows of a page are of; None: of none."""
-    fitting = [table for table, shape in _SHAPES.items() if all(map(shape.fits, cells))]
-    if "steps" in fitting:
-        syncs = _SHAPES["steps"].order.index("syncs")
-        if any(len(cell.record) <= syncs or not isinstance(cell.record[syncs], bytes) for cell in cells):
-            fitting.remove("steps")
-    return max(fitting, key=lambda table: sum(map(_SHAPES[table].evidence, cells)), default=None)
-
-
-def _put(db: sqlite3.Connection, table: str, cells: Iterable[Cell]) -> None:
-    shape = _SHAPES[table]
-    rows = [shape.row(cell) for cell in cells]
-    marks = ", ".join("?" * len(rows[0]))
-    query = f"INSERT OR IGNORE INTO {table} ({shape.columns}) VALUES ({marks})"  # noqa: S608  names are ours
-    db.executemany(query, rows)
+def _reachable_rows(db: sqlite3.Connection, query: str, owner: tuple[int, ...]) -> Iterator[tuple[object, ...]]:
+    """Yield rows in the order of their key, which comes first, and go on behind what cannot be read."""
+    after, stride = -1, 1
+    while after < MAX_US:
+        try:
+            for key, *row in db.execute(query, (*owner, after)):
+                yield tuple(row)
+                if isinstance(key, int):
+                    after, stride = key, 1
+            return
+        except sqlite3.DatabaseError:
+            after, stride = after + stride, 2 * stride

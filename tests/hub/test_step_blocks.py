@@ -18,7 +18,6 @@ from ddpmon.recording import schema
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.salvage import salvage
 from ddpmon.store.clock import Clock
 from tests.hub.thinned import NO_ROOM, SOME_ROOM, TIERS, rows, slow
 from tests.recordings import BEGAN, add_as_rows, record, story, told_by
@@ -139,16 +138,6 @@ def test_many_steps_of_a_process_are_several_blocks(monkeypatch):
     assert [row[:4] for row in written] == [(7, 1, 100, 100), (7, 101, 200, 100), (7, 201, 250, 50)]
     read = np.concatenate([schema.block_steps(row[-1]) for row in written])
     assert read["step"].tolist() == list(range(1, 251))
-
-
-def test_of_a_cut_file_the_blocks_that_are_whole_are_read(home):
-    run = record(own_times(2000, 4), blocks=True)
-    path = recording_path(run.id)
-    ((whole,),) = rows(run, "SELECT sum(count) FROM step_blocks")
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
-    with contextlib.closing(salvage(path)) as db:
-        ((left,),) = db.execute("SELECT sum(count) FROM step_blocks").fetchall()
-    assert 0 < left < whole
 
 
 def test_a_batch_that_was_recorded_twice_counts_once(home):
