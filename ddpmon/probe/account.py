@@ -1,4 +1,4 @@
-"""What the training thread's notes mean: phases, synchronisations, loss, samples, the end of a step.
+"""Reads the training thread's notes and turns them into phases, synchronisations, losses, samples and ends of steps.
 
 `listener` notes what it hears; here the notes are read in their order, on the background thread once there is one.
 `stepclock` keeps the time, `iteration` tells where steps end.
@@ -46,44 +46,44 @@ class Account(ScriptNotes):
         """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
         self._parallelism = parallelism
         self._models = False
-        """Whether there was a DDP model at the last optimizer step."""
+        """True if there was a DDP model at the last optimizer step."""
         self._forwards = False
-        """Whether there ever was a forward with gradients."""
+        """True if there ever was a forward with gradients."""
         self._arrival = 0
         self._arrived: DeviceEvent | None = None
-        """When, on the device's timeline, the gradients of the next note were ready."""
+        """Moment on the device's timeline at which the gradients of the next note were ready."""
         self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
-        """Of each model whose gradients were reduced in the backward that ends: when they were ready, by the host's
-        clock, their bytes, and when on the device's timeline."""
+        """Models whose gradients were reduced in the backward that ends: when the gradients were ready by the host's
+        clock, their bytes, and the moment on the device's timeline."""
         self._unreduced = False
-        """Whether a backward since the last optimizer step left gradients that were not reduced."""
+        """True if a backward since the last optimizer step left gradients that were not reduced."""
         self.reductions = 0
-        """How often gradients were reduced before each of the last updates, as long as that was the same."""
+        """Number of reductions before each of the last updates, as long as it was the same each time."""
         self._reductions: list[int] = [0]
-        """How often before each of the last updates, and since the latest one."""
+        """Number of reductions before each of the last updates, and since the latest one."""
         self._ddp = False
-        """Whether gradients were ever synchronised here: then that ends a step, and nothing else does."""
+        """True if gradients were ever synchronised here: then that ends a step, and nothing else does."""
         self._closures = 0
         """Backward calls in the closure of the optimizer that steps."""
         self._cache = GradientCache()
         self._trained: set[int] = set()
         """Numbers of models that had a forward with gradients."""
         self._around: list[int] = []
-        """What each backward that runs is inside of: the phase to come back to after it."""
+        """Stack of the backwards that run: the phase to return to after each."""
         self._reduced_inside = False
-        """Whether a backward inside the one that runs reduced gradients."""
+        """True if a backward inside the one that runs reduced gradients."""
         self._undecided = False
-        """Whether the last forward was of a model in evaluation mode, with gradients."""
+        """True if the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
-        """Whether a model in evaluation mode was trained: then the mode means nothing."""
+        """True if a model in evaluation mode was trained: then the mode means nothing."""
         self._in_training_mode: set[int] = set()
         """Numbers of models that had a forward with gradients in training mode."""
         self.held_out = 0
         """Backwards in a row that reduced gradients of one of them in evaluation mode."""
         self.skips: deque[bool] = deque(maxlen=SCALED_UPDATES)
-        """Of the latest updates through a GradScaler: whether it skipped them."""
+        """Latest updates through a GradScaler: True for each that it skipped."""
         self._scaler_steps = False
-        """Whether a GradScaler was to step an optimizer, and no optimizer has stepped since."""
+        """True if a GradScaler was to step an optimizer, and no optimizer has stepped since."""
 
     # --- set-up ------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Account(ScriptNotes):
             self._begin_first_step()
 
     def follow_device(self, *_: object) -> None:
-        """From here on, steps are measured on the GPU's timeline."""
+        """Measure steps on the GPU's timeline from here on."""
         self._on_device = True
         self.clock.follow(self._journal)
 
@@ -352,7 +352,7 @@ class Account(ScriptNotes):
     # --- besides training --------------------------------------------------------------------------------------
 
     def evaluation_begins(self, *_: object) -> None:
-        """What is trained here was put into evaluation mode."""
+        """Note that a model which is trained here was put into evaluation mode."""
         if not self._trains_in_eval:
             self.clock.evaluates(explained=True)
 

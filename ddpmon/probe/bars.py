@@ -35,7 +35,8 @@ _ROUNDING = 1e-6
 _SKEW_S = 0.02
 """The time that may pass between the readings of the steps and of a bar."""
 _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNORECASE)
-"""What people write before a bar: "Epoch 2/10", "Epoch [2/10]". The first of ten is "1/10", "0/10" or "0/9"."""
+"""Matches text that people write before a bar: "Epoch 2/10", "Epoch [2/10]". The first of ten is "1/10", "0/10" or
+"0/9"."""
 
 
 class BarReading(NamedTuple):
@@ -49,14 +50,14 @@ class BarReading(NamedTuple):
     """The outermost one's is 0."""
     initial: float
     lag_s: float
-    """How long an item may wait to be counted."""
+    """Longest time that an item may wait to be counted."""
     lag_items: float
-    """How many items may wait to be counted."""
+    """Largest number of items that may wait to be counted."""
     began_at: float
     """Unix time."""
     description: str
     by_update: bool
-    """Whether only the script's own calls of `update` advance it. A bar around an iterable counts item by item."""
+    """True if only the script's own calls of `update` advance it. A bar around an iterable counts item by item."""
 
 
 def readings() -> list[BarReading]:
@@ -111,7 +112,7 @@ class _Observation(NamedTuple):
 
 
 class _Bar:
-    """What was observed of one bar."""
+    """Observations of one progress bar."""
 
     def __init__(self, reading: BarReading, before: int, step: int, at: float) -> None:
         self.last = reading
@@ -122,7 +123,7 @@ class _Bar:
         self.counted: float | None = None
         """Its count when a bar inside it was last taken for the training's."""
         self.stands_still = False
-        """Whether its count stood still while a bar inside it made a whole pass."""
+        """True if its count stood still while a bar inside it made a whole pass."""
         self._between = before, step
         """Steps that were finished when it was not there yet, and when it was."""
         self._since = at, reading.n
@@ -165,13 +166,13 @@ class _Bar:
             self._settle()
 
     def takes_many_steps(self, step: int, at: float) -> bool:
-        """Whether an item takes many steps, as an epoch does: its count stands still, and would have been drawn."""
+        """Return whether an item takes many steps, as an epoch does: its count stands still, and would be drawn."""
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 
     @property
     def advances_by_several(self) -> bool:
-        """Whether each advance was of several items, which no bar over epochs does."""
+        """Return whether each advance was of several items, which no bar over epochs does."""
         return self._divisor > 1
 
     def _forget(self) -> None:
@@ -180,7 +181,7 @@ class _Bar:
         self.ratio = None
 
     def _span(self) -> tuple[float, int]:
-        """How many items and steps lie between the first and the last observation."""
+        """Return how many items and steps lie between the first and the last observation."""
         first, last = self._observed[0], self._observed[-1]
         return last.n - first.n, last.step - first.step
 
@@ -239,7 +240,7 @@ class _Bar:
             self._settled_at = steps
 
     def _fits(self, ratio: tuple[int, int]) -> bool:
-        """Whether there is a beginning from which this ratio leads to all observations."""
+        """Return whether there is a beginning from which this ratio leads to all observations."""
         each = ratio[1] / ratio[0]
         lag, apart = self._lag, self._rate * each * _SKEW_S
         latest = min(at.step + 1 + apart - each * at.n for at in self._observed)
@@ -248,7 +249,7 @@ class _Bar:
 
     @property
     def advances_each_step(self) -> bool:
-        """Whether it counts steps or parts of steps, not passes over the data."""
+        """Return whether it counts steps or parts of steps, not passes over the data."""
         return self.ratio is not None and self.ratio[0] >= self.ratio[1]
 
     def place(self, *expected: int) -> int:
@@ -263,7 +264,7 @@ class _Bar:
         return min(max(math.ceil(began - _ROUNDING), before), latest)
 
     def steps(self, items: float) -> int:
-        """How many steps so many of its items are."""
+        """Return how many steps so many of its items are."""
         each_items, each_steps = self.ratio or (1, 1)
         return math.ceil(items * each_steps / each_items - _ROUNDING)
 
@@ -293,11 +294,11 @@ class Bars:
         self._outside: list[_Bar] = []
         """Bars whose items are passes of the training's, the outermost first."""
         self._repeats = False
-        """Whether the bar before it had the same total: another pass over the same data."""
+        """True if the bar before it had the same total: another pass over the same data."""
         self._end = 0
-        """How many steps will be finished when the latest pass ends."""
+        """Number of steps that will be finished when the latest pass ends."""
         self._written_from_0 = False
-        """Whether epochs that are written beside a bar began with 0: of how many then stays open."""
+        """True if epochs that are written beside a bar began with 0: of how many then stays open."""
 
     def follow(self, step: int, at: float, epoch_at: float | None = None) -> None:
         """Read all bars.

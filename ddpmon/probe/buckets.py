@@ -123,10 +123,10 @@ class Hook:
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, int, int], int] = {}
         self._storages: dict[int, int] = {}
-        """Where the gradient of a parameter lay when the backward began."""
+        """Address of each parameter's gradient when the backward began."""
         size = self._group.size()
         self._in_place = model.gradient_as_bucket_view and size & (size - 1) != 0
-        """Whether it matters which of DDP's two ways a gradient is scaled: for powers of two both round alike."""
+        """True if it matters which of DDP's two ways a gradient is scaled: for powers of two both round alike."""
 
     def __call__(self, _state: Any, bucket: Any) -> Any:
         launch = monotonic_ns()
@@ -153,7 +153,7 @@ class Hook:
             }
 
     def _average(self, bucket: Any) -> Any:
-        """What DDP does without a hook: scale each gradient as it comes into the bucket, and sum.
+        """Average gradients as DDP does without a hook: scale each as it comes into the bucket, and sum.
 
         A gradient that is copied into its bucket is multiplied by 1/n, one that lies in it already is divided by n.
         """
@@ -173,7 +173,7 @@ class Hook:
         return self._group.allreduce([buffer]).get_future().then(_first)
 
     def _divisor(self) -> int:
-        """By how many ranks DDP divides: all, unless Join has it count those that still have inputs."""
+        """Return the number of ranks DDP divides by: all, unless Join has it count those that still have inputs."""
         model = self._model()
         joining = self._buckets.joining
         if joining is None or model is None or getattr(model, "_divide_by_initial_world_size", True):

@@ -1,4 +1,5 @@
-"""How far this rank's process groups have come, as torch itself counts: no call of the script is counted for it.
+"""Tells how far this rank's process groups have come, from torch's own counters: no call of the script is counted for
+it.
 
 torch keeps a number per process group, and its Flight Recorder the last calls of all of them. Both are its private
 side, so whatever is not there, or answers otherwise, counts as unknown.
@@ -45,7 +46,7 @@ MESSAGES = ("send", "recv", "batch_isend_irecv")
 """Calls of torch.distributed by which ranks exchange messages; `P2POp` knows isend and irecv by identity."""
 MOST_GROUPS = 64
 MAX_TENSORS = 8
-"""Of a collective, that are told."""
+"""Most tensors of a collective that are described."""
 
 
 def position(group: Any) -> tuple[str, int]:
@@ -66,7 +67,7 @@ def issued() -> dict[str, int]:
 
 
 def timeouts_s(name: str = "") -> set[float]:
-    """How long a collective may wait before torch ends the run, in each of this rank's process groups.
+    """Return how long a collective may wait before torch ends the run, in each of this rank's process groups.
 
     Read anew each time, as a group's timeout can be changed. name: of the one group that is asked for. Empty: unknown.
     """
@@ -78,7 +79,7 @@ def timeouts_s(name: str = "") -> set[float]:
 
 
 def _timeouts_s(group: Any) -> Iterator[float]:
-    """Of each of the backends of a process group."""
+    """Yield the timeout of each backend of a process group."""
     for device in group._device_types:
         backend = group._get_backend(device)
         backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL puts one around it
@@ -87,7 +88,7 @@ def _timeouts_s(group: Any) -> Iterator[float]:
 
 
 def _nccl_ends_runs() -> bool:
-    """Whether anything follows from the timeout: NCCL's watchdog may be told to do nothing."""
+    """Return whether anything follows from the timeout: NCCL's watchdog may be told to do nothing."""
     settings = {
         name: os.environ.get(f"TORCH_{name}", os.environ.get(name))
         for name in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT")
@@ -116,7 +117,7 @@ class _Entry(msgspec.Struct):
 
 
 def _tensors(shapes: list[list[int]], dtypes: list[str]) -> str:
-    """As in: (8, 1) Float, (3) Long. Cut at MAX_TENSORS."""
+    """Describe tensors as in "(8, 1) Float, (3) Long", cut at MAX_TENSORS."""
     words = [f"({', '.join(map(str, shape))}) {dtype}" for shape, dtype in zip(shapes, dtypes, strict=False)]
     return ", ".join(words[:MAX_TENSORS])
 

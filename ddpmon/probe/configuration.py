@@ -1,4 +1,4 @@
-"""What should be the same in the processes of all ranks: their script, its arguments, variables of communication."""
+"""Collects the configuration that should be the same on all ranks: script, arguments, variables of communication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many samples and tokens there are in what a model is given or a DataLoader returns."""
+"""Counts the samples and tokens in the input of a model or in a batch of a DataLoader."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
 
 
 def links_nodes(samples: int, second: Any) -> bool:
-    """Whether the second input of a model links the nodes of a graph: then the first has a row a node, not a sample.
+    """Return whether the second input of a model links the nodes of a graph: then the first has a row a node, not a
+    sample.
 
     samples: rows of the first input. A batch of two has two rows in each.
     """

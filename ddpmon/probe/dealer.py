@@ -16,12 +16,12 @@ from ddpmon.messages.door import folder_identity, opened_folder
 from ddpmon.probe.own_descriptor import OwnDescriptor
 
 MAX_FRAME_BYTES = 65_536
-"""Of what a hub sends; a connection that sends more is dropped."""
+"""Largest frame that a hub may send; a connection that sends more is dropped."""
 _IPC = "ipc://"
 _READ_BYTES = 65_536
 _GREETING_BYTES = 64
 _HANDSHAKE_POLLS, _POLL_MS = 10, 10
-"""As a rule one will do. A hub that is stopped is not waited for any longer."""
+"""Polls before a handshake is given up. Usually one is enough; a hub that is stopped is not waited for any longer."""
 _LONG, _COMMAND = 0x02, 0x04
 _MOST_SHORT_BYTES = 255
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -43,7 +43,7 @@ class Dealer:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Return whether there is a connection, as far as is known."""
         return self._usable() is not None
 
     def connect(self) -> bool:

@@ -14,7 +14,7 @@ from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 
 def passed(step: RawStep) -> bool:
-    """Whether the device has passed every mark of a step."""
+    """Return whether the device has passed every mark of a step."""
     # The last one first: on one stream it answers for all of them.
     return all(mark.event.query() for mark in reversed(step.marks))
 

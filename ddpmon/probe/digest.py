@@ -21,7 +21,7 @@ ELEMENTS = 8
 """So many parameters of a model, and of each so many elements: taking them costs 0.1 ms for any model."""
 FIRST = (1, 10, 30, 100)
 EVERY = 500
-"""What is wrong from the start shows at once; later, one in so many costs next to nothing."""
+"""Steps between two digests. A fault that is there from the start shows at once; later digests cost next to nothing."""
 BRIEF_EVERY = 100
 """In between, two parameters tell since when replicas differ: most faults change all of them."""
 SOON = 20

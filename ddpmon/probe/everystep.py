@@ -1,4 +1,5 @@
-"""What is called in every step: each call is noted with its moment and as little more as its meaning needs.
+"""Holds the calls that torch makes in every step: each is noted with its moment and as little more as its meaning
+needs.
 
 `account` reads the notes, on the background thread once there is one. What is done here at once is what cannot wait:
 which gradients the reducer has just reduced, the loss before the script changes it, the few elements of a model that
@@ -59,7 +60,7 @@ class EveryStep(Comparisons):
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.passes = LoaderPasses()
         self.joined = False
-        """Whether it was ever out of data under Join."""
+        """True if it was ever out of data under Join."""
         self._begun_passes: dict[int, bool] = {}
         """The ids of iterators whose pass has begun and that were not asked for a batch yet, and whether their workers
         are new."""

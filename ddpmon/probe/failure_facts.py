@@ -1,4 +1,5 @@
-"""What a rank that fails of a known cause can look up and nobody else can: names, ports, disks, its workers' ends.
+"""Looks up the facts that only a failing rank knows and that explain a known failure: names, ports, disks, its workers'
+ends.
 
 Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` asks for. They
 run once, after the exception, and a rank that cannot look something up leaves it out.
@@ -26,7 +27,7 @@ MAX_FACT = 8192
 MAX_NAMES = 6
 """Parameters that a sentence names."""
 WORKER_END_S = 0.5
-"""How long a worker whose connection broke may take to be seen dead."""
+"""Longest time until a worker whose connection broke is seen dead."""
 MIN_FREE_BYTES = 1 << 20
 LISTENING = "0A"
 """The state of such a socket in /proc/net/tcp."""

@@ -17,12 +17,12 @@ class Fetches:
         """Rises with every note of the training thread: a heartbeat."""
         self._journal = journal
         self._on_device = False
-        """Whether steps are measured on the timeline of a GPU."""
+        """True if steps are measured on the timeline of a GPU."""
         self._begun = False
-        """Whether something was fetched or a marked step was entered since the last set-up."""
+        """True if something was fetched or a marked step was entered since the last set-up."""
         self._fetch_began = 0
         self._awaits_workers = False
-        """Whether the batch that is fetched is the first one of new workers."""
+        """True if the batch that is fetched is the first one of new workers."""
 
     def _step_may_begin(self) -> None:
         """Begin the first step, once after each set-up."""

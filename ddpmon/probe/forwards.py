@@ -19,12 +19,13 @@ class Wrapper(NamedTuple):
 
     kind: str
     modules: tuple[str, ...]
-    """Where it is now, and where it was in older versions."""
+    """Its module now, and in older versions."""
     name: str
     begins: str = "forward"
-    """What is called when forward begins. Looked up on the class at each call."""
+    """Name of the method that begins forward. Looked up on the class at each call."""
     ends: tuple[str, ...] = ()
-    """What is called last in it, the first that there is; none: `begins` is all of forward."""
+    """Names of the method that is called last in it; the first that exists counts. Empty: `begins` is all of forward.
+    """
 
 
 WRAPPERS = (

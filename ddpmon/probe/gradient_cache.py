@@ -24,9 +24,9 @@ class GradientCache:
         """An optimizer steps: its gradients are complete."""
         self._stage = NONE
         self._awaits_backward = False
-        """Whether a forward with gradients still waits for its backward: then a teacher runs in between."""
+        """True if a forward with gradients still waits for its backward: then a teacher runs in between."""
         self._has_loss = False
-        """Whether the loss of the cached outputs is among those of the step."""
+        """True if the loss of the cached outputs is among those of the step."""
         self._latest: object = None
         """The value of the latest backward's output; None: it has no single one."""
 

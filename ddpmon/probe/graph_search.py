@@ -26,11 +26,11 @@ class UnusedSearch:
         self._search_us = 0.0
         """The mean search before the last check; 0: there was none."""
         self._mark_us = 0.0
-        """What marking a parameter as used takes; 0: not measured yet."""
+        """Time to mark a parameter as used; 0: not measured yet."""
         self.checks = 0
         """Backward calls that were looked at."""
         self.checked = 0
-        """Those of which it is known by now which parameters they used."""
+        """Backward calls whose used parameters are known by now."""
         self.unused = 0
         """The most parameters that any of them left unused on some rank."""
 

@@ -65,23 +65,23 @@ class Pen:
         self.fetching = 0
         """The id of the iterator that was fetched from last."""
         self.before_forward = False
-        """Whether there is work before a forward other than its digest."""
+        """True if there is work before a forward other than its digest."""
         self.depth = 0
-        """How many backward calls are inside of each other."""
+        """Number of backward calls inside each other."""
         self.expecting: list[Replica] = []
         """Models whose next backward reduces gradients."""
         self.expects_inside = False
-        """Whether a model was prepared inside the backward that runs, for one inside of it."""
+        """True if a model was prepared inside the backward that runs, for one inside of it."""
         self.inner: list[int] = []
         """The depths of backward calls inside another whose begin was noted."""
         self.reduced_inside = False
-        """Whether one of them reduced gradients."""
+        """True if one of them reduced gradients."""
         self.unreduced = False
-        """Whether a backward since the last optimizer step left gradients that no reducer was prepared for."""
+        """True if a backward since the last optimizer step left gradients that no reducer was prepared for."""
         self.updates = updates.private()
         """Counts updates of models, in memory that the hub reads once this process was killed."""
         self.optimizers: dict[int, str] = {}
-        """Those that live, by their id: a name for what each updates, "" before its first step."""
+        """Optimizers that live, by their id: a name for the parameters each updates, "" before its first step."""
         self.rates: dict[int, float] = {}
         """The learning rate of each."""
 
@@ -139,11 +139,11 @@ class Hearing:
 
     @property
     def listening(self) -> bool:
-        """Whether this process is watched."""
+        """Return whether this process is watched."""
         return self.pen.thread != 0
 
     def hears(self) -> bool:
-        """Whether this call is on the training thread of a process that is watched."""
+        """Return whether this call is on the training thread of a process that is watched."""
         return get_ident() == self.pen.thread
 
     def hears_collective(self) -> bool:
@@ -158,7 +158,7 @@ class Hearing:
 
     @property
     def has_trained(self) -> bool:
-        """Whether the training thread has trained."""
+        """Return whether the training thread has trained."""
         pen = self.pen
         return bool(pen.expecting or pen.unreduced or any(list(pen.optimizers.values())) or self.account.clock.step)
 

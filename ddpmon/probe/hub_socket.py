@@ -38,7 +38,7 @@ class HubSocket:
         self._identity = identity
         self._make_way = make_way
         self._epoch = ""
-        """Of the hub that answered last."""
+        """Epoch of the hub that answered last."""
         self._hello_version = 0
         self._meeting_version = 0
         self._met_at = float("-inf")

@@ -18,7 +18,7 @@ from ddpmon.probe.hearing import Hearing
 
 
 def offers(owner: Any, *names: str, listener: Hearing) -> bool:
-    """Whether this torch has all of these places; what it lacks is reported once, and not listened to."""
+    """Return whether this torch has all of these places; those that it lacks are reported once, and not listened to."""
     missing = [name for name in names if not hasattr(owner, name)]
     if missing:
         where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
@@ -93,7 +93,7 @@ def _wrapper(
     failed: Callable[[], None] | None,
     claims: Callable[[], bool] | None,
 ) -> Callable[..., Any]:
-    """For calls of every step: the only check is which thread this is."""
+    """Wrap a call of every step: the only check is which thread this is."""
     pen = listener.pen
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -201,7 +201,7 @@ def _asking_wrapper(
     failed: Callable[[], None] | None,
     hears: Callable[[], bool],
 ) -> Callable[..., Any]:
-    """For calls that torch.compile may trace, or that come on other threads."""
+    """Wrap a call that torch.compile may trace, or that comes on other threads."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():

@@ -34,7 +34,7 @@ class Update(NamedTuple):
     parts: int
     """Parts of the unfinished step that were synchronised by then."""
     opens: bool = True
-    """Whether the cycle may come round with this optimizer: not if the update belongs to the cycle before."""
+    """True if the cycle may come round with this optimizer: not if the update belongs to the cycle before."""
 
 
 class Iteration:
@@ -49,27 +49,27 @@ class Iteration:
         self._stepped: set[Hashable] = set()
         """Living optimizers that have stepped."""
         self._members: set[Hashable] = set()
-        """Those that stepped in the last step."""
+        """Optimizers that stepped in the last step."""
         self._updates: list[Update] = []
-        """Those of the unfinished step."""
+        """Updates of the unfinished step."""
         self._last: Hashable = None
         """The optimizer with whose update a cycle ends; None before that is certain."""
         self._alone = False
-        """Whether each update of that one is a cycle."""
+        """True if each update of that one is a cycle."""
         self._repeats = False
-        """Whether that one may step several times in a row: then the next cycle's first update ends the step."""
+        """True if that one may step several times in a row: then the next cycle's first update ends the step."""
         self._joined_at: dict[Hashable, int] = {}
-        """Where each update is a cycle: the step at which another optimizer last joined one."""
+        """Step at which another optimizer last joined an update that is a cycle of its own."""
         self._taken_by: Hashable = None
         """The optimizer that took the latest gradients."""
         self._expected = True
-        """Whether an update is expected; else each synchronisation ends a step."""
+        """True if an update is expected; else each synchronisation ends a step."""
         self._usual_parts = 1
-        """Of the last step."""
+        """Number of parts of the last step."""
         self._in_backward: set[Hashable] = set()
         """Living optimizers that step in hooks of a backward."""
         self._stepped_in_backward = False
-        """Whether one of them stepped in the backward that runs."""
+        """True if one of them stepped in the backward that runs."""
 
     def optimizer_made(self, optimizer: Hashable) -> None:
         """An optimizer was made."""
@@ -85,7 +85,7 @@ class Iteration:
 
     @property
     def stepped_in_backward(self) -> bool:
-        """Whether an optimizer stepped inside the backward that runs."""
+        """Return whether an optimizer stepped inside the backward that runs."""
         return self._stepped_in_backward
 
     def optimizer_gone(self, optimizer: Hashable) -> None:
@@ -163,7 +163,7 @@ class Iteration:
             self._finish_each([update.parts for update in self._updates])
 
     def _opened(self, optimizer: Hashable) -> bool:
-        """Whether an optimizer has stepped in this cycle."""
+        """Return whether an optimizer has stepped in this cycle."""
         return any(update.opens and update.optimizer == optimizer for update in self._updates)
 
     def _finish_cycle(self, last: Update) -> None:
@@ -174,7 +174,7 @@ class Iteration:
         self._finish(last.parts)
 
     def _belongs_before(self, optimizer: Hashable) -> bool:
-        """Whether the first update of a step shows that the cycle before was not over.
+        """Return whether the first update of a step shows that the cycle before was not over.
 
         The last optimizer steps once more, or one joins again, within a cycle's length, what seemed to step alone.
         """

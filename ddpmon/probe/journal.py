@@ -1,4 +1,4 @@
-"""What the training thread notes of a step, in order, until the background thread reads what it means.
+"""Keeps the training thread's notes in order until the background thread reads them.
 
 A note costs the training thread one clock reading and one `append` to a deque, which no other thread can interrupt.
 What it means is worked out elsewhere, many notes at once, with warm caches. As long as no thread reads, each note is
@@ -15,8 +15,8 @@ from typing import Any
 from ddpmon.probe.records import DeviceEvent
 
 Note = tuple[Any, int, DeviceEvent | None, Any, Any, Any]
-"""What reads it (or its place among `Journal.every_step`), its moment (CLOCK_MONOTONIC nanoseconds), an event on the
-device's timeline or None, and three things that the reader is given."""
+"""A note: its reader (or the reader's place in `Journal.every_step`), its moment (CLOCK_MONOTONIC nanoseconds), an
+event on the device's timeline or None, and three arguments of the reader."""
 Release = Callable[[DeviceEvent], None]
 
 
@@ -29,7 +29,7 @@ class Journal:
     def __init__(self, release: Release) -> None:
         """release: takes an event of the device's timeline that marked nothing."""
         self.account: Any = None
-        """What notes are read with: the first argument of each one's reader."""
+        """First argument of each note's reader."""
         self.now = monotonic_ns()
         """The moment of the note that is read."""
         self.note: Callable[[Note], None] = self._read_at_once
@@ -51,7 +51,7 @@ class Journal:
         return self._event
 
     def defer(self) -> None:
-        """From now on notes wait until another thread calls `read`."""
+        """Let notes wait from now on until another thread calls `read`."""
         self.note = self._waiting.append
 
     def read(self, most: int) -> bool:
@@ -77,7 +77,7 @@ class Journal:
         return count == most
 
     def _read_at_once(self, note: Note) -> None:
-        """As long as no other thread reads. The collector may note something while a note is read."""
+        """Read a note at once, as long as no other thread reads. The collector may add a note while one is read."""
         outer = self._event, self._used
         reader, self.now, self._event, first, second, third = note
         if type(reader) is int:

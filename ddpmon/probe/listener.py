@@ -180,7 +180,7 @@ class Listener(EveryStep):
         self.pen.loss.scaled(scaled, loss)
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
-        """gc's callback: the collector stops every thread, whichever set it off."""
+        """Gc's callback: the collector stops every thread, whichever set it off."""
         now = monotonic_ns()
         if phase == "start":
             self._gc_began = now

@@ -15,7 +15,7 @@ from ddpmon.probe.bars import Bars
 
 
 class Progress(NamedTuple):
-    """How far a training loop has come and how far it goes; None: unknown."""
+    """Progress of a training loop and its end; None: unknown."""
 
     total: int | None = None
     """Steps of this process, from its first to its last."""
@@ -34,15 +34,15 @@ class Loops:
         """note: takes a line on what could not be read."""
         self._note = note
         self.trainer: Callable[[], Progress] | None = None
-        """What Hugging Face's or Lightning's trainer last said."""
+        """Returns the last progress that Hugging Face's or Lightning's trainer reported."""
         self._sampler: tuple[int, float] | None = None
         """Epoch that a sampler was last given, and when: Unix time."""
         self._counts_from = 0
         self._bars = Bars()
         self._resumed = False
-        """Whether the first epoch that a sampler was given was a late one."""
+        """True if the first epoch that a sampler was given was a late one."""
         self._ahead: int | None = None
-        """Of a resumed run: by how many epochs the samplers' count was ahead of the bars' at first."""
+        """Epochs by which the samplers' count of a resumed run was ahead of the bars' at first."""
         self._bars_fail = False
 
     def set_epoch(self, epoch: object) -> None:

@@ -18,18 +18,18 @@ class MaybeEvaluation:
         """explained: a model that is trained was put into evaluation mode."""
         self.explained = explained
         self.exhausted = False
-        """Whether a loader came to its end in it."""
+        """True if a loader came to its end in it."""
         self.phases = [0, 0, 0, 0, 0, 0]
         self.syncs: list[RawSync] = []
         self.intervals: list[tuple[int, int]] = []
         """Begin and end, in nanoseconds: several where a checkpoint was written in between."""
         self.fetches: dict[int, int] = {}
-        """How many batches were fetched in it, by iterator."""
+        """Batches that were fetched in it, by iterator."""
         self.used: list[Fetched] = []
         """Batches that forwards without gradients were given."""
 
     def is_evaluation(self, trained_on: int | None, *, repeated: bool) -> bool:
-        """Whether it was an evaluation, now that something is trained again.
+        """Return whether it was an evaluation, now that something is trained again.
 
         Args:
             trained_on: The iterator whose batch is trained on now; None if it was fetched before, or by no DataLoader.
@@ -47,5 +47,5 @@ class MaybeEvaluation:
         return sum(sync.end - sync.arrival for sync in self.syncs)
 
     def contains(self, moment: int) -> bool:
-        """Whether a moment lies in it."""
+        """Return whether a moment lies in it."""
         return any(begin <= moment < end for begin, end in self.intervals)

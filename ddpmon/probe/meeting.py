@@ -29,16 +29,16 @@ from ddpmon.messages.wire import check_card
 from ddpmon.probe.identity import Identity
 
 EVERY_S = 0.25
-"""How often the store is asked at first."""
+"""Interval at which the store is asked at first."""
 LATER_S = 2.0
-"""How often after PATIENCE_S: a node may train without ddpmon, or come late."""
+"""Interval after PATIENCE_S: a node may train without ddpmon, or come late."""
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
 WORLD = "ddpmon/world"
 FIRST = "ddpmon/first"
-"""Which hub is that of rank 0, where no launcher gives ranks their node."""
+"""Key of the hub of rank 0, where no launcher gives ranks their node."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
-"""How many other hubs there are by now, and how many ranks have come to count theirs."""
+"""Keys of the number of other hubs so far, and of the ranks that have come to count theirs."""
 ALONE = "the hubs of other machines cannot be found, each shows its own ranks only"
 
 
@@ -59,9 +59,9 @@ class Exchange(threading.Thread):
         self._node, self._nodes = node or 0, nodes
         self._ending = threading.Event()
         self._all_came = self._numbered
-        """Whether every node is counted."""
+        """True if every node is counted."""
         self._card: Card | None = None
-        """What this node's hub wants the others to read."""
+        """Card of this node's hub, for the others to read."""
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
         self.version = int(self._numbered and speaks)
@@ -73,11 +73,11 @@ class Exchange(threading.Thread):
 
     @property
     def unanswered(self) -> bool:
-        """Whether the hub has not said yet who it is."""
+        """Return whether the hub has not said yet who it is."""
         return self._card is None
 
     def message(self) -> Meeting:
-        """For this node's hub."""
+        """Return the meeting of this node, for its hub."""
         towards = os.environ.get("MASTER_ADDR", "")
         rank, pid = self._identity.rank, os.getpid()
         return Meeting(rank, pid, self._node, self._nodes, towards, self._root, dict(self._keys))
@@ -183,7 +183,7 @@ def exchange(identity: Identity) -> Exchange | None:
 
 
 def _read(store: Any, name: str) -> Card | None:
-    """What is there under a name; None: nothing of ours."""
+    """Return what is there under a name; None: nothing of ours."""
     if not store.check([name]):
         return None
     try:

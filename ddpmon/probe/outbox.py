@@ -1,4 +1,4 @@
-"""What is on its way to the hub: numbered frames, kept until acknowledged, bounded, oldest dropped first."""
+"""Holds frames on their way to the hub: numbered, kept until acknowledged, bounded, oldest dropped first."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class Outbox:
         self._unacknowledged.clear()
 
     def unacknowledged(self) -> list[PendingFrame]:
-        """What the hub has not acknowledged, in order."""
+        """Return what the hub has not acknowledged, in order."""
         return [*self._unacknowledged, *self._waiting]
 
     @property
     def settled(self) -> bool:
-        """Whether the hub has recorded everything."""
+        """Return whether the hub has recorded everything."""
         return not self._waiting and not self._unacknowledged

@@ -23,7 +23,7 @@ _STREAMS = ((1, "stdout"), (2, "stderr"))
 _NEARLY_FULL = 0.9
 """Share of a pipe. A drain that is awake leaves that in none from one call to the next."""
 _GRACE_S = 3.0
-"""How long a drain that was killed may take to be replaced."""
+"""Longest time until a drain that was killed is replaced."""
 _full_since: dict[int, float] = {}
 _untold: dict[int, int] = {}
 """Bytes that were dropped, and that no line tells of yet."""
@@ -85,7 +85,7 @@ def _drop(descriptor: int) -> None:
 
 
 def _spools() -> ModuleType:
-    """What lies beside sitecustomize, where nothing of ddpmon is imported."""
+    """Return what lies beside sitecustomize, where nothing of ddpmon is imported."""
     from ddpmon.probe.inject import ddpmon_spool
 
     return ddpmon_spool

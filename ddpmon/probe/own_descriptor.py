@@ -14,7 +14,7 @@ import resource
 ABOVE = 1024
 """Daemons close up to here, and seldom more."""
 _SHARE_OF_LIMIT = 0.75
-"""Where fewer numbers are allowed: the script's own lie below."""
+"""Share of the limit that is used where fewer numbers are allowed: the script's own lie below."""
 
 
 class OwnDescriptor:
@@ -27,7 +27,7 @@ class OwnDescriptor:
 
     @property
     def intact(self) -> bool:
-        """Whether the number still stands for this file. Takes 1 µs."""
+        """Return whether the number still stands for this file. Takes 1 µs."""
         try:
             return _identity(self.number) == self._identity
         except OSError:

@@ -40,25 +40,25 @@ class PauseClock(PhaseClock):
         self.pausing: int | None = None
         """Index into messages.PAUSES of what the script does instead of training, if that is certain."""
         self.aside: MaybeEvaluation | None = None
-        """Where the time since a forward without gradients goes, until something is trained again."""
+        """Time since a forward without gradients is kept here, until something is trained again."""
         self._aside_since = 0
         self._whole: tuple[list[int], list[RawSync]] = [], []
         """The phases and synchronisations of the step itself meanwhile."""
         self._explained_at = -2
         """The latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
         self._repeated = False
-        """Whether the step before that one was another."""
+        """True if the step before that one was another."""
         self._paused_since = 0
         self._syncs_before = 0
-        """How many synchronisations the step had when the pause began."""
+        """Number of synchronisations the step had when the pause began."""
         self._outer: list[tuple[int | None, int, MaybeEvaluation | None]] = []
-        """What pauses were begun in: the pause around each, its phase, and what was kept apart."""
+        """Pauses around the current one: each one's kind, phase, and the time that was kept apart."""
 
     def begin(self, start: int) -> None:
         """A new part of a step begins at `start`."""
         super().begin(start)
         self.samples = 0
-        """Of the batches that something was trained on."""
+        """Samples of the batches that something was trained on."""
         self.tokens = 0
         self.pauses: list[RawPause] | None = None
         self._paused_since = start
@@ -71,7 +71,7 @@ class PauseClock(PhaseClock):
             ]
 
     def evaluates(self, *, explained: bool) -> None:
-        """From now on, if not already, the script may evaluate, until something is trained. explained: it does."""
+        """Expect an evaluation from now on until something is trained. explained: the script said that it evaluates."""
         if self.aside is None and not self.paused:
             self._set_aside(MaybeEvaluation(explained), self.enter(self.phase))
         if self.aside is not None and explained:
@@ -82,14 +82,14 @@ class PauseClock(PhaseClock):
                 self._explained_at = self.step
 
     def _set_aside(self, aside: MaybeEvaluation, now: int) -> None:
-        """From now on, time is kept apart."""
+        """Keep time apart from now on."""
         self.aside = aside
         self._aside_since = now
         self._whole = self.phases, self.syncs
         self.phases, self.syncs = aside.phases, aside.syncs
 
     def _end_aside(self, now: int) -> MaybeEvaluation | None:
-        """From now on, time is the step's own again. Returns what was kept apart."""
+        """Count time as the step's own again; returns the time that was kept apart."""
         aside, self.aside = self.aside, None
         if aside is not None:
             aside.intervals.append((self._aside_since, now))
@@ -97,7 +97,9 @@ class PauseClock(PhaseClock):
         return aside
 
     def _decide(self, now: int, evaluation: bool, fetches: Sequence[Fetched] = ()) -> None:
-        """What was kept apart until now was an evaluation, or part of the step. fetches: of what is trained on now."""
+        """Decide whether the time that was kept apart was an evaluation or part of the step. fetches: the batches that
+        are trained on now.
+        """
         aside = self._end_aside(now)
         if aside is None:
             return
@@ -129,7 +131,7 @@ class PauseClock(PhaseClock):
     # --- pauses ------------------------------------------------------------------------------------------------
 
     def begin_pause(self, kind: int) -> None:
-        """From now on the script does something else than training, until `end_pause`. Pauses nest."""
+        """Begin a pause: the script does something else than training until `end_pause`. Pauses nest."""
         now = self.enter(self.phase)
         self._outer.append((self.pausing, self.phase, self._end_aside(now)))
         if self.paused:
@@ -137,7 +139,7 @@ class PauseClock(PhaseClock):
         self._pause(kind)
 
     def end_pause(self) -> None:
-        """What `begin_pause` began is over: the script goes on with what it did before."""
+        """End the pause that `begin_pause` began: the script goes on with what it did before."""
         if not self._outer:
             return
         now = self.enter(PAUSED)

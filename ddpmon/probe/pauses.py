@@ -19,7 +19,7 @@ class Pauses:
     def __init__(self, listener: Hearing) -> None:
         self._listener = listener
         self._skipped = False
-        """Whether the compiler was told to leave the probe's own code alone."""
+        """True if the compiler was told to leave the probe's own code alone."""
         self.begin()
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Pauses:
 
 
 def updates(optimizers: Iterable[Any], module: Any) -> bool:
-    """Whether an optimizer updates a module, or part of it."""
+    """Return whether an optimizer updates a module, or part of it."""
     updated = {id(group["params"][0]) for one in optimizers for group in one.param_groups if group["params"]}
     return any(id(parameter) in updated for parameter in module.parameters())
 

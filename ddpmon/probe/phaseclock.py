@@ -1,4 +1,5 @@
-"""Where the training thread's time goes: exclusive phases, synchronisations that cut them, names that the script gives.
+"""Divides the training thread's time into exclusive phases, synchronisations that cut them, and named parts of the
+script.
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leaves a mark on the device's timeline.
 """
@@ -39,7 +40,7 @@ class PhaseClock:
         self.device: Device | None = None
         self.marks: list[Mark] = []
         self.paused = False
-        """Whether time belongs to no phase, as the script does something else than training."""
+        """True if time belongs to no phase, as the script does something else than training."""
         self._blocked = 0
         """Nanoseconds blocked in synchronisations so far."""
         self._open: list[tuple[str, int]] = []
@@ -63,7 +64,7 @@ class PhaseClock:
             self.marks.append(Mark(code, event, now))
 
     def enter(self, phase: int) -> int:
-        """From now on, time belongs to `phase`, unless the script pauses; returns the moment."""
+        """Enter `phase`: time belongs to it from now on, unless the script pauses. Returns the moment."""
         now = self._time()
         self.phases[self.phase] += now - self._last
         self._last = now
@@ -96,7 +97,7 @@ class PhaseClock:
         return arrival
 
     def block_not(self) -> None:
-        """What `block` began blocks nobody: a collective that is asynchronous, say."""
+        """Undo `block`: it blocked nobody, as with an asynchronous collective."""
         if self.marks and self.marks[-1].code == BLOCKED:
             self.marks[-1].code = self.phase
 
@@ -126,7 +127,7 @@ class PhaseClock:
     # --- names -------------------------------------------------------------------------------------------------
 
     def enter_named(self, name: str) -> None:
-        """From now on, time also belongs to a name of the script's; names nest."""
+        """Enter a named part of the script: time also belongs to it from now on. Names nest."""
         self._open.append((name, self._time() - self._blocked))
 
     def exit_named(self, name: str) -> bool:

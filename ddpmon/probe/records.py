@@ -1,4 +1,4 @@
-"""What the training thread leaves for the sending thread: parts of steps, their synchronisations, pauses and marks.
+"""Records that the training thread leaves for the sending thread: parts of steps, synchronisations, pauses and marks.
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks are moments of the device's own timeline.
 
@@ -31,14 +31,14 @@ class DeviceEvent(Protocol):
         """Put it on the current stream, now."""
 
     def query(self) -> bool:
-        """Whether the device has passed it."""
+        """Return whether the device has passed it."""
 
     def elapsed_time(self, later: DeviceEvent) -> float:
         """Milliseconds from this event to a later one."""
 
 
 class Mark:
-    """From `event` on, the device's time belongs to `code`: a phase, PAUSED, or BLOCKED."""
+    """Start of a span on the device: from `event` on, its time belongs to `code`, a phase, PAUSED, or BLOCKED."""
 
     __slots__ = ("code", "event", "host")
 
@@ -46,7 +46,7 @@ class Mark:
         self.code = code
         self.event = event
         self.host = host
-        """When it was recorded, by the host's clock."""
+        """Moment at which it was recorded, by the host's clock."""
 
 
 class Device(Protocol):
@@ -80,12 +80,13 @@ class RawStep(msgspec.Struct, frozen=True, gc=False):
     start: int
     end: int
     phases: list[int]
-    """Those of OWN_PHASES, then PAUSED."""
+    """Time in each of OWN_PHASES, then in PAUSED."""
     syncs: list[RawSync]
     losses: list[object]
-    """Of each backward: a float, or a reading that is still on its way from the device."""
+    """Loss of each backward: a float, or a reading that is still on its way from the device."""
     fed: dict[int, list[int]]
-    """By the number of each model: samples and tokens that it was given, how often, and those of the largest batch."""
+    """Samples and tokens that each model was given, by its number: the totals, how often, and those of the largest
+    batch."""
     samples: int
     """In the batches that were fetched and trained on."""
     tokens: int
@@ -93,22 +94,23 @@ class RawStep(msgspec.Struct, frozen=True, gc=False):
     gc: int
     """Nanoseconds of garbage collection."""
     marks: list[Mark]
-    """Of the device's timeline, the last one being the end; empty without a device."""
+    """Marks on the device's timeline, the last one being the end; empty without a device."""
     buckets: list[list[int]] | None = None
     """Layout, launch and end of each bucket's all-reduce, where they are recorded."""
     named: dict[str, int] | None = None
     """Time inside what the script named, by the host's clock."""
     pauses: list[RawPause] | None = None
     gaps: tuple[int, int] = (0, 0)
-    """Of `other`: just before a forward, and between a forward and its backward."""
+    """Parts of `other`: just before a forward, and between a forward and its backward."""
     step: int = 0
-    """Of the last part of a step: its number; of others, one that it may have."""
+    """Number of the step that this part ends; for other parts, one that it may have."""
     before: tuple[RawStep, ...] = ()
-    """Of the last part of a step: the others."""
+    """Earlier parts of the same step, held by its last part."""
     updates: tuple[tuple[str, int], ...] = ()
-    """Of the last part of a step that updates several models: whose each update was, and after how many parts."""
+    """Updates of a step that updates several models, held by its last part: the models of each update, and after how
+    many parts it came."""
     marked_samples: int | None = None
-    """Of the last part of a step: what the script says itself."""
+    """Samples that the script itself reported for the step, held by its last part."""
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):
@@ -121,4 +123,4 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     """In it, where they count."""
     tokens: int
     paused: bool
-    """Whether it was fetched in a pause."""
+    """True if it was fetched in a pause."""

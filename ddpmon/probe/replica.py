@@ -55,11 +55,11 @@ class Replica:
         self.inner: dict[str, Any] = vars(model.module)
         """The attributes of the module that is wrapped: whether it is in training mode."""
         self.parameters = reduced_parameters(model)
-        """Those whose gradients DDP reduces."""
+        """Parameters whose gradients DDP reduces."""
         self.reduced_ids = frozenset(map(id, self.parameters))
         """The ids of the parameters whose gradients are reduced: as long as the model lives, no others have them."""
         self.search: UnusedSearch | None = None
-        """Where DDP searches it for unused parameters."""
+        """The search for unused parameters, where DDP makes one."""
         self.stats: Callable[[], list[int]] | None = None
         """The reducer's `get_backward_stats`."""
         self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
@@ -67,13 +67,13 @@ class Replica:
         self.others = [parameter for _, parameter in self.not_reduced(model)]
         """Parameters that were none of these when the model was last gone through."""
         self.strays: list[Any] = []
-        """Those of them that had gradients when digests were last due."""
+        """Parameters outside DDP that had gradients when digests were last due."""
         self.mode_matters = any(map(_depends_on_mode, model.modules()))
-        """Whether it has layers that compute otherwise in evaluation mode."""
+        """True if it has layers that compute otherwise in evaluation mode."""
         self.held_out = False
-        """Whether its last forward with gradients was in evaluation mode."""
+        """True if its last forward with gradients was in evaluation mode."""
         self.expected_at = 0
-        """When the reducer was prepared for the next backward."""
+        """Moment at which the reducer was prepared for the next backward."""
         self.event: DeviceEvent | None = None
         """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
         self.digest_in: bool | None = None
@@ -81,7 +81,7 @@ class Replica:
         self._latest = -1
         """The place in the reducer's list of the gradient that was ready last, on a GPU's timeline."""
         self.expected = False
-        """Whether the next backward is expected to reduce its gradients."""
+        """True if the next backward is expected to reduce its gradients."""
         self._times: list[int] = []
         self._examined = False
         self._events: Events | None = None
@@ -90,7 +90,7 @@ class Replica:
 
     @property
     def training(self) -> bool:
-        """Whether the wrapped module is in training mode; frameworks leave the wrapper as it is."""
+        """Return whether the wrapped module is in training mode; frameworks leave the wrapper as it is."""
         mode = self.inner.get("training")
         if mode is None:  # torch.compile's module has it as a property
             model = self.model()
@@ -128,7 +128,7 @@ class Replica:
         self._events = events
 
     def reduced(self) -> Sequence[int] | None:
-        """When each gradient was ready, in ns after the reducer was prepared for the backward that just ended.
+        """Return when each gradient was ready, in ns after the reducer was prepared for the backward that just ended.
 
         None: it reduced no gradients. The reducer notes when each gradient is ready; the list keeps its old values
         until the next synchronised backward. A static graph notes none in its first one, where it only examines the
@@ -151,7 +151,7 @@ class Replica:
         return times
 
     def reduced_by(self, reducer: Any) -> None:
-        """From now on this one reduces its gradients, and has reduced none yet."""
+        """Take this reducer as the one that reduces its gradients; it has reduced none yet."""
         self.stats = reducer.get_backward_stats
         self._times = []
 
@@ -178,7 +178,7 @@ class Replicas(dict[int, Replica]):
     def __init__(self) -> None:
         super().__init__()
         self.by_reducer: dict[int, Replica] = {}
-        """By the id of its reducer, which lives as long as it is here."""
+        """Replicas by the id of their reducer, which lives as long as it is here."""
 
     def of(self, model: DistributedDataParallel) -> Replica:
         """The record of a model; its number counts the models of this rank in the order they were wrapped."""
@@ -202,7 +202,7 @@ class Replicas(dict[int, Replica]):
         return replica
 
     def trains(self, module: object) -> bool:
-        """Whether a module is one of the models, wrapped or bare."""
+        """Return whether a module is one of the models, wrapped or bare."""
         models = [model for replica in list(self.values()) if (model := replica.model()) is not None]
         return any(module is model or module is model.module for model in models)
 

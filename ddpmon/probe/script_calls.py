@@ -1,4 +1,4 @@
-"""What a script says itself: values that it logs, where its steps begin and end, names for parts of them.
+"""Calls of the script itself: values that it logs, where its steps begin and end, names for parts of them.
 
 A script may hand over anything: a number in any of Python's, NumPy's or torch's forms is taken as it is meant, what is
 no number is left out and reported once, and nothing raises into the script.
@@ -111,7 +111,7 @@ def _number(value: Any) -> float | None:
 
 
 def _kind(value: Any) -> str:
-    """What was given in the place of a number, in words."""
+    """Return what was given in the place of a number, in words."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {value.numel():,} on {value.device} was given"
     if isinstance(value, (int, float)):

@@ -32,7 +32,7 @@ class ScriptNotes(Fetches):
         self.total_steps: int | None = None
         self._identity = identity
         self._marked = False
-        """Whether the script marks its steps itself."""
+        """True if the script marks its steps itself."""
         self._marked_step = 0
         """The marked step that runs now; 0: none."""
 
@@ -70,7 +70,7 @@ class ScriptNotes(Fetches):
             self.iteration.close()
 
     def phase_entered(self, name: str, *_: object) -> None:
-        """From now on, time also belongs to a name of the script's."""
+        """Enter a named part of the script: time also belongs to it from now on."""
         self.clock.enter_named(name)
 
     def phase_left(self, name: str, *_: object) -> None:

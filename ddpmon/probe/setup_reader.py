@@ -39,11 +39,11 @@ class SetupReader:
 
     def __init__(self, listener: Listener) -> None:
         self.settled = False
-        """Whether it was read since an optimizer first stepped."""
+        """True if it was read since an optimizer first stepped."""
         self._listener = listener
         self._models: list[Model] = []
         self._joins = False
-        """Whether a model was ever seen to train under Join, which leaves no trace once it is over."""
+        """True if a model was ever seen to train under Join, which leaves no trace once it is over."""
         self._worker_cores: list[int] = []
         self._read_of: object = None
         self._read_at = float("-inf")

@@ -1,4 +1,4 @@
-"""Where the training thread is when it makes no progress: its Python stack and the collective it is in.
+"""Tells where the training thread is when it makes no progress: its Python stack and the collective it is in.
 
 All of it is read by the sending thread. The training thread is not asked, so it may be blocked, asleep or busy; only
 code that never lets go of the GIL hides it.
@@ -33,15 +33,15 @@ OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
 """A step is overdue when it takes so many times as long as the longest one so far, and OVERDUE_NS at least."""
 OVERDUE_SHARE = 0.25
-"""Of the process groups' timeout: whoever waits for a step that takes so long is near enough to its end to say so."""
+"""Share of the process groups' timeout: a rank that waits so long for a step is near enough to its end to say so."""
 EVERY_S = 2.0
-"""How often a rank whose step is overdue says so by itself."""
+"""Interval at which a rank whose step is overdue reports by itself."""
 FRAME_CHARS = 200
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
-"""Where the standard library lies, and whatever else is installed beside torch."""
+"""Folders of the standard library, and of other installed packages beside torch."""
 _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that do not go by the timeout of a process group, but by an argument of theirs or the store's."""
 _CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
@@ -63,9 +63,9 @@ class Whereabouts:
 
     def __init__(self, listener: EveryStep) -> None:
         self._asked = False
-        """Whether the hub asked for the stack."""
+        """True if the hub asked for the stack."""
         self._brief = False
-        """Whether the hub asked for the stack alone, without the Flight Recorder: the run makes progress."""
+        """True if the hub asked for the stack alone, without the Flight Recorder: the run makes progress."""
         self._listener = listener
         self._longest_ns = 0
         self._reported_at = 0.0
@@ -77,7 +77,7 @@ class Whereabouts:
         """A hash of the training thread's stack when `moves` was last called."""
 
     def moves(self) -> bool:
-        """Whether the training thread is elsewhere than at the last call: it runs Python. Takes 10 µs."""
+        """Return whether the training thread is elsewhere than at the last call: it runs Python. Takes 10 µs."""
         frame = self._frame()
         place = 0
         for _ in range(MAX_FRAMES):
@@ -104,7 +104,7 @@ class Whereabouts:
         self._longest_ns = max(self._longest_ns, length_ns)
 
     def due(self, now: float) -> bool:
-        """Whether to send the stack: the hub asked, or the step takes far longer than one ever did."""
+        """Return whether to send the stack: the hub asked, or the step takes far longer than one ever did."""
         return self._asked or (now - self._reported_at >= EVERY_S and self._overdue())
 
     def _overdue(self) -> bool:
@@ -167,7 +167,7 @@ class Whereabouts:
 
 
 def _timeout_s(collective: Collective | None) -> float | None:
-    """How long torch lets it wait; None: its group is unknown, and groups have different timeouts."""
+    """Return how long torch lets it wait; None: its group is unknown, and groups have different timeouts."""
     if collective is None or collective.name in _OWN_TIMEOUT:
         return None
     timeouts = collectives.timeouts_s(collective.group) or collectives.timeouts_s()

@@ -29,13 +29,13 @@ class _Armed:
     handler: int
     """Address of faulthandler's signal handler."""
     places: Places
-    """As the hub reads them: with the thread to signal."""
+    """Places as the hub reads them, with the thread to signal."""
     offered: bool = True
 
 
 _armed: _Armed | None = None
 _inherited: _Armed | None = None
-"""What the process had armed that this one was forked from."""
+"""Signal state that was armed in the process this one was forked from."""
 _sigaction = ctypes.CDLL(None).sigaction
 _SIGACTION_BYTES = 256
 """Enough for struct sigaction anywhere; it begins with the handler's address."""

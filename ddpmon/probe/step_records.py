@@ -12,7 +12,7 @@ from ddpmon.probe.records import FED_CALLS, FED_MOST_SAMPLES, OTHER, PAUSED, Raw
 from ddpmon.probe.stepclock import StepClock
 
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
-"""What a gap in `other` is called."""
+"""Names of the gaps in `other`."""
 GAP = 0.05
 """Share of a step from which on a gap is worth a name."""
 
@@ -23,7 +23,9 @@ def parts(raw: RawStep) -> tuple[RawStep, ...]:
 
 
 def unread(raw: RawStep) -> bool:
-    """Whether something of a step has not arrived from the device, or was not seen to end: a bucket's all-reduce."""
+    """Return whether something of a step has not arrived from the device, or was not seen to end: a bucket's
+    all-reduce.
+    """
     for part in parts(raw):
         for loss in part.losses:
             if pending(loss):
@@ -45,13 +47,13 @@ class StepRecords:
 
     def __init__(self) -> None:
         self._usual = 1
-        """How many backward calls a step usually has."""
+        """Usual number of backward calls in a step."""
         self._backwards = 1
-        """Of the last step."""
+        """Number of backward calls of the last step."""
         self._loss: float | None = None
-        """Of the last step."""
+        """Loss of the last step."""
         self._repeats = 1.0
-        """How many times a model was last given each sample that was fetched."""
+        """Number of times that a model was last given each sample that was fetched."""
 
     def record(self, raw: RawStep) -> tuple[Step, dict[str, float]]:
         """A step in whole microseconds, and the loss of each model that it updates, where there are several.

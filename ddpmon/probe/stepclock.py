@@ -1,4 +1,4 @@
-"""What of the training thread's time is a step: fetches that something is trained on, pauses, step boundaries.
+"""Finds steps in the training thread's time: fetches that something is trained on, pauses, step boundaries.
 
 Its time is that of the notes that are read, not the reader's. Times are CLOCK_MONOTONIC nanoseconds.
 
@@ -65,7 +65,8 @@ class StepClock(PauseClock):
         self.fed: dict[int, list[int]] = {}
         self.gc = 0
         self.buckets: list[list[int]] | None = None
-        """Where they are recorded: layout, launch and end of each; an end of 0 is still to come."""
+        """All-reduces of buckets, where they are recorded: layout, launch and end of each; an end of 0 is still to
+        come."""
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.exhausted: dict[int, int] = {}
@@ -73,7 +74,7 @@ class StepClock(PauseClock):
         self.start = start
 
     def follow(self, device: Device) -> None:
-        """From here on, steps lie on the device's timeline; the current one begins now."""
+        """Place steps on the device's timeline from here on; the current one begins now."""
         self.device = device
         self.begin(self._time())
         self._mark(OTHER, self.start)

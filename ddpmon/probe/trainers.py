@@ -1,4 +1,4 @@
-"""Where Hugging Face's Trainer and Lightning's are heard, in processes that have imported them.
+"""Hears Hugging Face's Trainer and Lightning's in processes that have imported them.
 
 Nothing is imported for it: when a process group, a model or an optimizer is set up, what trains with it is there
 already. Names inside these libraries are looked for, never assumed.
@@ -66,7 +66,7 @@ def _transformers(listener: Listener) -> Callable[..., None]:
 
 
 def _counted(event: object, done: object, most: object, epochs: object, epoch: object, step: int) -> Progress:
-    """What a TrainerState tells at an event that came after so many steps of ours."""
+    """Return what a TrainerState tells at an event that came after so many steps of ours."""
     made, limit, passes = _count(done), _count(most), _count(epochs)
     total = None if made is None or not limit else step + limit - made
     if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:

@@ -15,7 +15,7 @@ import sys
 
 _PREFIX = "ipc://"
 PIPE_BYTES = (1 << 20, 1 << 18)
-"""As large as the kernel allows; without privileges the pipes of a user may take 64 MB together."""
+"""Pipe sizes to ask for, largest first; without privileges all pipes of a user may take 64 MB together."""
 
 
 def take_over() -> None:

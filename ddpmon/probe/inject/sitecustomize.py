@@ -37,7 +37,7 @@ class _TorchFinder:
         return spec
 
     def _missed_torch(self):
-        """Whether torch has been executed without this having seen it."""
+        """Return whether torch has been executed without this having seen it."""
         torch = sys.modules.get("torch")
         if torch is None or self._executing:
             return False
@@ -107,12 +107,14 @@ class _TorchFinder:
 
 
 def _is_agent():
-    """Whether this process is torchrun itself, whose ranks are the ones to watch."""
+    """Return whether this process is torchrun itself, whose ranks are the ones to watch."""
     return "torch.distributed.run" in sys.orig_argv[1:4]
 
 
 def _spare_collections():
-    """What torchrun imports stays until it ends: looking through it for garbage is a third of its start and its end."""
+    """Keep garbage collection away from torchrun's imports, which stay until it ends: it was a third of its start and
+    its end.
+    """
     import atexit
     import gc
 
