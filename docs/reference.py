@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference that are made from the code's own tables: python docs/reference.py
 
 commands.md from the commands, keys.md from the dashboard's keys, metrics.md from the quantities, findings.md from the
-kinds of findings and their thresholds, environment.md from the table here.
+kinds of findings and their thresholds, tables.md from the recording's tables, environment.md from the table here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import ddpmon.analysis.kinds
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.cli import commands
 from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
+from ddpmon.recording.tables import KEYS as PRIMARY_KEYS
+from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, Column
 from ddpmon.tui.keys import KEYS, Key
 from ddpmon.tui.views import DESCRIBED, ViewName
 
@@ -132,6 +134,11 @@ FINDINGS = """The kinds of findings, in the order in which they are listed: what
 on it is one. A run that is well has none above `info`. The names are those of `kind` in `ddpmon report --format json`.
 [Thresholds](../thresholds.md) has those that several kinds share."""
 
+RECORDING = """Every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
+CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
+SAME_COLUMNS = {"minutes": "seconds", "hours": "seconds", "scalar_hours": "scalar_minutes"}
+"""Tables with the columns of another one."""
+
 
 def command_page() -> str:
     """Each command's own help."""
@@ -217,12 +224,36 @@ def environment_page() -> str:
     return "\n".join(parts)
 
 
+def table_page() -> str:
+    """Each table and view of a recording, with its columns."""
+    parts = ["# The recording's tables\n", f"{RECORDING}\n", MADE]
+    for table, columns in (TABLES | VIEW_COLUMNS).items():
+        key = f" Key: {', '.join(PRIMARY_KEYS[table])}." if table in PRIMARY_KEYS else ""
+        same = f"The columns of `{SAME_COLUMNS[table]}`." if table in SAME_COLUMNS else ""
+        about = f"{same or ('A view.' if table in VIEW_COLUMNS else '')}{key}".strip()
+        parts += [f"## {table}\n", *([f"{about}\n"] if about else []), *(() if same else _column_rows(columns))]
+    return "\n".join(parts)
+
+
+def _column_rows(columns: tuple[Column, ...]) -> Iterator[str]:
+    """Yield a row per column. The sum, minimum and maximum of one quantity share a row."""
+    yield "| column | type | meaning |\n| --- | --- | --- |"
+    for column in columns:
+        stem, _, statistic = column.name.rpartition("_us_")
+        if stem and statistic in {"min", "max"}:
+            continue
+        name = f"{column.name}, _min, _max" if stem and statistic == "sum" else column.name
+        yield f"| {name} | {column.kind.removesuffix(' PRIMARY KEY') or 'any'} | {column.meaning} |"
+    yield ""
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": command_page,
     "environment.md": environment_page,
     "findings.md": finding_page,
     "keys.md": key_page,
     "metrics.md": metric_page,
+    "tables.md": table_page,
 }
 
 if __name__ == "__main__":

@@ -24,6 +24,16 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 REFERENCE = runpy.run_path(str(DOCS / "reference.py"))
 PAGES = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted(DOCS.rglob("*.md"))]
+FIRST_READ = [
+    ROOT / "README.md",
+    ROOT / "training" / "README.md",
+    *(DOCS / name for name in ("index.md", "install.md", "tutorial.md", "coming-from.md")),
+    *sorted((DOCS / "howto").glob("*.md")),
+]
+"""Pages that people read first. Their sentences are short, and have an actor."""
+MAX_WORDS = 25
+BEGINNINGS = re.compile(r"(?:Of|What of|As of)\b")
+WITHOUT_ACTOR = re.compile(r"\bis (?:told|said|known|held)\b")
 READ = {"diff", "export", "logs", "ls", "report", "status"}
 """Commands that a recording is enough for: they are run. The others start, watch or stop runs, which tests/cli,
 tests/remote, tests/launch and tests/test_main_job.py do."""
@@ -89,6 +99,35 @@ def test_links_of_the_readme_lead_somewhere():
         assert "://" in target or (ROOT / target).exists(), target
 
 
+def prose(page: Path) -> Iterator[str]:
+    """Yield each paragraph, list item, heading and table cell. Code and the targets of links are left out."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        begins = re.match(r"\s*(?:[-*] |\d+\. |#+ |\|)", line)
+        if (begins or not line.strip()) and paragraph:
+            yield " ".join(paragraph)
+            paragraph = []
+        if re.match(r"\s*\|", line):
+            yield from (cell.strip() for cell in line.split("|"))
+        elif line.strip() and (begins or paragraph or not line.startswith("    ")):
+            paragraph.append(re.sub(r"^\s*(?:[-*] |\d+\. |#+ )?", "", line).strip())
+
+
+def sentences(page: Path) -> Iterator[str]:
+    """Yield the sentences of a page. A span of code or a link's text counts as the words that a reader sees."""
+    for paragraph in prose(page):
+        plain = re.sub(r"`[^`]*`", "code", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)).replace("**", "")
+        yield from re.split(r"(?<=[.!?])\s+", plain)
+
+
+@pytest.mark.parametrize("page", FIRST_READ, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_sentences_of_pages_that_people_read_first_are_short_and_have_an_actor(page):
+    told = list(sentences(page))
+    assert [sentence for sentence in told if len(sentence.split()) > MAX_WORDS] == []
+    assert [sentence for sentence in told if BEGINNINGS.match(sentence) or WITHOUT_ACTOR.search(sentence)] == []
+
+
 def blocks(page: Path) -> Iterator[str]:
     """The lines of its blocks of code, fenced or indented; what is no longer one after a text is none."""
     fenced, before = False, ""
@@ -130,7 +169,7 @@ def test_a_command_on_a_page_is_one(page, line, demo, tmp_path, monkeypatch):
         words[words.index("--on-alert") + 1] = sys.executable
     context = parsed(words)
     runs = [value for name, value in context.params.items() if name in {"run", "a", "b"} and value]
-    if words[0] not in READ or any(":" in run for run in runs):
+    if words[0] not in READ or any(":" in word for word in words):  # a run on another machine
         return
     monkeypatch.chdir(tmp_path)
     here = [demo.name if word in runs else word for word in words]

@@ -1,4 +1,4 @@
-"""The arguments that the scripts share, and who this process is: its rank and its world."""
+"""Parse the arguments that the scripts share, and find this process's rank and world size."""
 
 import argparse
 import os
@@ -17,39 +17,39 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(description: str, *, batch_size: int) -> Parser:
-    """The arguments of every script. batch_size: of one rank."""
+    """Make the parser of every script. batch_size: the default for one rank."""
     made = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--batch-size", type=positive, default=batch_size, help="of one rank (%(default)s)")
-    made.add_argument("--seed", type=int, default=0, help="of weights and shuffling (%(default)s)")
-    by_hand = made.add_argument_group("start by hand, one process per rank")
+    made.add_argument("--batch-size", type=positive, default=batch_size, help="samples per rank and step (%(default)s)")
+    made.add_argument("--seed", type=int, default=0, help="seed for weights and shuffling (%(default)s)")
+    by_hand = made.add_argument_group("start by hand, in one shell per rank")
     by_hand.add_argument("--world_size", "--world-size", type=positive, metavar="N", help="number of ranks")
-    by_hand.add_argument("--rank", type=int, metavar="K", help="which of them this process is, from 0")
+    by_hand.add_argument("--rank", type=int, metavar="K", help="rank of this process, from 0")
     faults.add_arguments(made)
     return made
 
 
 def training_parser(description: str, *, epochs: int, batch_size: int, lr: float) -> Parser:
-    """The arguments of the scripts that train with loop.py. lr: the learning rate of one rank."""
+    """Make the parser of a script that trains with loop.py. lr: the default learning rate of one rank."""
     made = parser(description, batch_size=batch_size)
     made.add_argument("--epochs", type=positive, default=epochs, help="passes over the data (%(default)s)")
-    made.add_argument("--lr", type=float, default=lr, help="learning rate (%(default)s)")
-    made.add_argument("--workers", type=not_negative, default=0, help="DataLoader processes (%(default)s)")
-    made.add_argument("--save", type=Path, metavar="PATH", help="write the trained weights here")
-    stopping = made.add_argument_group("Ctrl-C or SIGTERM writes a checkpoint, the same command goes on from it")
+    made.add_argument("--lr", type=float, default=lr, help="learning rate of one rank (%(default)s)")
+    made.add_argument("--workers", type=not_negative, default=0, help="DataLoader workers per rank (%(default)s)")
+    made.add_argument("--save", type=Path, metavar="PATH", help="write the trained weights to PATH")
+    stopping = made.add_argument_group("checkpoints (Ctrl-C or SIGTERM writes one; the same command continues from it)")
     checkpoint = Path("checkpoints", Path(sys.argv[0]).stem + ".pt")
     stopping.add_argument("--checkpoint", type=Path, default=checkpoint, metavar="PATH", help="(%(default)s)")
-    stopping.add_argument("--fresh", action="store_true", help="start anew although there is a checkpoint")
+    stopping.add_argument("--fresh", action="store_true", help="ignore a checkpoint and start from the beginning")
     return made
 
 
 def add_data(made: argparse.ArgumentParser) -> None:
-    """Where a script that can download a dataset puts it."""
+    """Add the folder that downloaded datasets go to."""
     folder = Path(__file__).parent / "data" / "downloads"
-    made.add_argument("--data", type=Path, default=folder, metavar="FOLDER", help="where downloads go")
+    made.add_argument("--data", type=Path, default=folder, metavar="FOLDER", help="folder for downloads (%(default)s)")
 
 
 def parse(made: Parser) -> argparse.Namespace:
-    """Parse the command line; it or the launcher says what rank, local_rank, world_size, local_world_size are."""
+    """Parse the command line, and add rank, local_rank, world_size and local_world_size from it or the launcher."""
     args = made.parse_args()
     if "RANK" in os.environ:
         if args.rank is not None or args.world_size is not None:
@@ -61,12 +61,14 @@ def parse(made: Parser) -> argparse.Namespace:
             made.error(f"--world_size {args.world_size} needs --rank, from 0 to {args.world_size - 1}")
         args.rank = args.rank or 0
         if not 0 <= args.rank < args.world_size:
-            made.error(f"--rank {args.rank} is not in a world of {args.world_size}, which counts from 0")
+            made.error(
+                f"--rank {args.rank}: choose from 0 to {args.world_size - 1}, as --world_size is {args.world_size}"
+            )
     args.local_rank = int(os.environ.get("LOCAL_RANK", args.rank))
     args.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size))
     for name in ("save", "checkpoint"):
         if path := getattr(args, name, None):
-            # Before the training: after it, the work of an hour would have no place to go.
+            # Fail before the training: afterwards an hour of work would have no file to go to.
             folder = next(parent for parent in path.absolute().parents if parent.exists())
             if not (folder.is_dir() and os.access(folder, os.W_OK)):
                 made.error(f"argument --{name}: cannot write to {folder}, choose another path")
@@ -75,16 +77,16 @@ def parse(made: Parser) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Parse a whole number of 1 or more."""
     return _whole(text, 1)
 
 
 def not_negative(text: str) -> int:
-    """A whole number from 0."""
+    """Parse a whole number of 0 or more."""
     return _whole(text, 0)
 
 
 def _whole(text: str, least: int) -> int:
     if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
     return int(text)

@@ -1,10 +1,10 @@
-"""nn.DataParallel against DistributedDataParallel: the same model and batches, throughput side by side.
+"""Compare the throughput of nn.DataParallel and DistributedDataParallel on the same model and batches.
 
     ddpmon run --nproc 2 training/data_parallel.py
     torchrun --nproc-per-node 2 training/data_parallel.py
 
-nn.DataParallel is one process: it copies the model to every GPU at each step, and one Python interpreter
-drives them all. DistributedDataParallel is one process per GPU: the replicas stay, and only gradients travel.
+nn.DataParallel is one process: it copies the model to every GPU at each step, and one Python interpreter drives
+them all. DistributedDataParallel is one process per GPU: the replicas stay, and only gradients travel.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def build(device: torch.device) -> nn.Module:
 
 
 def seconds(model: nn.Module, loader: DataLoader, here: Here, faults: Faults) -> float:
-    """How long the steps over the loader take, after a few to warm up."""
+    """Return the time of the steps over the loader, after a few to warm up."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     faults.inject(model.module, optimizer)
     for step, (inputs, targets) in enumerate(loader, 1):
@@ -47,14 +47,14 @@ def seconds(model: nn.Module, loader: DataLoader, here: Here, faults: Faults) ->
 
 
 def finish(here: Here) -> None:
-    """Wait for the GPU: what is only queued is not done."""
+    """Wait until the GPU has finished what is queued."""
     if here.device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def main() -> None:
     parser = arguments.parser(__doc__, batch_size=256)
-    parser.add_argument("--steps", type=arguments.positive, default=50, help="that are timed (%(default)s)")
+    parser.add_argument("--steps", type=arguments.positive, default=50, help="number of timed steps (%(default)s)")
     args = arguments.parse(parser)
     whole_batch = args.batch_size * args.world_size
     with joined(args) as here:
@@ -68,7 +68,7 @@ def main() -> None:
         many_s = seconds(DistributedDataParallel(build(here.device)), loader, here, faults)
 
         if here.rank == 0:
-            # One process for all GPUs. The other ranks have nothing to do, and leave it the machine.
+            # One process for all GPUs. The other ranks wait meanwhile, and use no core.
             loader = DataLoader(dataset, batch_size=whole_batch)
             one_s = seconds(nn.DataParallel(build(here.device)), loader, here, Faults.none())
             compare(args, here, one_s, many_s)
@@ -87,7 +87,7 @@ def compare(args: argparse.Namespace, here: Here, one_s: float, many_s: float) -
     print(f"DistributedDataParallel is {one_s / many_s:.2f} times as fast")
     if not gpus:
         print(
-            "Without a GPU, nn.DataParallel has nothing to spread a batch over and calls the plain model: "
+            "Without a GPU, nn.DataParallel cannot split a batch and calls the plain model: "
             f"this compares one process with {here.world_size} that exchange gradients, on the same CPU cores."
         )
 

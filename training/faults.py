@@ -1,12 +1,12 @@
-"""Faults to order, so that anyone can see what a dashboard says about them.
+"""Inject faults, to see what a dashboard says about them.
 
-    --slow PHASE:RANK:MS     a rank that takes MS milliseconds longer in one phase of each step; with :FIRST-LAST
-                             behind it, only in these steps
-    --uneven RANK:FACTOR     a rank whose batches are FACTOR times as large
-    --fail RANK:STEP         a rank that raises at a step
+    --slow PHASE:RANK:MS     RANK takes MS milliseconds longer in PHASE of each step; append :FIRST-LAST to limit
+                             the delay to these steps
+    --uneven RANK:FACTOR     the batches of RANK are FACTOR times as large
+    --fail RANK:STEP         RANK raises an exception at STEP
 
-Each delay lies where such a delay would lie in a real run: in the dataset, in the module, in the backward
-pass, in the optimizer. None but --uneven changes what is learned.
+Each delay is where it would be in a real run: in the dataset, in the module, in the backward pass, in the optimizer.
+Only --uneven changes what the model learns.
 """
 
 import argparse
@@ -47,14 +47,14 @@ def slow(text: str) -> Slow:
         fault = Slow(phase, int(rank), float(ms), int(first), math.inf if last == "inf" else int(last))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not PHASE:RANK:MS, as in backward:2:30, nor with :FIRST-LAST behind it"
+            f"{text!r} is not PHASE:RANK:MS[:FIRST-LAST], as in backward:2:30 or data:2:60:300-600"
         ) from None
     if phase not in PHASES:
-        raise argparse.ArgumentTypeError(f"{text!r}: there is no phase {phase!r}, only {', '.join(PHASES)}")
+        raise argparse.ArgumentTypeError(f"{text!r}: no phase {phase!r}; choose from {', '.join(PHASES)}")
     if not 0 <= fault.ms < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: {ms} is no delay in milliseconds")
+        raise argparse.ArgumentTypeError(f"{text!r}: {ms} is not a delay in milliseconds")
     if not 1 <= fault.first <= fault.last:
-        raise argparse.ArgumentTypeError(f"{text!r}: {first}-{last} are no steps, which count from 1")
+        raise argparse.ArgumentTypeError(f"{text!r}: {first}-{last} is not a range of steps, which count from 1")
     return fault
 
 
@@ -81,14 +81,14 @@ def fail(text: str) -> Fail:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("faults, each may be given several times")
+    group = parser.add_argument_group("inject faults (each option may be given several times)")
     group.add_argument(
         "--slow",
         type=slow,
         action="append",
         default=[],
         metavar="PHASE:RANK:MS[:FIRST-LAST]",
-        help=f"RANK takes MS milliseconds longer in PHASE, in some steps or all: {', '.join(PHASES)}",
+        help=f"RANK takes MS milliseconds longer in PHASE ({', '.join(PHASES)}), in all steps or in FIRST-LAST",
     )
     group.add_argument(
         "--uneven",
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RANK:FACTOR",
-        help="RANK gets batches FACTOR times as large",
+        help="the batches of RANK are FACTOR times as large",
     )
     group.add_argument(
         "--fail",
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse a fault of a rank that this world does not have."""
+    """Reject a fault whose rank does not exist."""
     for option in ("slow", "uneven", "fail"):
         for fault in getattr(args, option):
             if not 0 <= fault.rank < args.world_size:
@@ -124,7 +124,7 @@ class Faults:
     factor: float
     fail_at: int | None
     step: int = 1
-    """The one that the training loop is in."""
+    """The step that the training loop is in."""
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Self:
@@ -138,24 +138,24 @@ class Faults:
         return cls([], 1.0, None)
 
     def delayed(self, phase: str) -> bool:
-        """Whether this rank is to be slow in a phase, in whatever steps."""
+        """Return True if this rank has a delay in this phase, in any step."""
         return any(fault.phase == phase for fault in self.delays)
 
     def delay(self, phase: str, step: int | None = None) -> None:
-        """Be as slow in a phase of a step as was asked for. step: None is the one that the training loop is in."""
+        """Sleep for the delay injected into a phase of a step. step: None is the one that the training loop is in."""
         at = self.step if step is None else step
         ms = sum(fault.ms for fault in self.delays if fault.phase == phase and fault.first <= at <= fault.last)
         if ms:
             time.sleep(ms / 1e3)
 
     def dataset(self, dataset: Dataset[Any]) -> Dataset[Any]:
-        """The dataset, slow or with larger batches where this rank's is to be."""
+        """Return the dataset, wrapped if this rank has slow data or larger batches."""
         if self.delayed("data") or self.factor != 1:
             return FaultyDataset(dataset, self)
         return dataset
 
     def inject(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Slow down forward, backward and optimizer. model: the one inside DistributedDataParallel."""
+        """Delay forward, backward and optimizer. model: the module inside DistributedDataParallel."""
         if self.delayed("forward"):
             model.register_forward_pre_hook(self._slow_forward)
         if self.delayed("backward"):
@@ -164,7 +164,7 @@ class Faults:
             optimizer.register_step_pre_hook(lambda *_: self.delay("optimizer"))
 
     def between_phases(self, step: int) -> None:
-        """What the training loop itself does besides its phases: here it is slow, or fails."""
+        """Delay the training loop between data and forward, or raise the injected exception."""
         self.step = step
         self.delay("other")
         if step == self.fail_at:
@@ -176,17 +176,17 @@ class Faults:
 
     def _slow_backward(self, module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
         # The hook runs when the gradient reaches the model's output: inside backward, before any parameter's
-        # gradient is ready. It returns None: the gradient stays as it is.
+        # gradient is ready. It returns None, which leaves the gradient unchanged.
         if output.requires_grad:
             output.register_hook(lambda _: self.delay("backward"))
 
 
 class FaultyDataset(Dataset[Any]):
-    """A dataset that needs longer for each batch, or hands out more samples than asked for.
+    """A dataset that takes longer for each batch, or returns more samples than requested.
 
-    The DataLoader fetches a whole batch through __getitems__; with workers, in one of those, where a slow dataset
-    hides behind the training for as long as they keep up, as in real life. It counts steps by the batches that it was
-    asked for, of which a worker gets every n-th.
+    The DataLoader fetches a whole batch through __getitems__. With workers this happens in one of them, so the delay
+    stays hidden while they keep up, as in a real run. The dataset counts steps by the batches requested; a worker
+    gets every n-th.
     """
 
     def __init__(self, dataset: Dataset[Any], faults: Faults) -> None:

@@ -1,4 +1,4 @@
-"""Joining and leaving the group of ranks, and the devices of each."""
+"""Join and leave the process group, and choose each rank's devices."""
 
 import argparse
 import os
@@ -15,31 +15,31 @@ import torch.distributed as dist
 
 @dataclass(frozen=True)
 class Here:
-    """This process among the others."""
+    """This process's place among the ranks."""
 
     rank: int
     local_rank: int
     world_size: int
     devices: list[torch.device]
     control: dist.ProcessGroup
-    """All ranks over gloo, whatever the gradients use: for small agreements that must not make a GPU wait."""
+    """All ranks over gloo, whatever backend the gradients use. Small agreements on it make no GPU wait."""
 
     @property
     def device(self) -> torch.device:
         return self.devices[0]
 
     def say(self, *words: object) -> None:
-        """Print on rank 0: one line instead of one per rank."""
+        """Print on rank 0 only: one line instead of one per rank."""
         if self.rank == 0:
             print(*words, flush=True)
 
 
 @contextmanager
 def joined(args: argparse.Namespace, devices_per_rank: int = 1) -> Iterator[Here]:
-    """Be a member of the group: nccl where every rank gets GPUs of its own, else gloo on the CPU.
+    """Join the process group inside the block: NCCL if every rank gets GPUs of its own, else gloo on the CPU.
 
-    Who made a DistributedDataParallel deletes it before the end. It holds the group too, and where it is the last to do
-    so, gloo's thread and Python's now and then wait for each other for ever.
+    Delete a DistributedDataParallel before the block ends. It holds the group too. If it is the last to do so, gloo's
+    thread and Python's now and then wait for each other for ever.
     """
     torch.manual_seed(args.seed)
     gpus = torch.cuda.device_count()
@@ -50,15 +50,15 @@ def joined(args: argparse.Namespace, devices_per_rank: int = 1) -> Iterator[Here
     else:
         devices = [torch.device("cpu")] * devices_per_rank
     if "OMP_NUM_THREADS" not in os.environ and args.world_size > 1:
-        torch.set_num_threads(1)  # as torchrun does it: else every rank starts a thread for every core
+        torch.set_num_threads(1)  # As torchrun does: else every rank starts a thread for every core.
     _connect(args, devices[0])
     here = Here(args.rank, args.local_rank, args.world_size, devices, dist.new_group(backend="gloo"))
     ranks = "1 rank" if here.world_size == 1 else f"{here.world_size} ranks"
     here.say(f"{ranks} on {'GPUs' if here.device.type == 'cuda' else 'the CPU'}, backend {dist.get_backend()}")
     if gpus and here.device.type == "cpu":
-        here.say(f"not on the {gpus} GPUs here: {args.local_world_size} x {devices_per_rank} would be needed")
+        here.say(f"the {gpus} GPUs here are not used: the ranks need {args.local_world_size * devices_per_rank}")
     yield here
-    # All leave together: a rank that goes while another still talks to it makes that one fail.
+    # All ranks leave together: one that leaves while another still talks to it makes that one fail.
     dist.barrier()
     dist.destroy_process_group()
 
@@ -67,7 +67,7 @@ def _connect(args: argparse.Namespace, device: torch.device) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
     if args.world_size == 1 and "MASTER_ADDR" not in os.environ:
-        # Nobody to meet: no port that could be taken.
+        # A single rank meets nobody, so it needs no port that could be in use.
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, device_id=device_id)
         return
     address = os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
@@ -82,17 +82,17 @@ def _connect(args: argparse.Namespace, device: torch.device) -> None:
 
 
 def leave(here: Here, message: str) -> NoReturn:
-    """End the script on all ranks, with one line from rank 0. Every rank must come here."""
+    """End the script on all ranks, with one line from rank 0. Every rank must call this."""
     dist.barrier()
     dist.destroy_process_group()
     sys.exit(message if here.rank == 0 else 1)
 
 
 def download_once(here: Here, download: Callable[[], object], what: str) -> None:
-    """Let one rank of each machine download what all of them read; if one cannot, all leave."""
+    """Let one rank of each machine download what all of them read. If one fails, all ranks leave."""
     failure = None
     if here.local_rank == 0:
-        socket.setdefaulttimeout(30)  # a network that swallows packets is no network
+        socket.setdefaulttimeout(30)  # A network that drops packets would block for ever.
         try:
             download()
         except (OSError, RuntimeError) as error:

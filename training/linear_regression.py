@@ -1,4 +1,4 @@
-"""The smallest script with DistributedDataParallel: a linear layer finds the line behind noisy points.
+"""Fit a linear layer to noisy points: the smallest script with DistributedDataParallel.
 
 ddpmon run --nproc 2 training/linear_regression.py
 torchrun --nproc-per-node 2 training/linear_regression.py
@@ -18,7 +18,7 @@ FEATURES = 8
 
 
 def points(seed: int) -> tuple[TensorDataset, torch.Tensor]:
-    """Generated samples, the same on every rank, and the weights that they were made with."""
+    """Return generated samples, the same on every rank, and the weights behind them."""
     numbers = torch.Generator().manual_seed(seed)
     weights = torch.randn(FEATURES, 1, generator=numbers)
     inputs = torch.randn(SAMPLES, FEATURES, generator=numbers)
@@ -39,7 +39,7 @@ def main() -> None:
             error = (model.weight.detach().cpu() - weights.T).abs().max().item()
             here.say(f"weights found to within {error:.3f}")
             here.say(trained)
-        del parallel  # as joined() asks for
+        del parallel  # joined() says why.
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The training loop that the scripts share: DistributedDataParallel, watched, and safe to stop.
 
-The two lines that name ddpmon are optional. The dashboard follows a loop without them; with them it also knows
-how many steps there will be, and shows what is logged. Without ddpmon installed they do nothing.
+The two calls of ddpmon are optional. The dashboard follows a loop without them. With them it also shows how many
+steps there will be, and what the script logs. Without ddpmon installed they do nothing.
 """
 
 import argparse
@@ -31,7 +31,7 @@ except ImportError:
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training ended. finished: False after a stop; seconds: those before the stop included."""
+    """The outcome of a training. finished: False after a stop; seconds: includes the time before a stop."""
 
     finished: bool
     steps: int
@@ -42,10 +42,10 @@ class Trained:
 
 
 def loader_for(args: argparse.Namespace, dataset: Dataset[Any]) -> DataLoader[Any]:
-    """This rank's share of a dataset in batches, shuffled anew in each epoch.
+    """Return a loader of this rank's share of a dataset, shuffled differently in each epoch.
 
-    drop_last: all ranks take equally many steps. Its workers, if any, are persistent: forking at each epoch, beside
-    the threads of the process group, now and then deadlocks.
+    drop_last gives all ranks the same number of steps. Workers are persistent, because forking them at each epoch,
+    beside the threads of the process group, now and then deadlocks.
     """
     return DataLoader(
         Faults.of(args).dataset(dataset),
@@ -58,7 +58,7 @@ def loader_for(args: argparse.Namespace, dataset: Dataset[Any]) -> DataLoader[An
 
 
 def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The share of samples whose largest output is their target's."""
+    """Return the share of samples whose largest output is that of their target."""
     return (outputs.argmax(1) == targets).float().mean()
 
 
@@ -75,16 +75,16 @@ def train(
 ) -> Trained:
     """Train for args.epochs epochs, from the checkpoint of a stopped run if there is one.
 
-    loader: from `loader_for`.
-    loss_of, accuracy_of: of outputs and targets, a scalar each.
-    print_every: steps between two printed lines, on rank 0 and about its own batches; None: a line per epoch.
+    loader: made by `loader_for`.
+    loss_of, accuracy_of: return a scalar from outputs and targets.
+    print_every: steps between two lines that rank 0 prints about its own batches; None prints a line per epoch.
     """
     if not len(loader):
-        leave(here, f"--batch-size {args.batch_size} is more than the samples that a rank has")
+        leave(here, f"--batch-size {args.batch_size} is larger than a rank's share of the data")
     faults = Faults.of(args)
     faults.inject(model.module, optimizer)
-    torch.manual_seed(args.seed + here.rank)  # the weights are made; from here on every rank draws its own numbers
-    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # and so do its workers
+    torch.manual_seed(args.seed + here.rank)  # The weights exist; from here on each rank draws other numbers.
+    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # Its workers do too.
     loader.worker_init_fn = stopping.own_process_group
     every = print_every or len(loader)
     total = args.epochs * len(loader)
@@ -96,13 +96,13 @@ def train(
         before_s = state["seconds"]
         if stopping.is_of(state, here):
             step = state["step"]
-            here.say(f"goes on after step {step} of {total}, from {args.checkpoint}")
+            here.say(f"continues after step {step} of {total}, from {args.checkpoint}")
         else:
             ranks, step = state["run"]["world_size"], state["epochs"] * len(loader)
-            state = None  # its random numbers are other ranks'
-            here.say(f"goes on at step {step} of {total} with the weights of {ranks} ranks, from {args.checkpoint}")
+            state = None  # Its random number generators belong to other ranks.
+            here.say(f"continues at step {step} of {total} with the weights of {ranks} ranks, from {args.checkpoint}")
 
-    ahead = total - step  # what ddpmon is told: steps of this run, not those before the stop
+    ahead = total - step  # Steps of this run, without those before the stop.
     started = time.perf_counter()
     sums: dict[str, torch.Tensor | float] = defaultdict(float)
     summed = 0
@@ -140,18 +140,18 @@ def train(
                 if stop.agreed(step) and step < total:
                     seconds = before_s + time.perf_counter() - started
                     stopping.write(args, here, model, optimizer, step, step // len(loader), seconds)
-                    here.say(f"stopped after step {step} of {total}, in {args.checkpoint}: run again to go on")
+                    here.say(f"stopped after step {step} of {total}, in {args.checkpoint}: run again to continue")
                     return Trained(False, step, seconds)
     if here.rank == 0:
         if args.save:
             stopping.save_atomically(model.module.state_dict(), args.save)
-        args.checkpoint.unlink(missing_ok=True)  # the next run is a new one
+        args.checkpoint.unlink(missing_ok=True)  # The next run starts from the beginning.
     return Trained(True, step, before_s + time.perf_counter() - started)
 
 
 def start_epoch(loader: DataLoader, epoch: int, done: int) -> Iterator[list[torch.Tensor]]:
-    """The batches of an epoch after the first `done`, which were trained before a stop."""
-    loader.sampler.set_epoch(epoch)  # another shuffle each epoch, the same on all ranks
+    """Return the batches of an epoch, without the first `done`, which were trained before a stop."""
+    loader.sampler.set_epoch(epoch)  # Another order in each epoch, the same on all ranks.
     batches = iter(loader)
     for _ in range(done):
         next(batches)

@@ -1,8 +1,8 @@
-"""A small ConvNet learns handwritten digits with DistributedDataParallel.
+"""Train a small ConvNet on handwritten digits with DistributedDataParallel.
 
 ddpmon run --nproc 4 training/mnist.py
 torchrun --nproc-per-node 4 training/mnist.py
-python training/mnist.py --world_size 2 --rank 0   and, in a second shell,   --world_size 2 --rank 1
+python training/mnist.py --world_size 2 --rank 0      (and --rank 1 in a second shell)
 """
 
 import argparse
@@ -23,7 +23,7 @@ DIGITS = Path(__file__).parent / "data" / "digits"
 
 
 class ConvNet(nn.Module):
-    """28x28 pixels to 10 classes: two blocks of convolution, normalisation and pooling, a linear layer."""
+    """Two blocks of convolution, normalisation and pooling, and a linear layer: 28x28 pixels to 10 classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class ConvNet(nn.Module):
 
 
 def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
-    """The training digits, moved and turned a little at each sight, and the held-back ones as they are."""
+    """Return the training digits, moved and turned at random each time, and the test digits as they are."""
     if args.dataset == "mnist":
         root = args.data
         download_once(here, lambda: datasets.MNIST(root, download=True), "MNIST")
     else:
         root = DIGITS
-    # Grey levels to about -1 … 2.3: 0.3 is about their mean and their deviation.
+    # 0.3 is about the mean and the standard deviation of the grey levels; the result is about -1 to 2.3.
     plain = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.3, 0.3)])
     moved = transforms.Compose([transforms.RandomAffine(degrees=15, translate=(0.1, 0.1)), plain])
     return datasets.MNIST(root, train=True, transform=moved), datasets.MNIST(root, train=False, transform=plain)
@@ -55,9 +55,9 @@ def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, held_back: Dataset, here: Here) -> tuple[int, int]:
-    """How many held-back digits are recognised, of how many; each rank looks at its share."""
-    # Ranks differ in BatchNorm's running statistics; DistributedDataParallel hands out rank 0's before a forward.
-    # It is left out here, where some ranks may have more batches than others and would wait for them.
+    """Return how many test digits the model recognises, and how many there are. Each rank evaluates its share."""
+    # Ranks differ in BatchNorm's running statistics; DistributedDataParallel broadcasts rank 0's before a forward.
+    # Evaluate without it: some ranks may have more batches than others, and would wait for them.
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
     model.eval()
@@ -74,7 +74,9 @@ def evaluate(model: nn.Module, held_back: Dataset, here: Here) -> tuple[int, int
 
 def main() -> None:
     parser = arguments.training_parser(__doc__, epochs=100, batch_size=32, lr=0.01)
-    parser.add_argument("--dataset", choices=("digits", "mnist"), default="digits", help="(%(default)s)")
+    parser.add_argument(
+        "--dataset", choices=("digits", "mnist"), default="digits", help="mnist downloads (%(default)s)"
+    )
     arguments.add_data(parser)
     args = arguments.parse(parser)
     with joined(args) as here:
@@ -82,14 +84,14 @@ def main() -> None:
         loader = loader_for(args, digits)
         model = ConvNet().to(here.device)
         parallel = DistributedDataParallel(model)
-        # Each step averages over world_size times as many samples: the rate grows with them.
+        # Each step averages over world_size times as many samples, so the rate grows with them.
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
             right, seen = evaluate(model, held_back, here)
-            here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} held-back digits)")
+            here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} test digits)")
             here.say(trained)
-        del parallel  # as joined() asks for
+        del parallel  # joined() says why.
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A model that is split over two devices, inside DistributedDataParallel: each rank is a pair of devices.
+"""Train a model that is split over two devices, inside DistributedDataParallel: each rank uses a pair of devices.
 
     ddpmon run --nproc 2 training/model_parallel.py
     torchrun --nproc-per-node 2 training/model_parallel.py
 
-With GPUs, rank K takes GPUs 2K and 2K+1. With fewer than two per rank, both halves lie on the CPU: the
-script is the same, the split gains nothing.
+With GPUs, rank K uses GPUs 2K and 2K+1. With fewer than two per rank, both halves are on the CPU: the script is the
+same, and the split gains nothing.
 """
 
 import torch
@@ -31,11 +31,11 @@ class TwoDevices(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         hidden = self.first(inputs.to(self.devices[0]))
-        return self.second(hidden.to(self.devices[1]))  # autograd carries the gradient back the same way
+        return self.second(hidden.to(self.devices[1]))  # Autograd carries the gradient back the same way.
 
 
 def points(seed: int) -> TensorDataset:
-    """Generated samples, the same on every rank, of classes that a linear map decides."""
+    """Return generated samples, the same on every rank, whose classes follow from a linear map."""
     numbers = torch.Generator().manual_seed(seed)
     inputs = torch.randn(SAMPLES, FEATURES, generator=numbers)
     return TensorDataset(inputs, (inputs @ torch.randn(FEATURES, CLASSES, generator=numbers)).argmax(1))
@@ -48,12 +48,12 @@ def main() -> None:
         dataset = points(args.seed)
         loader = loader_for(args, dataset)
         model = TwoDevices(here.devices)
-        parallel = DistributedDataParallel(model)  # no device_ids: the model places its own inputs
+        parallel = DistributedDataParallel(model)  # No device_ids: the model moves its own inputs.
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
             here.say(trained)
-        del parallel  # as joined() asks for
+        del parallel  # joined() says why.
 
 
 if __name__ == "__main__":

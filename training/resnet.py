@@ -1,10 +1,10 @@
-"""torchvision's resnet18: a real model, with 62 gradients, and BatchNorm buffers to broadcast at each step.
+"""Train torchvision's resnet18: 62 gradients, and BatchNorm buffers that DDP broadcasts at each step.
 
     ddpmon run --nproc 2 training/resnet.py
     torchrun --nproc-per-node 2 training/resnet.py --dataset cifar10
     torchrun --nproc-per-node 8 training/resnet.py --image-size 224 --batch-size 128     (on GPUs)
 
-The default images are random: there is nothing to learn in them but themselves, which takes no download.
+The default images are random. They need no download, and there is nothing to learn from them.
 """
 
 import argparse
@@ -33,9 +33,11 @@ def load(args: argparse.Namespace, here: Here) -> Dataset:
 
 def main() -> None:
     parser = arguments.training_parser(__doc__, epochs=5, batch_size=8, lr=0.01)
-    parser.add_argument("--dataset", choices=("fake", "cifar10"), default="fake", help="(%(default)s)")
+    parser.add_argument(
+        "--dataset", choices=("fake", "cifar10"), default="fake", help="cifar10 downloads (%(default)s)"
+    )
     arguments.add_data(parser)
-    parser.add_argument("--images", type=arguments.positive, default=512, help="number of fake images (%(default)s)")
+    parser.add_argument("--images", type=arguments.positive, default=512, help="number of random images (%(default)s)")
     parser.add_argument("--image-size", type=arguments.positive, default=32, help="pixels a side (%(default)s)")
     args = arguments.parse(parser)
     with joined(args) as here:
@@ -57,7 +59,7 @@ def main() -> None:
         if trained.finished:
             rate = trained.steps * args.batch_size * here.world_size / trained.seconds
             here.say(f"{trained}, {rate:.0f} images/s")
-        del parallel  # as joined() asks for
+        del parallel  # joined() says why.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stopping without losing anything: the ranks agree on a step, rank 0 writes a checkpoint, the next run goes on.
+"""Stop without losing work: the ranks agree on a step, rank 0 writes a checkpoint, and the next run continues.
 
 A resumed run ends with the same weights, bit for bit, as one that was never stopped.
 """
@@ -18,15 +18,15 @@ from group import Here, leave
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGREE_EVERY = 5
-"""Steps between two looks at whether any rank was asked to stop; a stop takes at most twice as many."""
+"""Steps between two checks for a stop signal on any rank. A stop takes at most twice as many steps."""
 
 
 class Stop:
-    """Turns a signal, which reaches the ranks at different moments or only one of them, into one step.
+    """Turn a signal into one step at which all ranks stop, whenever it reaches them, or if it reaches only one.
 
     A rank that left at the step at which its own signal arrived would leave the others waiting for its gradients.
-    So every few steps the ranks take the maximum of their "was I asked to stop". The result is read at the next
-    look: by then it has long arrived, and nobody waits for it.
+    So every few steps the ranks all-reduce the maximum of their stop flags. They read the result at the next check:
+    by then it has arrived, and nobody waits for it.
     """
 
     def __init__(self, here: Here) -> None:
@@ -39,7 +39,7 @@ class Stop:
         self.asked = True
 
     def agreed(self, step: int) -> bool:
-        """Whether all ranks stop after this step; the same answer on all of them."""
+        """Return True if all ranks stop after this step. All ranks get the same answer."""
         if step % AGREE_EVERY:
             return False
         stop = self._result()
@@ -53,7 +53,7 @@ class Stop:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._result()  # nothing of ours is under way any more when the group is left
+            self._result()  # No all-reduce may be under way when the group is left.
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -66,7 +66,7 @@ class Stop:
 
 
 def own_process_group(_: int) -> None:
-    """For DataLoader(worker_init_fn=…): a worker leaves the process group of its rank.
+    """Move a DataLoader worker out of its rank's Unix process group, as a worker_init_fn.
 
     torchrun and Ctrl-C signal whole groups, and a rank whose worker dies of the signal cannot write a checkpoint.
     """
@@ -82,9 +82,9 @@ def write(
     epochs: int,
     seconds: float,
 ) -> None:
-    """Write the checkpoint; every rank calls this. step, epochs: finished; seconds: training took so far."""
-    # Weights and optimizer are equal on all ranks, random numbers are not. Of BatchNorm's running statistics
-    # rank 0's count: DistributedDataParallel hands them to the others before each forward.
+    """Write the checkpoint; every rank calls this. step, epochs: those finished; seconds: training time so far."""
+    # Weights and optimizer state are equal on all ranks; random number generators are not. BatchNorm's running
+    # statistics on rank 0 are enough: DistributedDataParallel broadcasts them before each forward.
     random: list[Any] | None = [None] * here.world_size if here.rank == 0 else None
     dist.gather_object(_random_state(here), random, dst=0, group=here.control)
     if here.rank == 0:
@@ -103,10 +103,10 @@ def write(
 
 
 def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
-    """The checkpoint to go on from, the same on every rank, or None. Every rank calls this.
+    """Return the checkpoint to continue from, the same on every rank, or None. Every rank calls this.
 
-    Rank 0 alone reads it: its machine is the only one that must have the file. A run of as many ranks goes on at the
-    step; one of another number of ranks, whose steps are others, with the weights and at the beginning of the epoch.
+    Only rank 0 reads it, so only its machine must have the file. A run with the same number of ranks continues at the
+    step. With another number, steps have other batches: it keeps the weights and repeats the epoch.
     """
     state: Any = None
     trouble = ""
@@ -117,24 +117,24 @@ def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
             differing = [name for name in now if there.get(name) != now[name] and name != "world_size"]
             if differing:
                 what = ", ".join(f"{name} {there.get(name)} (here {now[name]})" for name in differing)
-                trouble = f"is of a run with {what}"
+                trouble = f"belongs to a run with {what}"
         except (OSError, RuntimeError, EOFError, KeyError, TypeError, AttributeError, pickle.UnpicklingError):
-            trouble = "cannot be read as a checkpoint"
+            trouble = "is not a readable checkpoint"
     answer = [state, trouble]
     dist.broadcast_object_list(answer, src=0, group=here.control)
     state, trouble = answer
     if trouble:
-        leave(here, f"{args.checkpoint} {trouble}: --fresh starts anew, --checkpoint PATH keeps it")
+        leave(here, f"{args.checkpoint} {trouble}: start over with --fresh, or keep it and give --checkpoint PATH")
     return state
 
 
 def is_of(state: dict[str, Any], here: Here) -> bool:
-    """Whether a checkpoint was written by as many ranks: then all goes on as if it had not stopped."""
+    """Return True if the same number of ranks wrote the checkpoint: then training continues exactly."""
     return bool(state["run"]["world_size"] == here.world_size)
 
 
 def restore(state: dict[str, Any], model: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> None:
-    """Put the weights and the optimizer's state of a checkpoint back; the rate stays, which grows with the ranks."""
+    """Restore weights and optimizer state, but keep the learning rate, which grows with the number of ranks."""
     model.module.load_state_dict(state["model"])
     rates = [group["lr"] for group in optimizer.param_groups]
     optimizer.load_state_dict(state["optimizer"])
@@ -143,7 +143,7 @@ def restore(state: dict[str, Any], model: DistributedDataParallel, optimizer: to
 
 
 def restore_random(state: dict[str, Any], here: Here) -> None:
-    """Put this rank's random numbers back; last, since building a model or loading a batch draws some."""
+    """Restore this rank's random number generators; last, because building a model or loading a batch uses them."""
     cpu, cuda = state["random"][here.rank]
     torch.set_rng_state(cpu)
     if cuda is not None:
@@ -151,7 +151,7 @@ def restore_random(state: dict[str, Any], here: Here) -> None:
 
 
 def save_atomically(what: object, path: Path) -> None:
-    """torch.save that leaves the old file or the new one, never half of one."""
+    """Save with torch.save so that an interruption leaves the old file or the new one, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
@@ -167,6 +167,6 @@ def _random_state(here: Here) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 
 def _identity(args: argparse.Namespace) -> dict[str, Any]:
-    """What makes it the same run: with another world or batch size, step 700 is another place in the data."""
+    """Return the arguments that identify a run: with another batch size, step 700 is another place in the data."""
     names = ("world_size", "batch_size", "seed", "lr", "dataset", "image_size")
     return {name: getattr(args, name) for name in names if hasattr(args, name)}

@@ -1,9 +1,8 @@
-"""torchvision, importable beside a CPU build of torch too.
+"""Import torchvision, also beside a CPU build of torch.
 
-The torchvision wheel most people get is built for CUDA. Beside a torch without CUDA its compiled part cannot
-load, and its import fails with "operator torchvision::nms does not exist", although datasets, transforms and
-classification models are pure Python. Declaring the two operators that the import asks for, without a body, is
-enough.
+The torchvision wheel that most people get is built for CUDA. Beside a torch without CUDA its compiled part cannot
+load, and the import fails with "operator torchvision::nms does not exist". But datasets, transforms and
+classification models are pure Python. It is enough to declare the two operators that the import looks up.
 """
 
 import torch
@@ -13,7 +12,7 @@ try:
 except RuntimeError as error:
     if "torchvision::nms" not in str(error):
         raise
-    # Kept in a module variable: the declarations go when the library object does.
+    # Keep the library object in a module variable: the declarations disappear with it.
     _operators = torch.library.Library("torchvision", "FRAGMENT")
     for _name in ("nms", "qnms"):
         _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,4 +1,4 @@
-"""The tables of telemetry.db: every column with its type, its unit and what it means. docs/recording.md prints them.
+"""The tables of telemetry.db: every column with its type, unit and meaning. docs/reference/tables.md prints them.
 
 New columns go to the end of a table, those of a sample before `merged`; what reads them takes NULL for a recording that
 has none.
@@ -25,7 +25,7 @@ def _numbered(words: tuple[str, ...]) -> str:
     return ", ".join(f"{number} {word}" for number, word in enumerate(words))
 
 
-_PROCESS = Column("process", "INTEGER", "`processes.id` of who sent it.")
+_PROCESS = Column("process", "INTEGER", "The rank's process, as in `processes.id`.")
 _MERGED_TIMES = (*OWN_PHASES, "wait", "transfer")
 
 
@@ -34,23 +34,23 @@ def _tier() -> tuple[Column, ...]:
     times = [
         Column(f"{name}_us_{how}", "INTEGER", f"{statistic} {name} of its steps{of}, µs.")
         for name in ("length", *_MERGED_TIMES)
-        for how, statistic in (("sum", "Sum of the"), ("min", "The least"), ("max", "The largest"))
+        for how, statistic in (("sum", "Sum of the"), ("min", "Smallest"), ("max", "Largest"))
         for of in (" whose wait is known" if name in {"wait", "transfer"} else "",)
     ]
     return (
         _PROCESS,
-        Column("begin_us", "INTEGER", "When it began, CLOCK_MONOTONIC of the host of the lowest rank, µs."),
-        Column("end_us", "INTEGER", "When the last of its steps ended, CLOCK_MONOTONIC of this process's host, µs."),
+        Column("begin_us", "INTEGER", "Beginning, CLOCK_MONOTONIC of the host of the lowest rank, µs."),
+        Column("end_us", "INTEGER", "End of the last of its steps, CLOCK_MONOTONIC of this process's host, µs."),
         Column("first_step", "INTEGER", "Number of its first step."),
         Column("last_step", "INTEGER", "Number of its last step."),
-        Column("steps", "INTEGER", "Count of its steps: those that ended in it and were not lost."),
+        Column("steps", "INTEGER", "Count of its steps: those that ended in this time and were not lost."),
         *times,
-        Column("waits", "INTEGER", "Count of those whose wait is known: records of every rank are there."),
-        Column("critical", "INTEGER", "Count of those in which this was the critical rank: the one that waited least."),
+        Column("waits", "INTEGER", "Count of steps whose wait is known, because records of every rank arrived."),
+        Column("critical", "INTEGER", "Count of steps in which this was the critical rank: the one that waited least."),
         Column("losses", "INTEGER", "Count of finite losses."),
         Column("loss_sum", "REAL", "Sum of the finite losses."),
-        Column("loss_min", "REAL", "The least of them."),
-        Column("loss_max", "REAL", "The largest of them."),
+        Column("loss_min", "REAL", "Smallest finite loss."),
+        Column("loss_max", "REAL", "Largest finite loss."),
         Column("losses_not_finite", "INTEGER", "Count of losses that were NaN or infinite."),
         Column("samples", "INTEGER", "Sum of the training samples."),
         Column("tokens", "INTEGER", "Sum of the token ids."),
@@ -58,7 +58,7 @@ def _tier() -> tuple[Column, ...]:
         Column("learning_rate", "REAL", "The learning rate of its last step."),
         Column("gc_us", "INTEGER", "Sum of the time in Python's garbage collector, µs."),
         Column("backwards", "INTEGER", "Sum of the backward calls."),
-        Column("paused_us", "INTEGER", "Sum of the time in pauses, which is not in the lengths here, µs."),
+        Column("paused_us", "INTEGER", "Sum of the time in pauses, which the lengths here leave out, µs."),
     )
 
 
@@ -67,13 +67,13 @@ def _logged_tier() -> tuple[Column, ...]:
     return (
         _PROCESS,
         Column("name", "TEXT", "The name that the script gave."),
-        Column("begin_us", "INTEGER", "When it began, as in `minutes`, µs."),
+        Column("begin_us", "INTEGER", "Beginning, as in `minutes`, µs."),
         Column("first_step", "INTEGER", "The first step for which a value was logged."),
-        Column("last_step", "INTEGER", "The last one."),
+        Column("last_step", "INTEGER", "The last step for which a value was logged."),
         Column("count", "INTEGER", "Count of finite values."),
-        Column("sum", "REAL", "Sum of them."),
-        Column("min", "REAL", "The least of them."),
-        Column("max", "REAL", "The largest of them."),
+        Column("sum", "REAL", "Sum of the finite values."),
+        Column("min", "REAL", "Smallest finite value."),
+        Column("max", "REAL", "Largest finite value."),
         Column("not_finite", "INTEGER", "Count of values that were NaN or infinite."),
     )
 
@@ -81,11 +81,13 @@ def _logged_tier() -> tuple[Column, ...]:
 def _samples() -> tuple[Column, ...]:
     """The fields of `Sample`, in their order."""
     columns = {
-        "time_us": Column("time_us", "INTEGER", "When it was taken, CLOCK_MONOTONIC of its host, µs."),
-        "gpu_throttled": Column("gpu_throttled", "TEXT", "Why its GPU holds its clocks down; '': it does not."),
+        "time_us": Column("time_us", "INTEGER", "Moment of the sample, CLOCK_MONOTONIC of its host, µs."),
+        "gpu_throttled": Column("gpu_throttled", "TEXT", "Reason for which its GPU lowers its clocks; '': none."),
         "loader_workers": Column("loader_workers", "INTEGER", "Worker processes of the DataLoader that was read last."),
         "loader_pinned": Column(
-            "loader_pinned", "INTEGER", "1: its batches lie in pinned memory; 0: not; NULL: they are for a CPU."
+            "loader_pinned",
+            "INTEGER",
+            "1: its batches are in pinned memory; 0: not pinned; NULL: for a CPU.",
         ),
     }
     for row in SAMPLED:
@@ -99,56 +101,62 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "value",
             "",
-            "The version of the schema; the run; and two readings of one moment, CLOCK_MONOTONIC in µs and Unix "
-            "time in s, which tie the clocks together.",
+            "The version of the schema; the run's id; and one moment on both clocks, CLOCK_MONOTONIC in µs and Unix "
+            "time in s.",
         ),
     ),
     "processes": (
         Column("id", "INTEGER PRIMARY KEY", "Counts the processes of the recording from 1."),
-        Column("attempt", "INTEGER", "0, and one more each time the ranks were restarted; -1: never was a rank."),
-        Column("rank", "INTEGER", "Its rank."),
+        Column("attempt", "INTEGER", "0, plus 1 for each restart of the ranks; -1: the process never became a rank."),
+        Column("rank", "INTEGER", "Rank of the process."),
         Column("pid", "INTEGER", "Its process id on its host."),
-        Column("start_ticks", "INTEGER", "When it started, field 22 of /proc/PID/stat; NULL: on another host."),
-        Column("host", "TEXT", "Where it ran."),
-        Column("hello", "BLOB", "What it said of itself, msgpack of `ddpmon.messages.Hello`."),
-        Column("stage", "INTEGER", f"How far it has come: {_numbered(STAGES)}."),
+        Column("start_ticks", "INTEGER", "Start time, field 22 of /proc/PID/stat; NULL: on another host."),
+        Column("host", "TEXT", "Name of its host."),
+        Column("hello", "BLOB", "Its own description, msgpack of `ddpmon.messages.Hello`."),
+        Column("stage", "INTEGER", f"Stage of its life: {_numbered(STAGES)}."),
         Column("seq", "INTEGER", "Number of its last recorded batch."),
-        Column(
-            "steps", "INTEGER", "Steps finished, as it says itself; of a killed rank also those that it could not send."
-        ),
+        Column("steps", "INTEGER", "Steps finished by its own count, also those that a killed rank could not send."),
         Column("last_step", "INTEGER", "The highest step number that is recorded."),
-        Column("records", "INTEGER", "Count of its recorded steps, merged ones too; fewer than `last_step`: lost."),
-        Column("dropped", "INTEGER", "Count of records it had to throw away."),
-        Column("total_steps", "INTEGER", "Steps that it means to do; NULL: not known."),
-        Column("left", "INTEGER", "1: it said goodbye."),
-        Column("dead", "INTEGER", "1: it is gone without a goodbye."),
+        Column(
+            "records",
+            "INTEGER",
+            "Count of its recorded steps, also merged ones; the rest to `last_step` is lost.",
+        ),
+        Column("dropped", "INTEGER", "Count of records that it had to drop."),
+        Column("total_steps", "INTEGER", "Steps planned; NULL: not known."),
+        Column("left", "INTEGER", "1: it ended in order."),
+        Column("dead", "INTEGER", "1: it exited unexpectedly."),
         Column("unsynchronised", "INTEGER", "Count of optimizer steps on gradients that DDP never reduced."),
-        Column("unsynchronised_at", "INTEGER", "Steps it had finished when the latest of them was reported."),
-        Column("stack", "BLOB", "Where it stood in a standstill, msgpack of `ddpmon.messages.Stack`."),
-        Column("epoch", "INTEGER", "The epoch that runs, from 1; NULL: not known."),
-        Column("epochs", "INTEGER", "Epochs that it means to do; NULL: not known."),
+        Column("unsynchronised_at", "INTEGER", "Steps finished when it last reported one of them."),
+        Column("stack", "BLOB", "Its Python stack during a hang, msgpack of `ddpmon.messages.Stack`."),
+        Column("epoch", "INTEGER", "Current epoch, from 1; NULL: not known."),
+        Column("epochs", "INTEGER", "Epochs planned; NULL: not known."),
         Column(
             "later_us",
             "INTEGER",
-            "How far the clock of `meta` is ahead of its host's, to milliseconds, µs; NULL: they are one.",
+            "Clock of `meta` minus clock of its host, to milliseconds, µs; NULL: the same clock.",
         ),
         Column(
             "end",
             "BLOB",
-            "How it ended on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
-            "logs beside this recording say it.",
+            "Its end on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
+            "logs beside this recording have it.",
         ),
-        Column("ended_us", "INTEGER", "When its end was noticed, in µs of the clock of `meta`; NULL: not known."),
+        Column(
+            "ended_us",
+            "INTEGER",
+            "Moment at which its end was noticed, µs of the clock of `meta`; NULL: not known.",
+        ),
     ),
     "steps": (
         _PROCESS,
-        Column("step", "INTEGER", "Its number, from 1; a hole is a lost record, or steps that are merged by now."),
-        Column("end_us", "INTEGER", "When it ended, CLOCK_MONOTONIC of its host, µs."),
-        Column("length_us", "INTEGER", "How long it took, µs: the five phases, blocked time and pauses add up to it."),
-        Column("data_us", "INTEGER", "Blocked in the DataLoader, µs."),
-        Column("forward_us", "INTEGER", "In forward, µs."),
-        Column("backward_us", "INTEGER", "In backward, until the last gradient was ready, µs."),
-        Column("optimizer_us", "INTEGER", "In the optimizer, µs."),
+        Column("step", "INTEGER", "Step number, from 1; a gap is a lost record, or steps that are merged by now."),
+        Column("end_us", "INTEGER", "End of the step, CLOCK_MONOTONIC of its host, µs."),
+        Column("length_us", "INTEGER", "Length of the step, µs: the sum of five phases, blocked time and pauses."),
+        Column("data_us", "INTEGER", "Time blocked in the DataLoader, µs."),
+        Column("forward_us", "INTEGER", "Time in forward, µs."),
+        Column("backward_us", "INTEGER", "Time in backward, until the last gradient was ready, µs."),
+        Column("optimizer_us", "INTEGER", "Time in the optimizer, µs."),
         Column("other_us", "INTEGER", "Everything else on the training thread, µs."),
         Column("loss", "", "The loss; the text 'nan' where it was no number; NULL: not known."),
         Column("samples", "INTEGER", "Training samples in it; 0: not known."),
@@ -159,10 +167,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
             f"start. Kinds: {_numbered(SYNC_KINDS)}.",
         ),
         Column("tokens", "INTEGER", "Token ids in it; 0: not known."),
-        Column("learning_rate", "REAL", "Of the optimizer's first parameter group; NULL: not known."),
-        Column("gc_us", "INTEGER", "In Python's garbage collector, part of the phases, µs."),
+        Column("learning_rate", "REAL", "Rate of the optimizer's first parameter group; NULL: not known."),
+        Column("gc_us", "INTEGER", "Time in Python's garbage collector, part of the phases, µs."),
         Column("buckets", "BLOB", "With --buckets, msgpack of [layout, launch, end], µs after its start; NULL: none."),
-        Column("named", "BLOB", "What `ddpmon.phase` named, msgpack of {name: µs}, part of the phases; NULL: nothing."),
+        Column("named", "BLOB", "Time in each `ddpmon.phase`, msgpack of {name: µs}, part of the phases; NULL: none."),
         Column(
             "pauses",
             "BLOB",
@@ -175,11 +183,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("first_step", "INTEGER", "Number of its first step."),
         Column("last_step", "INTEGER", "Number of its last step."),
         Column("count", "INTEGER", "Count of its steps: all from the first to the last that are not lost."),
-        Column("first_end_us", "INTEGER", "When the first one ended, CLOCK_MONOTONIC of its host, µs."),
-        Column("last_end_us", "INTEGER", "When the last one ended, µs."),
-        Column(
-            "rows", "BLOB", "The steps: zlib of what `column_bytes` in `ddpmon.analysis.steps.table` makes of them."
-        ),
+        Column("first_end_us", "INTEGER", "End of the first step, CLOCK_MONOTONIC of its host, µs."),
+        Column("last_end_us", "INTEGER", "End of the last step, µs."),
+        Column("rows", "BLOB", "The steps, as zlib of `ddpmon.analysis.steps.table.column_bytes`: for ddpmon."),
     ),
     "samples": (
         _PROCESS,
@@ -187,8 +193,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "merged",
             "INTEGER",
-            "Count of samples that this one is made of: means, but for memory, temperature and threads, which are "
-            "the largest; NULL: one sample, of the last second, or of two on the root of 500 machines.",
+            "Count of samples merged into this one: means, but the largest memory, temperature and threads; "
+            "NULL: one sample, of one second, or of two seconds in runs on 500 machines.",
         ),
     ),
     "scalars": (
@@ -199,37 +205,45 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "digests": (
         _PROCESS,
-        Column("step", "INTEGER", "Steps finished when it was taken."),
-        Column("model", "INTEGER", "Counts the models of a rank in the order they were wrapped."),
-        Column("value", "INTEGER", "A fixed sample of the parameters as one number: replicas have the same."),
+        Column("step", "INTEGER", "Steps finished when the digest was made."),
+        Column("model", "INTEGER", "Number of the model on its rank, in the order of wrapping."),
+        Column("value", "INTEGER", "A fixed sample of the parameters as one number; replicas have the same."),
         Column("group", "TEXT", "Process group whose ranks hold replicas of it."),
-        Column("sequence", "INTEGER", "Of the group's last collective."),
-        Column("updates", "INTEGER", "Optimizer steps so far on gradients never reduced, where taken after one."),
-        Column("of", "INTEGER", f"What it is of: {_numbered(DIGESTS)}; NULL: weights."),
+        Column("sequence", "INTEGER", "Sequence number of the group's last collective."),
+        Column("updates", "INTEGER", "Optimizer steps so far on gradients that DDP never reduced, if made after one."),
+        Column("of", "INTEGER", f"Content: {_numbered(DIGESTS)}; NULL: weights."),
     ),
     "layouts": (
         _PROCESS,
-        Column("number", "INTEGER", "Counts the layouts of a rank's buckets from 1."),
-        Column("layout", "BLOB", "What is in the bucket, msgpack of `ddpmon.messages.Layout`."),
+        Column("number", "INTEGER", "Number of the bucket layout on its rank, from 1."),
+        Column("layout", "BLOB", "Parameters in each bucket, msgpack of `ddpmon.messages.Layout`."),
     ),
     "events": (
-        Column("at", "REAL", "When it happened, Unix time, s."),
+        Column("at", "REAL", "Moment of the event, Unix time, s."),
         Column("severity", "TEXT", "`info`, `warn` or `critical`."),
-        Column("text", "TEXT", "What happened, findings that came and went included: one sentence."),
+        Column("text", "TEXT", "One sentence about the event. Findings that begin and end are events too."),
     ),
     "findings": (
-        Column("record", "INTEGER", "Counts the findings of the recording from 1: one that comes and goes is one."),
-        Column("episode", "INTEGER", "Counts its episodes from 1; neighbours of very many are merged into one row."),
-        Column("attempt", "INTEGER", "As in `processes`: a restart begins new findings."),
-        Column("kind", "TEXT", "Its kind, as in the report."),
-        Column("severity", "TEXT", "The gravest that it had: `info`, `warn` or `critical`."),
-        Column("since_step", "INTEGER", "The first step; NULL: its kind names none."),
-        Column("until_step", "INTEGER", "The last step; NULL: it lasts."),
-        Column("cost_s", "REAL", "What it cost in all of these steps, s; NULL: nothing that is measured."),
-        Column("reported_at", "REAL", "When it was first reported, Unix time, s."),
-        Column("ended_at", "REAL", "When it was noticed to have ended, Unix time, s; NULL: it lasts."),
-        Column("text", "TEXT", "Its last words."),
-        Column("episode_facts", "BLOB", "All of it, msgpack of `ddpmon.analysis.episodes.EpisodeRecord`: for ddpmon."),
+        Column(
+            "record",
+            "INTEGER",
+            "Number of the finding in this recording, from 1; it stays when it comes back.",
+        ),
+        Column("episode", "INTEGER", "Number of the episode, from 1; if there are very many, neighbours share a row."),
+        Column("attempt", "INTEGER", "Attempt, as in `processes`; each restart begins new findings."),
+        Column("kind", "TEXT", "Kind, as in the report."),
+        Column("severity", "TEXT", "Highest severity so far: `info`, `warn` or `critical`."),
+        Column("since_step", "INTEGER", "First step; NULL: this kind has none."),
+        Column("until_step", "INTEGER", "Last step; NULL: it goes on."),
+        Column("cost_s", "REAL", "Cost in all of these steps, s; NULL: not measured."),
+        Column("reported_at", "REAL", "Moment of the first report, Unix time, s."),
+        Column("ended_at", "REAL", "Moment at which ddpmon noticed its end, Unix time, s; NULL: it goes on."),
+        Column("text", "TEXT", "The latest sentence about it."),
+        Column(
+            "episode_facts",
+            "BLOB",
+            "The record, msgpack of `ddpmon.analysis.episodes.EpisodeRecord`: for ddpmon.",
+        ),
     ),
     "failures": (
         Column("rank", "INTEGER", "The rank that failed."),
@@ -237,17 +251,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("failure", "BLOB", "Its uncaught exception, msgpack of `ddpmon.messages.Failure`."),
     ),
     "silences": (
-        Column("attempt", "INTEGER", "As in `processes`."),
-        Column("first_step", "INTEGER", "The first of some steps that the other ranks sent meanwhile."),
-        Column("last_step", "INTEGER", "The last of them."),
-        Column("ranks", "BLOB", "The ranks of which nothing was heard, msgpack: any of them may have arrived last."),
+        Column("attempt", "INTEGER", "Attempt, as in `processes`."),
+        Column("first_step", "INTEGER", "First step that the other ranks sent meanwhile."),
+        Column("last_step", "INTEGER", "Last step that they sent meanwhile."),
+        Column("ranks", "BLOB", "Ranks that were not heard, msgpack. Any of them may have arrived last."),
     ),
     "checkpoints": (
-        Column("name", "TEXT PRIMARY KEY", "What it is: `history`, `judged`, `unarmed` or `refused`."),
+        Column("name", "TEXT PRIMARY KEY", "`history`, `judged`, `unarmed` or `refused`."),
         Column(
             "value",
             "BLOB",
-            "Charts and sums since the start, how far `findings` goes, processes without the probe, refused values: "
+            "Charts and sums since the start, the last judged step, processes without the probe, or refused values: "
             "for ddpmon.",
         ),
     ),
@@ -290,10 +304,10 @@ VIEWS = {"worst_ranks": " UNION ALL ".join(_WORST.format(tier=tier).strip() for 
 VIEW_COLUMNS: dict[str, tuple[Column, ...]] = {
     "worst_ranks": (
         Column("tier", "", "`seconds`, `minutes` or `hours`."),
-        Column("attempt", "", "As in `processes`."),
-        Column("begin_us", "", "As in the table of that name, µs."),
-        Column("waited_steps", "", "Count of its steps in which somebody waited for somebody."),
-        Column("critical", "", "Count of those in which the worst rank was the critical one."),
-        Column("worst_rank", "", "The rank that was the critical one most often."),
+        Column("attempt", "", "Attempt, as in `processes`."),
+        Column("begin_us", "", "Beginning, as in the table of that name, µs."),
+        Column("waited_steps", "", "Count of steps in which a rank waited for another."),
+        Column("critical", "", "Count of steps in which the worst rank was the critical rank."),
+        Column("worst_rank", "", "The rank that was most often the critical rank."),
     )
 }

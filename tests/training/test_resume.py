@@ -66,7 +66,7 @@ def test_sigterm_to_torchrun_stops_all_ranks_at_one_step_and_the_same_arguments_
 
     code, output = run("mnist.py", *STOPPED, nproc=2)
     assert code == 0, output
-    assert f"goes on after step {step} of 186, from checkpoints/mnist.pt" in output
+    assert f"continues after step {step} of 186, from checkpoints/mnist.pt" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
     assert not (tmp_path / "checkpoints" / "mnist.pt").exists(), "the next run starts anew"
 
@@ -87,7 +87,7 @@ def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(st
 
     code, output = run("linear_regression.py", *SMALLEST_STOPPED, nproc=2)
     assert code == 0, output
-    assert f"goes on after step {step}" in output
+    assert f"continues after step {step}" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
 
 
@@ -106,7 +106,7 @@ def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_wit
     stopped = (tmp_path / CHECKPOINT).read_bytes()
     code, output = run("linear_regression.py", *five, "--save", "weights.pt", nproc=2)
     assert code == 0, output
-    assert "goes on after step" in output
+    assert "continues after step" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), torch.load(tmp_path / "expected.pt"))
 
     for path in (CHECKPOINT, "stopped.pt"):
@@ -118,7 +118,7 @@ def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_wit
     assert code == 0, output
     epochs = torch.load(tmp_path / "stopped.pt")["epochs"]
     assert epochs >= 1
-    step, total = re.search(r"goes on at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
+    step, total = re.search(r"continues at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
     assert int(step) * 5 == epochs * int(total)
     assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {str(int(total) - int(step))}
     assert f"epoch {epochs}/5" not in output
@@ -138,8 +138,8 @@ def test_a_checkpoint_of_another_run_is_refused_in_one_line_and_kept(run, checkp
     code, output = run("linear_regression.py")
     assert code == 1
     assert output.splitlines()[1] == (
-        "checkpoints/linear_regression.pt is of a run with batch_size 64 (here 32): "
-        "--fresh starts anew, --checkpoint PATH keeps it"
+        "checkpoints/linear_regression.pt belongs to a run with batch_size 64 (here 32): "
+        "start over with --fresh, or keep it and give --checkpoint PATH"
     )
     assert checkpoint.read_bytes() == before
 
@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(run, checkpoint):
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     code, output = run("linear_regression.py")
     assert code == 1
-    assert "cannot be read as a checkpoint" in output.splitlines()[1]
+    assert "is not a readable checkpoint" in output.splitlines()[1]
 
 
 def test_fresh_starts_anew(run, checkpoint):

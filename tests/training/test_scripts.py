@@ -19,7 +19,7 @@ def test_mnist_learns_the_held_back_digits_to_95_percent(run):
     output = finished(run("mnist.py", "--epochs", 12, "--batch-size", 8, nproc=4))
     assert re.search(r"step 300/552  loss 0\.\d+  accuracy 0\.\d+", output)
     assert float(re.search(r"test accuracy ([\d.]+)%", output)[1]) >= 95
-    assert "of 297 held-back digits" in output
+    assert "of 297 test digits" in output
     assert re.search(r"trained 552 steps in [\d.]+ s", output)
 
 
@@ -65,7 +65,7 @@ def test_model_parallel_learns_with_a_model_on_two_devices(run):
 def test_a_batch_larger_than_a_ranks_share_is_a_one_line_error(run):
     code, output = run("linear_regression.py", "--batch-size", 5000)
     assert code == 1
-    assert output.splitlines()[1] == "--batch-size 5000 is more than the samples that a rank has"
+    assert output.splitlines()[1] == "--batch-size 5000 is larger than a rank's share of the data"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""Run the commands of README, tutorial and how-tos as printed, in a clone of this checkout.
+
+    python benchmarks/doc_commands.py                      all of these pages
+    python benchmarks/doc_commands.py tutorial hang        pages with these names
+
+Prints a line per command: its exit code and its seconds, or the reason for which it cannot run alone on one machine.
+Exits with 1 if a command failed. `train.py` is a short training with two linear layers. Ctrl-C stops a run that takes
+longer than a minute, which counts as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.test_docs import FIRST_READ, ROOT, blocks
+
+NOT_ALONE = {
+    r"…|\bCMD\b|\bCONFIG\b|\bJOB\b|\bPOD\b|\bIMAGE\b|\bHOST\b|^(run|COPY|RUN|from|import|#)": "a pattern",
+    r"gpu07|node0|first:29400|--world_size 2 --rank": "several machines or shells",
+    r"\b(srun|kubectl|docker|deepspeed|ray|accelerate|ssh)\b": "another program",
+    r"\b(pip|pipx|uv|uvx|venv|activate|apt-get)\b|\.venv|^sudo|^\{": "an installation",
+    r"/var/lib|4318|0\.0\.0\.0": "a place or port of this machine",
+}
+"""Regular expressions for commands that need more than one machine with ddpmon, and what they need."""
+LIVE = {"attach", "stack", "stop"}
+"""Commands that need a run that goes on."""
+INTERACTIVE = {"attach", "demo", "replay"}
+"""Commands with a dashboard, which `q` leaves."""
+LONGEST_S = 60.0
+TRAIN = """
+import argparse, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--steps", type=int, default=200)
+parser.add_argument("--workers", type=int, default=0)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 1)))
+optimizer = torch.optim.SGD(model.parameters(), args.lr * 1e-3)
+data = torch.utils.data.TensorDataset(torch.randn(8 * args.steps, 64))
+for (batch,) in torch.utils.data.DataLoader(data, 8, num_workers=args.workers):
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+del model
+dist.destroy_process_group()
+"""
+LONG_RUN = "ddpmon run --headless --nproc 2 --name mnist training/linear_regression.py --fresh --epochs 100000"
+
+
+def commands(page: Path) -> list[str]:
+    """Return the command lines of a page, without comments at their ends."""
+    return [line for raw in blocks(page) if (line := re.split(r"\s{2,}#", raw)[0].strip())]
+
+
+def expected(line: str) -> set[int]:
+    """Return the exit codes that a command may have here."""
+    codes = {0, 130}  # 130: stopped after a minute
+    if "--fail " in line or " status" in line or " stack" in line or "doctor" in line or "diff" in line:
+        codes.add(1)  # they found what they look for
+    return codes
+
+
+def run(line: str, folder: Path, environment: dict[str, str]) -> int:
+    """Run a command, leave its dashboard with q, stop it after a minute. Return its exit code."""
+    words = line.split()
+    if words[0] == "ddpmon" and words[1] in INTERACTIVE:
+        return leave(line, folder, environment)
+    child = subprocess.Popen(
+        ["bash", "-c", line], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _, errors = child.communicate("y\n", LONGEST_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGINT)
+        _, errors = child.communicate()
+        if words[1] == "metrics":
+            return 0
+    if child.returncode not in expected(line):
+        print(errors)
+    return child.returncode
+
+
+def leave(line: str, folder: Path, environment: dict[str, str]) -> int:
+    """Run a dashboard in a terminal, and press q until it ends."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execvpe("bash", ["bash", "-c", line], environment | {"TERM": "xterm-256color"})
+    pressed = time.monotonic()
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        try:
+            if select.select([terminal], [], [], 0.2)[0]:
+                os.read(terminal, 1 << 16)
+            if time.monotonic() - pressed > 5:
+                pressed = time.monotonic()
+                os.write(terminal, b"q")
+        except OSError:
+            time.sleep(0.1)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def prepare(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Clone this checkout, with train.py, a branch to compare with, and a run that has ended."""
+    clone = folder / "ddpmon"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    (clone / "train.py").write_text(TRAIN)
+    subprocess.run(["git", "branch", "-q", "feature"], cwd=clone, check=True)
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "mail").symlink_to(shutil.which("true") or "/bin/true")
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return clone, os.environ | {"DDPMON_HOME": str(folder / "home"), "PATH": path}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", nargs="*", help="names of pages, without .md; all if none")
+    wanted = parser.parse_args().page
+    failed = 0
+    for page in FIRST_READ:
+        if wanted and page.stem not in wanted:
+            continue
+        print(page.relative_to(ROOT))
+        with tempfile.TemporaryDirectory(prefix="ddpmon-c") as name:
+            folder, environment = prepare(Path(name))
+            run("ddpmon demo", folder, environment)
+            run(
+                "ddpmon rename $(ddpmon ls --json | grep -o '2[0-9]*-[0-9]*-[0-9a-f]*' | head -1) mnist",
+                folder,
+                environment,
+            )
+            live = None
+            for line in commands(page):
+                reason = next((why for what, why in NOT_ALONE.items() if re.search(what, line)), None)
+                if reason:
+                    print(f"      -  {line}  ({reason})")
+                    continue
+                words = line.split()
+                if words[0] == "ddpmon" and words[1] in LIVE and live is None:
+                    live = subprocess.Popen(
+                        LONG_RUN.split(),
+                        cwd=folder,
+                        env=environment,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+                    time.sleep(10)
+                began = time.monotonic()
+                code = run(line, folder, environment)
+                if words[:2] == ["ddpmon", "stop"]:
+                    live = None
+                failed += code not in expected(line)
+                verdict = "ok" if code in expected(line) else "FAILED"
+                print(f"{verdict:>7}  {line}  (exit code {code}, {time.monotonic() - began:.0f} s)", flush=True)
+            subprocess.run(["ddpmon", "stop", "--now"], env=environment, capture_output=True, check=False)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
