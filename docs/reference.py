@@ -92,8 +92,13 @@ WHAT_TO_DO = {
     "pauses": "Evaluate and save more rarely, or from one rank on a copy; look at the line of a pause without a name.",
     "cpu_starved": "Fewer ranks, threads (`OMP_NUM_THREADS`) or workers than cores; nothing else on the machine.",
     "gpu_throttled": "Look at its temperature and power limit: `nvidia-smi -q -d PERFORMANCE`, then at its fans.",
-    "memory_growth": "Something keeps what it should let go: losses with their graphs, lists in the dataset, caches.",
+    "gpu_error": "Look into the kernel's log (`dmesg`); train without that GPU until it was reset or replaced.",
+    "allocator_retries": "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, a smaller batch, or activation checkpointing.",
+    "memory_growth": "Something keeps what it should let go: losses with their graphs, lists in the dataset, caches."
+    " Where workers grow: hold the dataset's items in numpy arrays or tensors, not in lists.",
+    "gpu_memory_growth": "Something keeps tensors from step to step: losses with their graphs, lists of outputs.",
     "gpu_memory": "A smaller batch, activation checkpointing, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
+    "gpu_shared": "End what is left over, choose another GPU, or `torch.cuda.set_device(local_rank)` before other CUDA calls.",
     "same_worker_seeds": "Seed once, not before each epoch, if samples are augmented at random.",
     "debugging": "Switch it off once the fault is found.",
     "configuration_differs": "Start all ranks with the same script, arguments, versions and communication variables.",
@@ -103,6 +108,11 @@ WHAT_TO_DO = {
 """In a line, for someone who has not seen the run; what a finding says itself knows more."""
 
 FALSE_ALARMS = {
+    "memory_growth": "Low: of 300 random walks five are told as growth, of noise and single steps none. A cache that fills for"
+    " an hour is growth too.",
+    "gpu_error": "Low: the driver reports it. Never seen on a real GPU.",
+    "gpu_shared": "Low: a hint, unless a GPU is nearly full. Two ranks on one GPU may be meant. Silent in containers that see"
+    " other process ids than the driver.",
     "replicas_differ": "Low: replicas are bit-identical under DDP. Meant where ranks average weights now and then in a way that"
     " ddpmon does not know.",
     "gradients_not_synchronised": "Low: critical only where replicas were seen to differ.",

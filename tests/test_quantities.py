@@ -99,7 +99,8 @@ def test_what_is_sampled_can_be_filtered_by(row, shown):
 @sampled
 def test_what_is_sampled_is_exported(row, shown):
     shot, _ = shown
-    told = [line for line in openmetrics.text(shot).splitlines() if line.startswith(row.metric_name + "{")]
+    name = row.metric_name + "_total" * row.unit.rises
+    told = [line for line in openmetrics.text(shot).splitlines() if line.startswith(name + "{")]
     assert [float(line.rpartition(" ")[2]) for line in told] == [
         pytest.approx(value_of(row, rank) * row.unit.scale) for rank in range(2)
     ]

@@ -10,9 +10,10 @@ from ddpmon.analysis.processes.failures import FirstFailure
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.replicas import Difference, Inputs, Sameness, Unchanged
 from ddpmon.analysis.slowness.slowdown import Slowdown
+from ddpmon.analysis.statistics.trend import Trend
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import Times
-from ddpmon.messages import Attempt, Setup
+from ddpmon.messages import Attempt, GpuUser, Setup
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,27 @@ def starved_share(shares: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Memory:
-    """A rank's memory over the last seconds."""
+    """A rank's memory, as it was last measured; None: it was not."""
 
     rank: int
-    seconds: Sequence[float]
-    """When each was measured, since any moment, rising."""
-    rss_bytes: Sequence[int]
+    host: str = ""
     trained_s: float = 0.0
-    """How long it has trained at the last of them."""
+    """How long it has trained."""
+    rss_bytes: int | None = None
+    worker_bytes: int | None = None
+    """Of its DataLoader workers alone."""
+    left_bytes: int | None = None
+    """That its host can still give out."""
     gpu_used_bytes: int | None = None
     gpu_total_bytes: int | None = None
+    gpu_reserved_bytes: int | None = None
+    """By torch's allocator."""
+    gpu_allocated_bytes: int | None = None
+    """The same in tensors."""
+    trends: Mapping[str, Trend] = field(default_factory=dict)
+    """By the names of these fields, of those that grow."""
+    retry_seconds: int = 0
+    """Seconds of the last ones in which torch's allocator gave its cache back."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,10 @@ class Evidence:
     memory: Sequence[Memory] = ()
     named: NamedTimes | None = None
     """What scripts named in the window's steps."""
+    gpu_users: Mapping[int, Sequence[GpuUser]] = field(default_factory=dict)
+    """By rank: other processes that hold memory of its GPU."""
+    gpu_errors: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """By rank: critical errors of its GPU."""
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
     """Of the buckets' all-reduce, where they are recorded. It takes a while to work out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 WIDTH = 76
@@ -63,6 +64,14 @@ def named_ranks(ranks: Sequence[int], world_size: int) -> str:
     if len(ranks) == world_size > 1:
         return "both ranks" if world_size == 2 else f"all {world_size:,} ranks"
     return f"rank{'s' * (len(ranks) != 1)} {rank_list(ranks, world_size)}"
+
+
+def time_range(low_s: float, high_s: float) -> str:
+    """Return an uncertain time: 35 to 50 min, 3 to 5 h; in the smallest unit that its end is not too long for."""
+    units = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"), (math.inf, 86_400.0, "days"))
+    unit_s, name = next((size, name) for most, size, name in units if high_s < most)
+    low, high = f"{low_s / unit_s:,.0f}", f"{high_s / unit_s:,.0f}"
+    return f"{low} to {high} {name}" if low != high else f"about {high} {name}"
 
 
 def duration(seconds: float) -> str:

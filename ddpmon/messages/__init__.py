@@ -1,10 +1,10 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`vocabulary` has the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `nodes` what
-hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the hub shows them, `rank_view` each rank
-in it, `wished` what of it single screens wish for, `values` what its values may be, `cells` what a byte of its charts
-holds, `changes` what goes over the wire of it. `wire` encodes and checks, `snapshots` checks what is shown. `folder` is
-what ranks leave in the run's folder, `door` how its sockets are reached.
+`vocabulary` has the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `samples` what
+ranks measure once a second, `nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what
+the hub shows them, `rank_view` each rank in it, `wished` what of it single screens wish for, `values` what its values
+may be, `cells` what a byte of its charts holds, `changes` what goes over the wire of it. `wire` encodes and checks,
+`snapshots` checks what is shown. `folder` is what ranks leave in the run's folder, `door` how its sockets are reached.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. The decoder checks types and ranges; `wire` checks that fields fit together,
@@ -42,7 +42,6 @@ from ddpmon.messages.ranks import (
     Layout,
     Meeting,
     Pause,
-    Sample,
     Scalar,
     Scope,
     Stack,
@@ -52,6 +51,7 @@ from ddpmon.messages.ranks import (
     Welcome,
     Where,
 )
+from ddpmon.messages.samples import NO_RANK, GpuUser, Sample
 from ddpmon.messages.setup import Loader, Model, Setup
 from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
@@ -238,6 +238,7 @@ __all__ = [
     "MEETINGS",
     "NOTABLE",
     "NOT_PARALLEL",
+    "NO_RANK",
     "OTHER_BUFFERS",
     "OUT_OF_DATA",
     "OWN_PHASES",
@@ -299,6 +300,7 @@ __all__ = [
     "Finding",
     "FromRank",
     "Gpu",
+    "GpuUser",
     "HeatRow",
     "HeatView",
     "HeatWish",

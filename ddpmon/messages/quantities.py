@@ -199,6 +199,11 @@ _ROWS = (
         largest=True,
     ),
     Quantity(
+        "worker_memory", BYTES, "Memory of its DataLoader workers that no other process shares",
+        "worker_memory_bytes", PROCESS, label="worker mem GiB", head="wrk GiB", word="workermem",
+        chart="memory of a rank's workers, GiB", largest=True,
+    ),
+    Quantity(
         "starved", SHARE, "Share of the time in which the training thread waited for a core", "cpu_starved_share",
         PROCESS, label="no core free", head="no core", chart="time that waits for a core", metric="cpu_starved",
         sampled="starved_share", mean=True,
@@ -219,6 +224,11 @@ _ROWS = (
         "io_wait", SHARE, "Share of the time in which some process of its host waited for storage", "io_wait_share",
         HOST, label="waits on storage", head="io wait", word="iowait",
         chart="time a host waits for storage",
+    ),
+    Quantity(
+        "memory_left", BYTES, "Memory that its host has left, or its cgroup where that has less", "memory_left_bytes",
+        HOST, worse="low", label="memory left GiB", head="left GiB", word="memleft",
+        chart="memory that a host has left, GiB", largest=True,
     ),
     Quantity(
         "cores", SHARE, "Share of its host's cores that are busy, with its ranks or anything else", "cores_busy_share",
@@ -252,6 +262,20 @@ _ROWS = (
     Quantity(
         "gpu_clock", MEGAHERTZ, "Clock of its GPU", "gpu.clock_mhz", GPU,
         worse="low", label="GPU clock MHz", head="MHz", word="mhz", chart="GPU clock, MHz",
+    ),
+    Quantity(
+        "gpu_allocated", BYTES, "Memory of its GPU in tensors, by torch's allocator", "gpu.allocated_bytes", GPU,
+        label="GPU alloc'd GiB", head="alloc GiB", word="gpualloc", chart="GPU memory in tensors, GiB", largest=True,
+    ),
+    Quantity(
+        "gpu_reserved", BYTES, "Memory of its GPU that torch's allocator has taken, with its cache",
+        "gpu.reserved_bytes", GPU, label="GPU reserved GiB", head="resv GiB", word="gpureserved",
+        chart="GPU memory that torch reserved, GiB", largest=True,
+    ),
+    Quantity(
+        "gpu_alloc_retries", TOTAL, "Times that torch's allocator has given its cache back to find room",
+        "gpu.alloc_retries", GPU, label="GPU mem retries", head="retries", word="gpuretries",
+        chart="retries of torch's GPU allocator", largest=True,
     ),
     Quantity(
         "gpu_memory_total", BYTES, "All memory of its GPU", "gpu.memory_total_bytes", GPU,

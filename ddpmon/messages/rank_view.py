@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ddpmon.messages.ranks import Stack
+from ddpmon.messages.samples import GpuUser
 from ddpmon.messages.values import Count, Rank, Text
 from ddpmon.messages.vocabulary import PHASES
 
@@ -23,6 +24,9 @@ class Gpu(msgspec.Struct, frozen=True):
     clock_mhz: float | None = None
     throttled: Text | None = None
     """Why it holds its clocks down; "" if it does not."""
+    allocated_bytes: Count | None = None
+    reserved_bytes: Count | None = None
+    alloc_retries: Count | None = None
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -112,6 +116,10 @@ class RankView(msgspec.Struct, frozen=True):
     """Of the time, on its whole host: some process waited for storage."""
     cores_busy_share: float | None = None
     """Of all cores of its host: busy with its ranks or anything else."""
+    worker_memory_bytes: Count | None = None
+    memory_left_bytes: Count | None = None
+    gpu_users: list[GpuUser] = []
+    """Other processes that hold memory of its GPU."""
 
     def phase_ms(self, name: str) -> float | None:
         """A phase of the rank's step; None where it is not measured, or not yet."""

@@ -7,10 +7,9 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from ddpmon.messages.samples import GpuErrors, GpuUsers, Sample
 from ddpmon.messages.setup import Setup
 from ddpmon.messages.values import (
-    Amount,
-    Celsius,
     Micros,
     Name,
     Pid,
@@ -33,7 +32,6 @@ from ddpmon.messages.vocabulary import (
     OWN_PHASES,
     PAUSES,
     PHASES,
-    REASONS_JOIN,
     SCALED_UPDATES,
     STAGES,
     SYNC_KINDS,
@@ -110,51 +108,6 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     pauses: list[Pause] = msgspec.field(default_factory=list)
     backwards: StepCount = 1
     """Backward calls in it: more than one under gradient accumulation."""
-
-
-class Sample(msgspec.Struct, array_like=True, gc=False):
-    """What a rank's process and device did in the last second, or in the last two, where the hub of a node of very many
-    put two samples together. None: not measured here.
-
-    Its numbers are rows of QUANTITIES, which say what each is.
-    """
-
-    time_us: Micros
-    cpu_percent: Amount | None = None
-    rss_bytes: Micros | None = None
-    gpu_percent: Amount | None = None
-    gpu_memory_used_bytes: Micros | None = None
-    gpu_memory_total_bytes: Micros | None = None
-    gpu_power_w: Amount | None = None
-    gpu_temperature_c: Celsius | None = None
-    gpu_clock_mhz: Amount | None = None
-    starved_share: Amount | None = None
-    """Of that second: the training thread could run, but no core was free for it."""
-    major_faults_per_s: Amount | None = None
-    """Page faults that had to wait for a disk."""
-    minor_faults_per_s: Amount | None = None
-    read_bytes_per_s: Amount | None = None
-    """From storage, by this process alone: its DataLoader workers are processes of their own."""
-    written_bytes_per_s: Amount | None = None
-    threads: Micros | None = None
-    gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
-    """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""
-    loader_workers: Micros | None = None
-    """Of the DataLoader that was read last."""
-    loader_pinned: bool | None = None
-    """Whether its batches lie in pinned memory; None: they are for a CPU."""
-    sent_bytes_per_s: Amount | None = None
-    """Over the network, by its whole host."""
-    received_bytes_per_s: Amount | None = None
-    io_wait_share: Amount | None = None
-    """Of that second: some process of its host waited for storage, as the kernel's pressure counters say."""
-    cores_busy_share: Amount | None = None
-    """Of all cores of its host: busy with anything."""
-
-    @property
-    def throttles(self) -> tuple[str, ...]:
-        """Why the GPU holds its clocks down, reason by reason."""
-        return tuple(self.gpu_throttled.split(REASONS_JOIN)) if self.gpu_throttled else ()
 
 
 class Scalar(msgspec.Struct, array_like=True, gc=False):
@@ -308,6 +261,10 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     setup: Setup = msgspec.field(default_factory=Setup)
     configuration: dict[str, str] = msgspec.field(default_factory=dict)
     """What should be the same on all ranks: communication variables of its environment, its script, each argument."""
+    gpu_users: GpuUsers = []
+    """Other processes that hold memory of its GPU."""
+    gpu_errors: GpuErrors = []
+    """Critical errors of its GPU since it trains, each kind once: "Xid 79"."""
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):

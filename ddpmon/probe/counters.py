@@ -7,8 +7,12 @@ None where the kernel does not say, or a container hides it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+from pathlib import Path
 from typing import NamedTuple
+
+from ddpmon.cgroups import PROC, MemoryCgroup, memory_cgroups
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _THREADS, _RSS_PAGES = 17, 21
@@ -17,6 +21,9 @@ _RECEIVED, _SENT = 0, 8
 """Fields of /proc/net/dev behind a card's name."""
 _RUN_DELAY = 1
 """Field of schedstat: nanoseconds in which the thread could run and got no core."""
+NO_LIMIT = 1 << 60
+"""Bytes from which on a limit of cgroup version 1 is none."""
+_PRIVATE = (b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb", b"SwapPss")
 _MOST_BYTES = 65_536
 """Of a file: as much as a host with hundreds of network cards has."""
 
@@ -73,6 +80,61 @@ def idle_core_seconds() -> float | None:
         return float(_read("/proc/uptime").split()[1])
     except (ValueError, IndexError):
         return None
+
+
+def program(pid: int) -> bytes:
+    """Return the name of a process's program; empty where it is gone."""
+    return _read(f"/proc/{pid}/comm").rstrip(b"\n")
+
+
+def environment(pid: int) -> dict[bytes, bytes]:
+    """Return the variables that a process was started with; none of another user's."""
+    pairs = (word.partition(b"=") for word in _read(f"/proc/{pid}/environ").split(b"\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def parent(pid: int) -> int:
+    """Return the pid of a process's parent; 0 where there is none."""
+    return next(iter(_fields(f"/proc/{pid}/status", b":", b"PPid")), 0)
+
+
+def memory_left_bytes(proc: Path = PROC) -> int | None:
+    """Return the memory that this process's host, or the one of its cgroups with the least, can still give out."""
+    of_host = _fields(str(proc / "meminfo"), b":", b"MemAvailable")
+    left = [1024 * kib for kib in of_host[:1]] + [left for each in _cgroups(proc) if (left := _left(each)) is not None]
+    return min(left, default=None)
+
+
+_cgroups = functools.cache(memory_cgroups)
+
+
+def _left(cgroup: MemoryCgroup) -> int | None:
+    """Return what a cgroup has left of its limit; files in the page cache make way. None: it has no limit."""
+    limit, used, prefix = (
+        ("memory.max", "memory.current", b"") if cgroup.version == 2
+        else ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_")
+    )  # fmt: skip
+    try:
+        most = int(_read(f"{cgroup.folder}/{limit}"))  # version 2 says "max" where there is none
+        if most >= NO_LIMIT:
+            return None
+        taken = int(_read(f"{cgroup.folder}/{used}"))
+    except ValueError:
+        return None
+    cache = _fields(f"{cgroup.folder}/memory.stat", b" ", prefix + b"active_file", prefix + b"inactive_file")
+    return max(0, most - taken + sum(cache))
+
+
+def private_bytes(pid: int) -> int | None:
+    """Return the memory of a process that no other one shares (proc_pid_smaps(5)): the kernel walks all its pages."""
+    parts = _fields(f"/proc/{pid}/smaps_rollup", b":", *_PRIVATE)
+    return 1024 * sum(parts) if parts else None
+
+
+def _fields(path: str, mark: bytes, *names: bytes) -> list[int]:
+    """Return the numbers that stand behind these names in a file, as far as they are there."""
+    rows = (line.partition(mark) for line in _read(path).splitlines())
+    return [int(value.split()[0]) for name, _, value in rows if name in names and value.strip()[:1].isdigit()]
 
 
 def run_delay_ns(thread: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,24 @@ import torch
 from ddpmon.probe.records import DeviceEvent, Mark
 
 SLOTS = 1024
+
+
+def allocator_counters(device: int) -> dict[str, int]:
+    """Return what torch's allocator counts of a GPU, by names in Sample. It takes the allocator's lock for a moment.
+
+    Nothing where this process has not begun to use CUDA, which asking would do, or uses an allocator of its own.
+    """
+    if not torch.cuda.is_initialized():
+        return {}
+    try:
+        stats = torch.cuda.memory_stats_as_nested_dict(device)
+        return {
+            "gpu_allocated_bytes": int(stats["allocated_bytes"]["all"]["current"]),
+            "gpu_reserved_bytes": int(stats["reserved_bytes"]["all"]["current"]),
+            "gpu_alloc_retries": int(stats["num_alloc_retries"]),
+        }
+    except (RuntimeError, KeyError):
+        return {}
 
 
 class PendingValue:
@@ -76,12 +95,15 @@ def pending(value: object) -> bool:
 class Events:
     """Timing events on the current stream, used again once their step has been read."""
 
-    def __init__(self) -> None:
+    def __init__(self, captured: Callable[[], object]) -> None:
+        """captured: is called when a moment of training is captured into a graph."""
+        self._captured = captured
         self._free: deque[DeviceEvent] = deque()
 
     def event(self) -> DeviceEvent | None:
         """Record one now; None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
+            self._captured()
             return None
         try:
             event = self._free.popleft()

@@ -5,38 +5,48 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 
 from ddpmon.messages import Sample
 from ddpmon.probe import counters
+from ddpmon.probe.cuda import allocator_counters
 from ddpmon.probe.gpu_counters import GpuCounters
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.worker_memory import WorkerMemory
 
+MEMORY_LEFT_S = 5.0
+"""How often the memory is read that the host has left: it changes slowly, and reading takes up to 0.1 ms."""
 LOOPBACK = frozenset({"lo", "lo0"})
 
 
 class Sampler:
-    """Takes samples; what is not there is None, and is noted once.
-
-    training_thread: its id as the kernel counts threads. cuda_uuid: the rank's GPU, once there is one. gpu_missing: is
-    given the reason from when on the GPU's counters are missing, and "" when they are back. gpu_failed: is given each
-    critical error of the GPU. loader: workers of the DataLoader that was read last, and whether it pins its batches.
-    """
+    """Takes samples; what is not there is None."""
 
     def __init__(
         self,
         training_thread: Callable[[], int | None],
-        cuda_uuid: Callable[[], str | None],
-        gpu_missing: Callable[[str], object],
-        gpu_failed: Callable[[str], object],
+        identity: Identity,
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
+        worker_pids: Callable[[], Sequence[int]] = tuple,
     ) -> None:
+        """Begin with nothing to compare rates with.
+
+        Args:
+            training_thread: Returns its id as the kernel counts threads.
+            identity: Knows the rank's GPU once there is one, and receives what is wrong with it.
+            loader: Returns the workers of the DataLoader that was read last, and whether it pins its batches.
+            worker_pids: Returns the pids of the workers of all DataLoaders.
+
+        """
         self._rates = Rates()
         self._training_thread = training_thread
-        self._cuda_uuid = cuda_uuid
-        self._gpu_missing = gpu_missing
-        self._gpu_failed = gpu_failed
+        self._identity = identity
         self._loader = loader
+        self._worker_pids = worker_pids
+        self._worker_memory = WorkerMemory()
+        self._memory_left: int | None = None
+        self._memory_left_at = float("-inf")
         self._gpu: GpuCounters | None = None
         self._cards: tuple[set[str], list[str]] = set(), []
         """Names of the host's network cards, and which of them stand for hardware."""
@@ -71,15 +81,24 @@ class Sampler:
         if idle_s is not None and cores:
             sample.cores_busy_share = min(1.0, max(0.0, 1 - idle_s / cores))
         self._sample_network(sample)
-        if self._gpu is None and (uuid := self._cuda_uuid()) is not None:
-            self._gpu = GpuCounters(uuid, self._gpu_missing, self._gpu_failed)
+        self._sample_memory(sample, now / 1e9)
+        if self._gpu is None and (uuid := self._identity.cuda_uuid()) is not None:
+            self._gpu = GpuCounters(uuid, self._identity)
         workers, pinned = self._loader()
         sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
         sample.loader_pinned = bool(pinned) if self._gpu is not None and pinned is not None else None
         if self._gpu is not None:
-            for field, value in self._gpu.read().items():
+            of_torch = allocator_counters(self._identity.cuda_device or 0)
+            for field, value in (self._gpu.read() | of_torch).items():
                 setattr(sample, field, value)
         return sample
+
+    def _sample_memory(self, sample: Sample, now_s: float) -> None:
+        """Read the memory of the rank's workers, and what its host has left."""
+        if now_s - self._memory_left_at >= MEMORY_LEFT_S:
+            self._memory_left, self._memory_left_at = counters.memory_left_bytes(), now_s
+        sample.memory_left_bytes = self._memory_left
+        sample.worker_memory_bytes = self._worker_memory.read(self._worker_pids(), now_s)
 
     def _sample_network(self, sample: Sample) -> None:
         """What the whole host sends and receives."""

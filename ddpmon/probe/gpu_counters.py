@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
-from ddpmon.messages import REASONS_JOIN
+from ddpmon.messages import GPU_COUNTERS, REASONS_JOIN
+from ddpmon.probe.gpu_users import others_on_gpu
+from ddpmon.probe.identity import Identity
 
 THROTTLES = (
     (0x20 | 0x40, "thermal"),
@@ -20,6 +23,9 @@ ANSWER_S = 0.25
 """How long a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
 """The driver counts as hanging after so many samples in a row without an answer. Its first answer takes seconds."""
+SLOW_SAMPLES = 10
+"""Samples for one look at who else uses the GPU, and at its ECC errors."""
+UNCORRECTABLE = "uncorrectable ECC errors"
 MAX_XIDS = 16
 """Most critical errors that are read for one sample: a broken GPU may report them without end."""
 
@@ -27,18 +33,16 @@ MAX_XIDS = 16
 class GpuCounters:
     """Reads the GPU's values when a sample asks for them."""
 
-    def __init__(self, uuid: str, missing: Callable[[str], object], failed: Callable[[str], object]) -> None:
+    def __init__(self, uuid: str, identity: Identity) -> None:
         """Start the thread.
 
         Args:
-            uuid: of the GPU or of the part of one that MIG made, as torch spells it: without "GPU-" or "MIG-".
-            missing: is given the reason from when on there are no values, and "" when they are back.
-            failed: is given each critical error of the GPU that its driver reports.
+            uuid: Of the GPU or of the part of one that MIG made, as torch spells it: without "GPU-" or "MIG-".
+            identity: Receives why there are no values, critical errors of the GPU, and who else uses it.
 
         """
         self._uuid = uuid
-        self._missing = missing
-        self._failed = failed
+        self._identity = identity
         self._asked = threading.Event()
         self._answered = threading.Event()
         self._values: dict[str, Any] = {}
@@ -58,16 +62,26 @@ class GpuCounters:
             self._missing("no GPU counters: NVML does not answer")
         return {}
 
+    def _missing(self, reason: str) -> None:
+        self._identity.set_missing(GPU_COUNTERS, reason)
+
     def _run(self) -> None:
         self._asked.wait()  # else the first sample would not see that the GPU could not be opened
         try:
             nvml, handle = _opened(self._uuid)
-            errors = _critical_errors(nvml, handle)
-            while self._asked.wait():
-                self._values, reason = _read(nvml, handle)
-                self._missing(reason)
+            errors, uncorrected = _critical_errors(nvml, handle), _uncorrected(nvml, handle)
+            for sample in count():
+                self._asked.wait()
+                self._values, error = _read(nvml, handle)
+                self._missing(f"no GPU counters: {error}" if error else "")
+                if isinstance(error, nvml.NVMLError_GpuIsLost):
+                    self._identity.add_gpu_error(str(error))
                 for xid in _new_xids(nvml, errors):
-                    self._failed(f"Xid {xid}")
+                    self._identity.add_gpu_error(f"Xid {xid}")
+                if sample % SLOW_SAMPLES == 0:
+                    self._identity.set_gpu_users(others_on_gpu(nvml, handle, self._identity.run_id))
+                    if _uncorrected(nvml, handle) > uncorrected:
+                        self._identity.add_gpu_error(UNCORRECTABLE)
                 self._asked.clear()
                 self._answered.set()
         except Exception as error:  # no driver, no library, a container without the device: all normal
@@ -105,8 +119,17 @@ def _new_xids(nvml: Any, events: Any) -> Iterator[int]:
             return
 
 
-def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], str]:
-    """Return the values that the device has, and the reason if it has none."""
+def _uncorrected(nvml: Any, handle: Any) -> int:
+    """Return how many errors of the GPU's memory its ECC could not correct, as far as the driver counts them."""
+    try:
+        kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        return int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since))
+    except nvml.NVMLError:  # a GPU without ECC
+        return 0
+
+
+def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
+    """Return the values that the device has, and the error if it has none."""
     errors: list[Exception] = []
 
     def call(function: Callable[..., Any], *args: Any) -> Any:
@@ -133,7 +156,7 @@ def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], str]:
         "gpu_throttled": None if reasons is None else throttles(reasons),
     }
     measured = any(value is not None for value in values.values())
-    return values, "" if measured else f"no GPU counters: {errors[0]}"
+    return values, None if measured else errors[0]
 
 
 def throttles(reasons: int) -> str:

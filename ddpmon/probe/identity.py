@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 
 from ddpmon import tasks
-from ddpmon.messages import PROTOCOL, STAGE_CONNECTED, Hello
+from ddpmon.messages import MAX_NAME, PROTOCOL, STAGE_CONNECTED, GpuUser, Hello
+from ddpmon.messages.samples import MAX_GPU_ERRORS
 from ddpmon.messages.setup import Setup
+from ddpmon.probe.gpu_users import are_alike
 
 NOTES = 32
 NOTE_CHARACTERS = 300
@@ -46,6 +48,8 @@ class Identity:
             "torch_version": str(torch.__version__),
             "notes": [],
             "missing": {},
+            "gpu_users": [],
+            "gpu_errors": [],
             "cores": len(os.sched_getaffinity(0)),
             "began_us": time.monotonic_ns() // 1000,
         }
@@ -102,10 +106,17 @@ class Identity:
                 notes.append(reason)
             self._change(missing=missing, notes=notes)
 
-    def note_gpu_error(self, error: str) -> None:
-        """Note a critical error of this rank's GPU, each kind of error once."""
-        host = self._facts["host"]
-        self.note(f"the GPU of rank {self.rank} had a critical error: {error}; the kernel log of {host} says more")
+    def add_gpu_error(self, error: str) -> None:
+        """Add a critical error of this rank's GPU, each kind of error once. Of very many, the first are kept."""
+        with self._changing:
+            errors = self._facts["gpu_errors"]
+            if error not in errors and len(errors) < MAX_GPU_ERRORS:
+                self._change(gpu_errors=[*errors, error[:MAX_NAME]])
+
+    def set_gpu_users(self, users: list[GpuUser] | None) -> None:
+        """Set the other processes that hold memory of this rank's GPU. None: they are not known."""
+        if users is not None and not are_alike(self._facts["gpu_users"], users):
+            self._change(gpu_users=users)
 
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
@@ -131,21 +142,34 @@ class Identity:
 
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
         """A model was wrapped in DDP: its device is this rank's; several models add up."""
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.take_device(next((p.device for p in model.parameters()), torch.device("cpu")))
         changes: dict[str, Any] = {
             "parameters": self._facts.get("parameters", 0) + sum(p.numel() for p in model.parameters()),
             "gradient_bytes": self._facts.get("gradient_bytes", 0) + gradient_bytes,
             "buffer_bytes": self._facts.get("buffer_bytes", 0) + buffer_bytes,
-            "device": str(device),
             "compute_threads": torch.get_num_threads(),
         }
+        self._change(**changes)
+
+    def take_device(self, device: torch.device) -> None:
+        """Take the device of a model's parameters as this rank's."""
+        changes = {"device": str(device)}
         if device.type == "cuda":
             self.cuda_device = device.index
             changes["device_name"] = torch.cuda.get_device_name(device)
         self._change(**changes)
 
-    def trains(self, parallelism: str, unmeasured: list[str]) -> None:
-        """How this process trains, and which phases are not measured then."""
+    def trains(self, parallelism: str, unmeasured: list[str], device: torch.device | None) -> None:
+        """Set how this process trains, and which phases are not measured then.
+
+        Args:
+            parallelism: The kinds of wrappers that are at work.
+            unmeasured: Phases that are not measured.
+            device: The GPU that the optimizer's parameters are on; None: they are on none, or it is not known.
+
+        """
+        if device is not None and self.cuda_device is None:
+            self.take_device(device)
         if (parallelism, unmeasured) != (self._facts.get("parallelism"), self._facts.get("unmeasured")):
             self._change(parallelism=parallelism, unmeasured=unmeasured)
 

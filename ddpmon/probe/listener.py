@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
 
+CAPTURED = "a CUDA graph has captured training: the steps that it replays are not counted"
+
+
 class Listener(EveryStep):
     """Hears the training thread."""
 
@@ -76,7 +79,7 @@ class Listener(EveryStep):
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
         self.parallelism.wrapped(model)
-        self.identity.trains(DDP, [])
+        self.identity.trains(DDP, [], None)
         if self.identity.cuda_device is not None:
             replica.follow(self._follow_device())
         if model.find_unused_parameters:
@@ -115,7 +118,7 @@ class Listener(EveryStep):
         """From here on, steps lie on the GPU's timeline."""
         events = self.pen.events
         if events is None:
-            events = Events()
+            events = Events(lambda: self.identity.note(CAPTURED))
             self.pen.write_with(self.pen.note, events)
             self.pen.before_forward = True
             self.identity.steps_on_device()

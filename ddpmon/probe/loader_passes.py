@@ -134,9 +134,9 @@ class LoaderPasses:
         return [one.described() for one in training[-MAX_LOADERS:]]
 
     def worker_pids(self) -> list[int]:
-        """Return the process ids of the workers of the pass that runs."""
-        current = self._current
-        return [] if current is None else [worker.pid for worker in current.workers if worker.pid]
+        """Return the process ids of the workers of all DataLoaders that can still be read from."""
+        alive = [one for one in list(self._passes.values()) if one.iterator() is not None]
+        return [worker.pid for one in alive for worker in one.workers if worker.pid]
 
     def awaited_pid(self) -> int:
         """Return the process id of the worker whose batch comes next; 0: there is none, or it is not known."""

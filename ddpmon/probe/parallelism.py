@@ -121,11 +121,20 @@ class Parallelism:
         if self.unsettled:
             self._stepped = type(optimizer).__module__, _parameters(optimizer)
 
-    def settle(self, world_size: int, *, ddp: bool, forward: bool, on_device: bool) -> tuple[str, list[str]]:
-        """A step ended: how this process trains, by all that was seen, and the phases that this leaves unmeasured.
+    def settle(
+        self, world_size: int, *, ddp: bool, forward: bool, on_device: bool
+    ) -> tuple[str, list[str], torch.device | None]:
+        """Return how this process trains, by all that was seen, now that a step has ended.
 
-        ddp: there are DDP models. forward: theirs was heard. on_device: steps lie on a GPU's timeline. The kind is ""
-        where nothing decides it.
+        Args:
+            world_size: Count of ranks.
+            ddp: There are DDP models.
+            forward: Their forward was heard.
+            on_device: Steps lie on a GPU's timeline.
+
+        Returns:
+            The kind, "" where nothing decides it; the phases that this leaves unmeasured; the GPU of the parameters.
+
         """
         self.unsettled = False  # first: what the training thread adds from here on is for the next time
         (module, parameters), self._stepped = self._stepped, ("", [])
@@ -137,10 +146,10 @@ class Parallelism:
             kind = ""
         unmeasured = [] if self._kind or forward else ["forward"]
         # A GPU's timeline is followed for DDP only, and by the host's clock nobody waits for a collective on it.
-        on_gpu = any(parameter.is_cuda for parameter in parameters[:1]) and not on_device
-        if (alone and not ddp) or on_gpu:
+        device = next((parameter.device for parameter in parameters[:1] if parameter.is_cuda), None)
+        if (alone and not ddp) or (device is not None and not on_device):
             unmeasured += ["wait", "transfer"]
-        return kind, unmeasured
+        return kind, unmeasured, device
 
     def _kinds(self, module: str, model: Any, parameters: Sequence[Any], ddp: bool, alone: bool) -> list[str]:
         if model is not None:

@@ -11,12 +11,10 @@ import sys
 import threading
 import time
 import traceback
-from functools import partial
 
 from msgspec.structs import replace
 
 from ddpmon.messages import (
-    GPU_COUNTERS,
     LOSS_OF,
     MAX_TEXT,
     STAGE_ENDED,
@@ -116,10 +114,9 @@ class Sender(threading.Thread):
         identity = listener.identity
         self._sampler = Sampler(
             lambda: listener.native_thread,
-            identity.cuda_uuid,
-            partial(identity.set_missing, GPU_COUNTERS),
-            identity.note_gpu_error,
+            identity,
             lambda: listener.loader,
+            listener.passes.worker_pids,
         )
         identity.set_configuration(configuration.of_this_process())
         try:

@@ -54,6 +54,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
                 environment=_environment(hello, sample),
                 named_ms=named.get(rank, {}),
                 unmeasured=hello.unmeasured,
+                gpu_users=store.registry.gpu_users(process),
                 **(_sampled(sample, store.recent_samples.of(process).conditions) if sample else {}),
                 **mean,
             )

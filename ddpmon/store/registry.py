@@ -6,9 +6,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.messages import PHASES, STAGE_ENDED, STAGE_GROUP, Hello
+from msgspec.structs import replace
+
+from ddpmon.messages import NO_RANK, PHASES, STAGE_ENDED, STAGE_GROUP, GpuUser, Hello
 from ddpmon.runs import Process
-from ddpmon.store.peers import Peer
+from ddpmon.store.peers import Peer, process_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.refusals import STRANGER, Refusals
 
@@ -354,6 +356,14 @@ class Registry:
             self._speakers.pop(process.identity, None)
             self._speakers[identity] = process.key
             process.identity = identity
+
+    def gpu_users(self, process: RankProcess) -> list[GpuUser]:
+        """Return the other processes on a rank's GPU, with the ranks that they are."""
+        others = [self.everyone.get(process_key(user.pid, process.hello.through)) for user in process.hello.gpu_users]
+        return [
+            replace(user, rank=other.rank if other and self.is_seated(other) else NO_RANK)
+            for user, other in zip(process.hello.gpu_users, others, strict=True)
+        ]
 
     def mark_dead(self, now: float) -> list[RankProcess]:
         """Check whether the seated processes of this machine live; returns those that have died since."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.analysis.processes.conditions import MEASURED, Conditions
+from ddpmon.analysis.statistics.trend import Floors
 from ddpmon.messages import SAMPLED, Sample
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 
@@ -25,6 +27,14 @@ FEWEST_AROUND = 3
 """Samples before, or after, the moment at which a rank became late, whose mean counts."""
 EARLIER_SPANS = 16
 """Spans of FEW samples and more whose conditions are kept; of more, every second one goes."""
+_SIZES = {
+    "rss_bytes": "rss_bytes", "worker_bytes": "worker_memory_bytes", "left_bytes": "memory_left_bytes",
+    "gpu_used_bytes": "gpu_memory_used_bytes", "gpu_total_bytes": "gpu_memory_total_bytes",
+    "gpu_reserved_bytes": "gpu_reserved_bytes", "gpu_allocated_bytes": "gpu_allocated_bytes",
+}  # fmt: skip
+"""Fields of `Memory`, and those of a sample that they are."""
+GROWING = ("rss_bytes", "worker_bytes", "gpu_used_bytes", "gpu_reserved_bytes")
+"""Fields of `Memory` whose growth is looked for."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.sample_field) for row in SAMPLED if row.name in _NAMED)
 """Quantities that kinds of findings give as evidence, and their fields of a sample."""
@@ -62,6 +72,8 @@ class RecentSamples:
         self._by_process: dict[int, Recent] = {}
         self._earlier: dict[int, list[SampleSpan]] = {}
         """Of each process, the oldest first; none overlap."""
+        self._floors: dict[int, tuple[int, dict[str, Floors]]] = {}
+        """Of each process: the time of the last sample in them, and the floors of its memory."""
 
     def of(self, process: RankProcess) -> Recent:
         """A rank's latest samples, summarised."""
@@ -71,17 +83,31 @@ class RecentSamples:
             training = _of_training(process)
             earlier = self._earlier.setdefault(process.id, [])
             _append_span(earlier, process, training)
-            cached = self._by_process[process.id] = _recent(process, training, earlier)
+            floors = self._add_floors(process)
+            cached = self._by_process[process.id] = _recent(process, training, earlier, floors)
         return cached
 
+    def _add_floors(self, process: RankProcess) -> Mapping[str, Floors]:
+        """Add the new samples of a rank that trains to the floors of its memory."""
+        until_us, floors = self._floors.setdefault(process.id, (0, {name: Floors() for name in GROWING}))
+        for sample in _with_memory(process) if process.trains_since_us is not None else ():
+            if sample.time_us > max(until_us, process.trains_since_us or 0):
+                for name in GROWING:
+                    if (size := getattr(sample, _SIZES[name])) is not None:
+                        floors[name].add(sample.time_us / 1e6, size)
+                self._floors[process.id] = sample.time_us, floors
+        return floors
 
-def _recent(process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan]) -> Recent:
+
+def _recent(
+    process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], floors: Mapping[str, Floors]
+) -> Recent:
     last, around = process.sample, partial(_around, process, training, earlier)
     return Recent(
         last.time_us if last else 0,
         [sample.starved_share for sample in training if sample.starved_share is not None],
         _conditions(process, training, around=around),
-        _memory(process) if last else None,
+        _memory(process, floors) if last else None,
     )
 
 
@@ -134,6 +160,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),
         device_name=process.hello.device_name,
+        other_program=next((user.title for user in process.hello.gpu_users if not user.of_run), ""),
         **fields,
         means={name: means[field] for name, field in _OF_KINDS if field in means},
         **more,
@@ -146,21 +173,21 @@ def _most(values: Sequence[T | None]) -> T | None:
     return max(set(measured), key=measured.count) if measured else None
 
 
-def _memory(process: RankProcess) -> Memory:
-    """Of the latest seconds; there must be a sample.
-
-    A rank that leaves gives up its memory: samples from after its last step say nothing about its training then.
-    """
-    trained = [s for s in process.samples if not process.left or s.time_us <= process.last_end_us]
-    samples = trained or list(process.samples)
-    measured = [(s.time_us, s.rss_bytes) for s in samples if s.rss_bytes is not None]
-    last = samples[-1]
-    begun = process.trains_since_us
+def _memory(process: RankProcess, floors: Mapping[str, Floors]) -> Memory:
+    """Return the memory of its latest sample in training; there must be a sample."""
+    samples = _with_memory(process) or list(process.samples)
+    last, begun = samples[-1], process.trains_since_us
+    retries = [s.gpu_alloc_retries for s in samples if s.gpu_alloc_retries is not None]
     return Memory(
         process.rank,
-        [at / 1e6 for at, _ in measured],
-        [size for _, size in measured],
+        process.hello.host,
         (last.time_us - begun) / 1e6 if begun is not None else 0.0,
-        last.gpu_memory_used_bytes,
-        last.gpu_memory_total_bytes,
+        **{name: getattr(last, field) for name, field in _SIZES.items()},
+        trends={name: trend for name in floors if (trend := floors[name].trend()) is not None},
+        retry_seconds=sum(after > before for before, after in pairwise(retries)),
     )
+
+
+def _with_memory(process: RankProcess) -> list[Sample]:
+    """Return the samples of before it left: a rank that leaves gives up its memory."""
+    return [s for s in process.samples if not process.left or s.time_us <= process.last_end_us]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from ddpmon.analysis.evidence import Wait
+from ddpmon.analysis.processes.gpus import GpuSigns
 from ddpmon.analysis.processes.hangs import Standstill, missing
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.processes.starts import Starting, shared_line, start_still_s
@@ -67,8 +68,9 @@ def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | Non
     idle_us = max(stack.time_us - stack.since_us for stack in last.values())
     unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
     silent = [] if missing(last) else unheard
-    workers = _workers(registry, last)
-    return Standstill(idle_us / 1e6, last, silent=silent, world_size=registry.world_size, over=True, workers=workers)
+    workers, gpus = _workers(registry, last), _gpus(registry)
+    world = registry.world_size
+    return Standstill(idle_us / 1e6, last, silent=silent, world_size=world, over=True, workers=workers, gpus=gpus)
 
 
 def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
@@ -120,13 +122,24 @@ def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
     workers = _workers(registry, stacks)
     left = {rank: seats[rank].steps for rank in gone if seats[rank].left}
     world = registry.world_size
-    return Standstill(idle_s, stacks, gone, left, silent, held_by, unheard, world, workers=workers)
+    return Standstill(
+        idle_s, stacks, gone, left, silent, held_by, unheard, world, workers=workers, gpus=_gpus(registry)
+    )
 
 
 def _workers(registry: Registry, stacks: Mapping[int, Stack]) -> dict[int, Worker]:
     """Return what is known of the DataLoader workers that ranks wait for."""
     known = {rank: registry.seats[rank].worker for rank in stacks}
     return {rank: worker for rank, worker in known.items() if worker and worker.pid == stacks[rank].worker}
+
+
+def _gpus(registry: Registry) -> dict[int, GpuSigns]:
+    """Return what the driver said last of each rank's GPU."""
+    return {
+        rank: GpuSigns(process.hello.device, tuple(process.hello.gpu_errors), sample.gpu_percent, sample.gpu_power_w)
+        for rank, process in registry.seats.items()
+        if process.hello.device.startswith("cuda") and (sample := process.sample)
+    }
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:

@@ -132,6 +132,8 @@ class Store(Intake):
     def _evidence(self, standstill: Standstill | None, wait: Wait | None, window: World | None) -> Evidence:
         processes = self.registry.seats.values()
         recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
+        ended = all(p.left for p in processes)
+        """Whether a finding about memory is about the end of the training."""
         lost = self.registry.lost_by_rank()
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
@@ -160,7 +162,11 @@ class Store(Intake):
                 )
                 for p, recent in recent_samples
             ],
-            memory=[recent.memory for p, recent in recent_samples if recent.memory and not p.left],
+            memory=[
+                memory for p in processes if (ended or not p.left) and (memory := self.recent_samples.of(p).memory)
+            ],
+            gpu_users={p.rank: users for p in processes if (users := self.registry.gpu_users(p))},
+            gpu_errors={p.rank: p.hello.gpu_errors for p in processes if p.hello.gpu_errors},
             conditions=[recent.conditions for _, recent in recent_samples],
             bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,
             named=self._named,

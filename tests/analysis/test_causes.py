@@ -1,15 +1,13 @@
-"""What holds all ranks back alike, memory that runs out, losses that are far apart; and silence when all is well."""
+"""What holds all ranks back alike, losses that are far apart; and silence when all is well."""
 
 import numpy as np
 import pytest
 
-from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.findings import Evidence, findings
 from ddpmon.analysis.kinds.communication_bound import all_reduce_words
 from ddpmon.analysis.kinds.relevance import StepCost
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.words import MIB
-from tests.findings import causes, of_kinds
+from tests.findings import causes
 from tests.worlds import own_times, records, world_of
 
 
@@ -130,38 +128,6 @@ def test_losses_that_are_noisy_are_not_far_apart():
     for seed in range(20):
         loss = np.abs(np.random.default_rng(seed).normal(0.1, 0.3, (200, 4)))
         assert causes(world(own_times(200, 4), loss=loss)) == []
-
-
-def memory(rank, sizes_mib, **kwargs):
-    return Memory(rank, list(range(len(sizes_mib))), [int(size * MIB) for size in sizes_mib], **kwargs)
-
-
-def test_memory_that_grows_all_along_is_told_with_its_pace():
-    growing = [memory(1, 1000 + 2.0 * np.arange(30), trained_s=100)]
-    finding = only(of_kinds("memory_growth", memory=growing, world_size=4))
-    assert (finding.kind, finding.severity, finding.ranks) == ("memory_growth", "warn", [1])
-    assert "120 MiB a minute" in finding.text
-
-
-@pytest.mark.parametrize(
-    ("sizes", "trained_s"),
-    [
-        (1000 + 2.0 * np.arange(30), 20),  # a process that has just begun
-        (1000 + 200 * np.sin(np.arange(30)), 100),
-        (np.where(np.arange(30) < 15, 1000, 1200), 100),  # one step up
-        (1000 + 0.1 * np.arange(30), 100),
-        (1000 + 2.0 * np.arange(10), 100),
-    ],
-)
-def test_memory_that_comes_and_goes_is_no_growth(sizes, trained_s):
-    assert of_kinds("memory_growth", memory=[memory(0, sizes, trained_s=trained_s)], world_size=1) == []
-
-
-@pytest.mark.parametrize(("used", "severity"), [(90, None), (96, "info"), (99, "warn")])
-def test_a_gpu_that_is_nearly_full_is_told(used, severity):
-    gpu = Memory(0, [], [], gpu_used_bytes=used * MIB, gpu_total_bytes=100 * MIB)
-    found = of_kinds("gpu_memory", memory=[gpu], world_size=1)
-    assert [f.severity for f in found] == ([severity] if severity else [])
 
 
 def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():

@@ -35,6 +35,7 @@ CAUSES = [
         "1,200 of 1,750 MHz",
     ),
     ("gpu_throttled", 1, {"gpu_throttled": [(), ("thermal",), (), ()]}, "throttled: thermal"),
+    ("other_program", 2, {"other_program": ["", "pid 4711 (vllm)", "", ""]}, "GPU also used by pid 4711 (vllm)"),
     ("cpu_starved", 2, {"starved_share": [0.01, 0.3, 0.02, 0.0]}, "waits 30%"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
     ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 loader workers, peers 4; "),
@@ -57,6 +58,8 @@ def test_what_sets_the_late_rank_apart_is_its_cause(name, phase, values, words):
         (2, {"gpu_clock_mhz": [1750.0, 1700.0, 1740.0, 1755.0]}),  # 3% lower, as one GPU is
         (2, {"gpu_clock_mhz": [1750.0, 1600.0, 1740.0, 1755.0]}),  # 9% lower: too little for a third more
         (0, {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0]}),  # the data does not come from the GPU
+        (2, {"other_program": "pid 4711 (vllm)"}),
+        (0, {"other_program": ["", "pid 4711 (vllm)", "", ""]}),
         (2, {"starved_share": 0.3}),
         (0, {"loader_workers": 2}),
         (0, {"loader_workers": [1, 4, 2, 2]}),  # more of them, and late all the same

@@ -239,10 +239,13 @@ def killed_for_memory(rank):
 
 
 def test_advice_for_memory_says_how_much_the_rank_held():
-    said = advice(killed_for_memory(1), {0: 1 << 30, 1: 3 << 30})
-    assert said.startswith("Rank 1 last held 3.0 GiB, the others 1.0 at most;")
+    said = advice(killed_for_memory(1), {0: (1 << 30, None), 1: (3 << 30, 2 << 30)})
+    assert said.startswith(
+        "Rank 1 last held 3.0 GiB, the others 1.0 at most; its DataLoader workers held 2.0 GiB more."
+    )
+    assert "workers held" not in advice(killed_for_memory(1), {1: (3 << 30, None)})
     assert advice(killed_for_memory(1), {}).startswith("Fewer ranks")
-    assert advice(first([], [failure(1, 10, "ValueError: no")], {}), {1: 3 << 30}) is None
+    assert advice(first([], [failure(1, 10, "ValueError: no")], {}), {1: (3 << 30, None)}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """Who did not come, from made-up stacks whose right answer is known."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.processes.gpus import GpuSigns
 from ddpmon.analysis.processes.hangs import Held, Standstill, missing
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.messages import Collective, Stack
@@ -135,6 +138,52 @@ def test_a_gpu_that_executes_nothing_is_named_where_all_ranks_have_issued_the_sa
     assert "Xid" in finding.advice
     for device in ([(50, 2)] * 3, [(50, 2), (49, 3), (49, 3)], [(50, 2), (), (49, 3)]):
         assert named(at(*device)).text.startswith(f"all ranks wait in {REDUCE} and none is missing"), device
+
+
+GPUS = {rank: GpuSigns(f"cuda:{rank}", (), 100.0, 240.0) for rank in range(4)}
+
+
+def wait_together(changes, ranks=4, **more):
+    """All ranks wait in one collective; some GPUs differ."""
+    gpus = {rank: replace(GPUS[rank], **changes.get(rank, {})) for rank in range(ranks)}
+    return named([stack(rank, blocked=REDUCE) for rank in range(ranks)], gpus=gpus, **more)
+
+
+def test_a_gpu_with_a_critical_error_is_named_with_it_where_no_rank_is_missing():
+    broken = {"errors": ("Xid 13", "Xid 79"), "percent": None, "power_w": 68.0}
+    finding = wait_together({3: broken})
+    assert (finding.ranks, finding.severity) == ([3], "critical")
+    assert finding.text == f"GPU 3 (rank 3): Xid 13, Xid 79, 68 W (others 240 W); ranks 0-2 wait in {REDUCE}"
+    assert "dmesg" in finding.advice
+    assert finding.evidence["gpus"]["3"]["errors"] == ["Xid 13", "Xid 79"]
+    stacks = [stack(0, blocked=REDUCE), stack(1, "train.py:9 copy", issued=99)]
+    gpus = {0: GPUS[0], 1: replace(GPUS[1], errors=("GPU is lost",), percent=None, power_w=None)}
+    assert named(stacks, gpus=gpus).text == f"GPU 1 (rank 1): GPU is lost; rank 0 waits in {REDUCE}"
+
+
+def test_a_gpu_that_alone_does_nothing_is_named_with_its_power():
+    finding = wait_together({1: {"percent": 0.0, "power_w": 70.0}})
+    assert finding.ranks == [1]
+    assert finding.text == (
+        f"the GPU of rank 1 does not come on: 0% busy, 70 W (others 240 W); all have issued {REDUCE}"
+    )
+    alike = msgspec.structs.replace(stack(2, blocked=REDUCE), device=[49, 3])
+    stacks = [msgspec.structs.replace(stack(rank, blocked=REDUCE), device=[50, 2]) for rank in range(2)]
+    assert "100% busy, 240 W (others 240 W); all have issued" in named([*stacks, alike], gpus=GPUS).text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {rank: {"percent": 0.0, "power_w": 70.0} for rank in range(4)},
+        {0: {"percent": 0.0}, 1: {"percent": 40.0}},
+        {rank: {"percent": None, "power_w": None} for rank in range(4)},
+        {2: {"errors": ("Xid 43", "Xid 31")}},  # of the program
+    ],
+)
+def test_gpus_that_are_alike_or_well_are_not_blamed(changes):
+    assert wait_together(changes).text.startswith(f"all ranks wait in {REDUCE} and none is missing")
 
 
 def test_a_rank_whose_own_thread_is_not_heard_either_is_named():

@@ -9,6 +9,7 @@ from ddpmon.analysis import findings as finding
 from ddpmon.analysis.evidence import Evidence, Memory
 from ddpmon.analysis.kinds import gpu_memory
 from ddpmon.analysis.kinds.kind import Words, plain
+from ddpmon.analysis.statistics.trend import Trend
 from ddpmon.messages import encode
 from tests.findings import judged
 from tests.worlds import own_times, world_with
@@ -33,7 +34,8 @@ def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monk
 def test_growing_memory_and_a_late_rank_can_be_sent():
     own = own_times(200, 4, noise=0.02)
     own[:, 1, 0] += 20
-    growing = [Memory(r, list(range(30)), [(1 << 30) + i * (64 << 20) for i in range(30)], 100.0) for r in range(4)]
+    grows = {"rss_bytes": Trend(1e8, 0.9e8, 1.1e8)}
+    growing = [Memory(r, trained_s=100.0, rss_bytes=1 << 30, left_bytes=1 << 34, trends=grows) for r in range(4)]
     found = judged(world_with(own), Evidence(memory=growing, world_size=4))
     assert {"straggler", "memory_growth"} <= {f.kind for f in found}
     for one in found:

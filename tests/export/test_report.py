@@ -81,7 +81,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "samples_per_s", "gpu", "cpu_percent", "rss_bytes", "cpu_starved_share", "exit",
         "tokens_per_s", "learning_rate", "gc_ms", "major_faults_per_s", "read_bytes_per_s", "written_bytes_per_s",
         "threads", "named_ms", "window", "minor_faults_per_s", "sent_bytes_per_s", "received_bytes_per_s",
-        "io_wait_share", "cores_busy_share",
+        "io_wait_share", "cores_busy_share", "worker_memory_bytes", "memory_left_bytes",
     }  # fmt: skip
     assert tuple(made["ranks"][0]["phases_ms"]) == PHASES
     assert set(made["efficiency"]) == {

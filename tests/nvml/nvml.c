@@ -6,6 +6,7 @@
        FUNCTION.error CODE, INDEX.error CODE, INDEX.FUNCTION.error CODE    the call returns this error code
        FUNCTION.sleep_ms MS                                                the call takes this long
        INDEX.xids CODE,CODE                                                critical errors, reported once each
+       INDEX.processes PID:MIB,PID:MIB                                     processes that compute on it; absent: none
 
    With OLD_DRIVER defined the library lacks the functions that came with driver 535. */
 
@@ -14,7 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10 };
+enum { UNCORRECTED = 1, VOLATILE = 0 };
 enum { TEMPERATURE_GPU = 0, CLOCK_SM = 1, XID_CRITICAL_ERROR = 8, MAX_DEVICES = 8, LONGEST = 128 };
 
 struct device { unsigned index; };
@@ -22,10 +24,12 @@ struct event { struct device *device; unsigned long long type, data; unsigned gp
 struct event_set { struct device *device; unsigned delivered; };
 struct utilization { unsigned gpu, memory; };
 struct memory { unsigned long long total, free, used; };
+struct process { unsigned pid; unsigned long long used_bytes; unsigned gpu_instance, compute_instance; };
 
 const unsigned sizeof_utilization = sizeof(struct utilization);
 const unsigned sizeof_memory = sizeof(struct memory);
 const unsigned sizeof_event = sizeof(struct event);
+const unsigned sizeof_process = sizeof(struct process);
 
 static struct device devices[MAX_DEVICES] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 static int initialized;
@@ -210,6 +214,30 @@ int nvmlDeviceGetCurrentClocksEventReasons(struct device *device, unsigned long 
     return answer(__func__, device, "reasons", reasons);
 }
 #endif
+
+int nvmlDeviceGetTotalEccErrors(struct device *device, unsigned kind, unsigned since, unsigned long long *errors)
+{
+    return kind == UNCORRECTED && since == VOLATILE ? answer(__func__, device, "ecc", errors) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(struct device *device, unsigned *room, struct process *processes)
+{
+    char key[LONGEST], value[LONGEST] = "";
+    unsigned found = 0;
+    int code = enter(__func__, device);
+    if (code)
+        return code;
+    snprintf(key, sizeof key, "%u.processes", device->index);
+    text(key, value);
+    for (char *one = strtok(value, ","); one; one = strtok(NULL, ","), found++)
+        if (found < *room) {
+            char *mib = strchr(one, ':');
+            processes[found] = (struct process){(unsigned)strtoul(one, NULL, 10), strtoull(mib + 1, NULL, 10) << 20, ~0u, ~0u};
+        }
+    code = found > *room ? INSUFFICIENT_SIZE : SUCCESS;
+    *room = found;
+    return code;
+}
 
 int nvmlEventSetCreate(struct event_set **set)
 {

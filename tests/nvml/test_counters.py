@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import socket
+import subprocess
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
@@ -17,14 +20,16 @@ from ddpmon.doctor import machine
 from ddpmon.doctor.check import Level
 from ddpmon.doctor.training import Torch
 from ddpmon.launch import spec
-from ddpmon.messages import GPU_COUNTERS, Sample
-from ddpmon.probe import gpu_counters
+from ddpmon.messages import GPU_COUNTERS, GpuUser, Sample
+from ddpmon.probe import counters, gpu_counters, gpu_users
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.identity import Identity
+from tests.conftest import wait_for
 from tests.nvml.library import GIB, Nvml, gpu
 
 UUID = "00000001-1111-2222-3333-444444444444"
-FIELDS = [name for name in Sample.__struct_fields__ if name.startswith("gpu")]
+OF_TORCH = {"gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_alloc_retries"}
+FIELDS = [name for name in Sample.__struct_fields__ if name.startswith("gpu") and name not in OF_TORCH]
 WHOLE = {
     "gpu_percent": 81.0,
     "gpu_memory_used_bytes": 61 * GIB,
@@ -62,8 +67,8 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> Identity:
 def read(identity: Identity, monkeypatch: pytest.MonkeyPatch) -> Read:
     """Take a sample and return the values of its GPU."""
     monkeypatch.setattr(gpu_counters, "ANSWER_S", 60.0)
-    missing = partial(identity.set_missing, GPU_COUNTERS)
-    sampler = Sampler(threading.get_native_id, identity.cuda_uuid, missing, identity.note_gpu_error)
+    monkeypatch.setattr(gpu_counters, "SLOW_SAMPLES", 1)
+    sampler = Sampler(threading.get_native_id, identity)
 
     def call() -> dict[str, object]:
         sample = sampler.sample()
@@ -83,6 +88,7 @@ def test_the_librarys_structs_are_as_large_as_those_of_nvidia_ml_py(nvml: Nvml) 
         "utilization": pynvml.c_nvmlUtilization_t,
         "memory": pynvml.c_nvmlMemory_t,
         "event": pynvml.c_nvmlEventData_t,
+        "process": pynvml.c_nvmlProcessInfo_v3_t,
     }
     for name, struct in sizes.items():
         assert ctypes.c_uint.in_dll(library, f"sizeof_{name}").value == ctypes.sizeof(struct)
@@ -96,16 +102,88 @@ def test_every_value_arrives_and_follows_the_gpu(nvml: Nvml, identity: Identity,
     assert told(identity) == ({}, [])
 
 
-def test_critical_errors_are_noted_once_each(nvml: Nvml, identity: Identity, read: Read) -> None:
+def test_critical_errors_are_told_once_each(nvml: Nvml, identity: Identity, read: Read) -> None:
+    nvml.set({"1.ecc": 2})
     assert read() == WHOLE
-    nvml.set({"1.xids": "79,13,79", "0.xids": "31"})
+    nvml.set({"1.xids": "79,13,79", "0.xids": "31", "0.ecc": 7})
     for _ in range(2):
         assert read() == WHOLE
-    missing, notes = told(identity)
-    assert missing == {}
-    assert [note.split(" of test-host ")[0] for note in notes] == [
-        f"the GPU of rank 0 had a critical error: Xid {xid}; the kernel log" for xid in (79, 13)
+    assert identity.hello().gpu_errors == ["Xid 79", "Xid 13"], "ECC errors of before are none of this run"
+    nvml.set({"1.ecc": 3})
+    for _ in range(2):
+        assert read() == WHOLE
+    assert identity.hello().gpu_errors == ["Xid 79", "Xid 13", "uncorrectable ECC errors"]
+    assert told(identity) == ({}, [])
+
+
+@pytest.fixture
+def other(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Start another process with variables of its environment, and return its pid."""
+    started = []
+
+    def start(*shell: str, **environment: str) -> int:
+        command = ["sh", "-c", *shell] if shell else ["sleep", "600"]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        return int(process.stdout.readline()) if shell else process.pid
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_who_else_uses_the_gpu_is_told_with_name_and_memory(
+    nvml: Nvml, identity: Identity, read: Read, other: Callable[..., int]
+) -> None:
+    foreign, worker = other(), other(DDPMON_RUN_ID="test")
+    nvml.set({"1.processes": f"{os.getpid()}:1000,{worker}:300,{foreign}:2000", "0.processes": f"{foreign}:4000"})
+    read()
+    assert identity.hello().gpu_users == [
+        GpuUser(foreign, "sleep", 2000 << 20),
+        GpuUser(worker, "sleep", 300 << 20, of_run=True),
     ]
+    version = identity.version
+    nvml.set({"1.processes": f"{os.getpid()}:3000,{worker}:310,{foreign}:1990"})
+    read()
+    assert identity.version == version, "a few MiB are not worth a message to the hub"
+    nvml.set({"1.processes": f"{os.getpid()}:3000,{2**22}:40"})
+    read()
+    assert identity.hello().gpu_users == [GpuUser(2**22, "", 40 << 20)], "one that /proc does not show"
+    nvml.set({"1.nvmlDeviceGetComputeRunningProcesses_v3.error": pynvml.NVML_ERROR_NOT_SUPPORTED})
+    assert read() == WHOLE
+    nvml.set({"1.nvmlDeviceGetComputeRunningProcesses_v3.error": None, "1.processes": f"{os.getpid()}:3000"})
+    read()
+    assert identity.hello().gpu_users == []
+
+
+def test_a_rank_whose_launcher_has_ended_is_left_over(
+    nvml: Nvml, identity: Identity, read: Read, other: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell ends once it has started what it leaves: whoever takes orphans in becomes the parent."""
+    rank = other("sleep 600 >/dev/null & echo $!", RANK="1", MASTER_PORT="29500")
+    service = other("sleep 600 >/dev/null & echo $!")
+    try:
+        adopts = Path(f"/proc/{rank}/stat")
+        wait_for(lambda: adopts.read_text().split()[3] == Path(f"/proc/{service}/stat").read_text().split()[3])
+        name = counters.program(counters.parent(rank))
+        monkeypatch.setattr(gpu_users, "ADOPTING", name)  # where these processes are in no container it has pid 1
+        nvml.set({"1.processes": f"{os.getpid()}:1000,{rank}:300,{service}:200"})
+        read()
+        assert identity.hello().gpu_users == [
+            GpuUser(rank, "sleep", 300 << 20, left_over=True),
+            GpuUser(service, "sleep", 200 << 20),
+        ]
+    finally:
+        for pid in (rank, service):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_pids_of_another_namespace_are_told_of_nobody(nvml: Nvml, identity: Identity, read: Read) -> None:
+    nvml.set({"1.processes": f"{os.getpid() + 1}:1000,17:300"})
+    read()
+    assert identity.hello().gpu_users == []
 
 
 def test_a_gpu_that_reports_no_critical_errors_has_its_values(nvml: Nvml, identity: Identity, read: Read) -> None:
@@ -138,16 +216,17 @@ def test_why_a_gpu_has_no_value_is_noted_until_it_has_some_again(
 ) -> None:
     assert read() == WHOLE
     reason = f"no GPU counters: {words}"
-    for _ in range(2):
+    for errors in (code == pynvml.NVML_ERROR_GPU_IS_LOST, 0):
         nvml.set({"1.error": code})
         version = identity.version
         for _ in range(3):
             assert read() == NOTHING
         assert told(identity) == ({GPU_COUNTERS: reason}, [reason])
-        assert identity.version - version == 1, "each change of the facts is a message to the hub"
+        assert identity.version - version == 1 + errors, "each change of the facts is a message to the hub"
         nvml.set({"1.error": None})
         assert read() == WHOLE
         assert told(identity) == ({}, [])
+    assert identity.hello().gpu_errors == ["GPU is lost"] * (code == pynvml.NVML_ERROR_GPU_IS_LOST)
 
 
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetHandleByUUID"])

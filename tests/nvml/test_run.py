@@ -48,6 +48,8 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
         Gpu(80.0, 79 * GIB, 80 * GIB, 650.5, 91.0, 900.0, "thermal"),
     ]
     assert shot.missing == {}
+    mine, other = (rank.pid for rank in shot.ranks)
+    nvml.set({"1.processes": f"{mine}:9000,{other}:512", "0.processes": f"{other}:9000", "0.xids": "79"})
     shot = shown(lambda shot: any(finding.kind == "gpu_memory" for finding in shot.findings))
     _, screen = drive(shot, "6", size=(160, 50))
     lines = [line for line in screen.splitlines() if " 900 " in line]
@@ -57,6 +59,13 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
     assert status["gpu_percent"] == 80.5
     (full,) = [finding for finding in status["findings"] if finding["kind"] == "gpu_memory"]
     assert full["ranks"] == [1]
+
+    shot = shown(lambda shot: any(finding.kind == "gpu_shared" for finding in shot.findings))
+    text = {finding.kind: finding.text for finding in shot.findings}
+    assert text["gpu_shared"] == "rank 1 also holds 0.5 GiB on rank 0's GPU"
+    assert text["gpu_error"].startswith("the GPU of rank 1 had a critical error: Xid 79")
+    _, screen = drive(shot, "6", size=(160, 50))
+    assert "also on GPUs: rank 1, 0.5 GiB on rank 0's" in screen, screen
 
     nvml.set(gpu(0), **{"1.error": pynvml.NVML_ERROR_GPU_IS_LOST})
     shot = shown(lambda shot: shot.ranks[0].gpu is None and measured(shot.ranks[1], clock_mhz=1900))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ddpmon.probe import forwards, parallelism
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.listener import Listener
+from ddpmon.probe.listener import CAPTURED, Listener
 from ddpmon.probe.records import FORWARD, OTHER, RawStep
 
 CPU = torch.device("cpu")
@@ -166,6 +167,31 @@ def test_one_process_waits_for_nobody(listener: Listener, monkeypatch: pytest.Mo
     step(listener, model, sgd(model))
     hello = listener.identity.hello()
     assert (hello.parallelism, hello.unmeasured) == ("one process", ["forward", "wait", "transfer"])
+
+
+def test_the_gpu_of_parameters_that_no_ddp_model_has_is_the_ranks(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under FSDP. A parameter says that it is on a GPU; there is none here."""
+    listener.parallelism._stepped = "torch.optim.sgd", [SimpleNamespace(is_cuda=True, device=torch.device("cuda", 3))]
+    settled = listener.parallelism.settle(4, ddp=False, forward=True, on_device=False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
+    listener.identity.trains(*settled)
+    hello = listener.identity.hello()
+    assert (hello.device, hello.device_name, listener.identity.cuda_device) == ("cuda:3", "GPU of cuda:3", 3)
+
+
+def test_training_that_a_cuda_graph_captures_is_noted_as_uncounted(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: SimpleNamespace(record=lambda: None))
+    events = listener._follow_device()
+    assert events.event() is not None
+    assert listener.identity.hello().notes == []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert events.event() is events.event() is None
+    assert listener.identity.hello().notes == [CAPTURED]
 
 
 def test_what_was_only_imported_is_not_at_work(listener: Listener) -> None:

@@ -58,7 +58,7 @@ def test_before_the_first_step_nothing_is_known():
 def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
     known, rank = RecentSamples(), process(samples(4, starved_share=0.5, rss_bytes=100))
     first = known.of(rank)
-    assert (first.starved, first.memory.rss_bytes) == ([0.5] * 4, [100] * 4)
+    assert (first.starved, first.memory.rss_bytes) == ([0.5] * 4, 100)
     assert known.of(rank) is first
     rank.samples.append(Sample(30 * SECOND, starved_share=0.1))
     assert known.of(rank).starved == [0.5] * 4 + [0.1]
@@ -71,9 +71,21 @@ def test_a_rank_without_samples_has_no_memory_to_tell_of():
 def test_memory_that_a_rank_gives_up_as_it_leaves_does_not_count():
     rank = process(samples(4, rss_bytes=100) + samples(1, 24, rss_bytes=5))
     rank.last_end_us = 23 * SECOND
-    assert RecentSamples().of(rank).memory.rss_bytes == [100] * 4 + [5], "it may come on after a pause"
+    assert RecentSamples().of(rank).memory.rss_bytes == 5, "it may come on after a pause"
     rank.left = True
-    assert RecentSamples().of(rank).memory.rss_bytes == [100] * 4
+    assert RecentSamples().of(rank).memory.rss_bytes == 100
+
+
+def test_memory_that_grows_is_seen_over_more_samples_than_are_kept():
+    known, rank = RecentSamples(), process(samples(0))
+    rank.samples = deque(maxlen=SAMPLES)
+    for second in range(1, 400):
+        sizes = {"rss_bytes": 1000 * second, "gpu_reserved_bytes": 7000, "gpu_alloc_retries": max(second - 395, 0)}
+        rank.samples.append(Sample(second * SECOND, **sizes))
+        told = known.of(rank).memory
+    assert list(told.trends) == ["rss_bytes"]
+    assert told.trends["rss_bytes"].per_s == pytest.approx(1000)
+    assert (told.trained_s, told.retry_seconds) == (387.0, 2), "of the last summary, which holds for three seconds"
 
 
 def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_gone():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ddpmon.analysis.kinds import (
+    allocator_retries,
     buffers_differ,
     communication_bound,
     configuration_differs,
@@ -13,7 +14,10 @@ from ddpmon.analysis.kinds import (
     debugging,
     gap,
     gc_pauses,
+    gpu_error,
     gpu_memory,
+    gpu_memory_growth,
+    gpu_shared,
     gpu_throttled,
     gradients_not_synchronised,
     hang,
@@ -68,6 +72,7 @@ KINDS: tuple[Kind, ...] = (
     trains_in_eval.KIND,
     updates_skipped.KIND,
     learning_rate_zero.KIND,
+    gpu_error.KIND,
     *late_ranks.LATE,
     slow_link.KIND,
     moving_straggler.KIND,
@@ -84,8 +89,11 @@ KINDS: tuple[Kind, ...] = (
     pauses.KIND,
     cpu_starved.KIND,
     gpu_throttled.KIND,
+    allocator_retries.KIND,
     memory_growth.KIND,
+    gpu_memory_growth.KIND,
     gpu_memory.KIND,
+    gpu_shared.KIND,
     same_worker_seeds.KIND,
     debugging.KIND,
     configuration_differs.KIND,

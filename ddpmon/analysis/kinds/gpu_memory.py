@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MIB, fitting, named_ranks
+from ddpmon.analysis.words import GIB, MIB, fitting, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
 NEARLY_FULL = Threshold(
@@ -21,21 +22,30 @@ FULL = Threshold(
 )
 
 
+def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
+    """Return the share that is in use of each nearly full GPU, by rank."""
+    shares = {one.rank: (one.gpu_used_bytes or 0) / one.gpu_total_bytes for one in memory if one.gpu_total_bytes}
+    return {rank: share for rank, share in shares.items() if NEARLY_FULL.reached(share)}
+
+
 def detect(moment: Moment) -> Iterator[Finding]:
     """The ranks whose GPU is nearly full, with the fullest."""
-    gpus = {one.rank: one for one in moment.evidence.memory if one.gpu_total_bytes}
-    shares = {rank: (one.gpu_used_bytes or 0) / (one.gpu_total_bytes or 1) for rank, one in gpus.items()}
-    ranks = sorted(rank for rank, share in shares.items() if NEARLY_FULL.reached(share))
+    shares = nearly_full(moment.evidence.memory)
+    gpus, ranks = {one.rank: one for one in moment.evidence.memory}, sorted(shares)
     if not ranks:
         return
     worst = max(ranks, key=lambda rank: shares[rank])
     share, left = shares[worst], (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst])
+    reserved, in_tensors = gpus[worst].gpu_reserved_bytes, gpus[worst].gpu_allocated_bytes
+    of_torch = "How much of it is torch's cache was not measured."
+    if reserved is not None and in_tensors is not None:
+        of_torch = f"torch has {reserved / GIB:.1f} GiB of it, {in_tensors / GIB:.1f} of that in tensors."
     lead = f"rank {worst}'s GPU memory is {share:.0%} full:"
     several = f"; {named_ranks(ranks, moment.evidence.world_size)} above {NEARLY_FULL.enter:.0%}"
     words = Words(
         fitting(f"{lead} {left / MIB:,.0f} MiB left", several if len(ranks) > 1 else ""),
         "A longer batch than any so far would not fit: smaller batches, activation checkpointing or"
-        " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. How much of it is torch's cache was not measured.",
+        f" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
         lead=lead,
     )
     evidence = {"share": share, "left_bytes": left}

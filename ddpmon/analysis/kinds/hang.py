@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.disagreements import advice, line_of, place_of, sentence
+from ddpmon.analysis.processes.gpus import broken_gpus, evidence_of, named_gpu
 from ddpmon.analysis.processes.hangs import (
     NONE_MISSING,
     Standstill,
@@ -21,6 +22,11 @@ from ddpmon.analysis.processes.hangs import (
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import Collective, Finding, Stack
+
+BROKEN_GPU = (
+    "The GPU, its power or its bus has failed: the kernel log of its host (dmesg) says more. Start again without that"
+    " GPU, or on another machine."
+)
 
 
 def detect(moment: Moment) -> Iterator[Finding]:
@@ -53,6 +59,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
         evidence=evidence,
         beside={
             "disagreement": _disagreement(standstill),
+            "gpus": {str(rank): asdict(one) for rank, one in sorted(standstill.gpus.items())} or None,
             "workers": {str(rank): asdict(one) for rank, one in sorted(standstill.workers.items())} or None,
         },
         since_step=max(stack.step for stack in stacks.values()) + 1 if stacks else None,
@@ -100,6 +107,9 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
             f" {line_of(stacks[waiting[0]])}. All ranks must make the same number of steps: let none stop early alone"
             f" (all_reduce a flag), and give each as many batches. {look}",
         )
+    if late and late[0] in standstill.gpus and standstill.gpus[late[0]].is_broken:
+        lead = f"{named_gpu(late[0], standstill.gpus[late[0]].device)}:"
+        return Words(f"{lead} {evidence_of(late[0], standstill.gpus)}{others_wait}", BROKEN_GPU, lead=lead)
     if standstill.silent:
         text, todo = silence(standstill)
         line = silence_line(standstill)
@@ -108,10 +118,13 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     if differ := standstill.disagreement:
         lead, place = sentence(differ, world)
         return Words(f"{lead} {place}", advice(differ, world), lead=lead)
-    if late and late == idle_gpus(stacks):
+    if late and late in (idle_gpus(stacks), broken_gpus(standstill.gpus)):
+        signs = evidence_of(late[0], standstill.gpus)
         lead = f"the GPU of {who} does not come on:" if len(late) == 1 else f"the GPUs of {who} do not come on:"
         return Words(
-            f"{lead} all ranks have issued {where}, and the other GPUs are further",
+            f"{lead} {signs}; all have issued {where}"
+            if signs
+            else f"{lead} all ranks have issued {where}, and the other GPUs are further",
             "It executes nothing, or a kernel without end. Look for Xid errors in the kernel's log (dmesg), for ECC"
             " errors, clocks and power in nvidia-smi -q, and train without that GPU if it shows any.",
             lead=lead,

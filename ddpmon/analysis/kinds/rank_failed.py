@@ -13,7 +13,7 @@ def detect(moment: Moment) -> Iterator[Finding]:
     """The first failure of the attempt that runs, or ran last; what to do where its cause is a known one."""
     evidence = moment.evidence
     if first := evidence.failed:
-        resident = {one.rank: one.rss_bytes[-1] for one in evidence.memory if one.rss_bytes}
+        resident = {one.rank: (one.rss_bytes, one.worker_bytes) for one in evidence.memory if one.rss_bytes}
         lead = failures.who_failed(first.ranks, evidence.world_size)
         words = Words(f"{lead} {first.cause}", failures.advice(first, resident), lead=lead)
         lost = {"only_lost_peer": first.only_lost_peer or None}

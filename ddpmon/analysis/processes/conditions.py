@@ -65,6 +65,8 @@ class Conditions:
     """Of the time: some process of its host waited for storage."""
     device_name: str = ""
     """Its GPU's; "": it has none."""
+    other_program: str = ""
+    """The program, not of this run, that holds most memory of its GPU besides it: "pid 4711 (vllm)"; "": none."""
     means: Mapping[str, float] = field(default_factory=dict)
     """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
     around: Callable[[int, int], tuple[Conditions | None, Conditions | None]] = field(
@@ -171,7 +173,7 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
     mine = typical(them)
     causes = (
         of(late, mine, others)
-        for of in (_slow_gpu, _no_core, _fewer_workers, _page_faults, _reads, _storage, _other_gpu)
+        for of in (_slow_gpu, _shared_gpu, _no_core, _fewer_workers, _page_faults, _reads, _storage, _other_gpu)
     )
     return [cause for cause in causes if cause is not None and cause.ms >= EXPLAINS.enter * late.over_ms]
 
@@ -189,6 +191,7 @@ def typical(them: Sequence[Conditions]) -> Conditions:
         cores=min(one.cores for one in them),
         loader_workers=max(workers) if workers else None,
         device_name=names.pop() if len(names) == 1 else "",
+        other_program=next((one.other_program for one in them if one.other_program), ""),
         **measured,
     )
 
@@ -224,6 +227,20 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
             {"gpu_throttled": reasons},
         )
     return None
+
+
+def _shared_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    if late.phase not in {"forward", "backward", "optimizer"} or not mine.other_program or not others:
+        return None
+    if any(one.other_program for one in others):
+        return None
+    return Cause(
+        "other_program",
+        f", GPU also used by {mine.other_program}",
+        f"{late.who}'s GPU is used by {mine.other_program} too, {late.of_others} by nobody else",
+        "what computes there takes turns with training: look whose it is, or take another GPU",
+        {"other_program": mine.other_program},
+    )
 
 
 def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:

@@ -237,18 +237,20 @@ def _because(what: str, memory: str, was_killed: bool) -> str:
     return f"{what.rstrip('. ')}, {memory}" if memory and was_killed else what
 
 
-def advice(failure: FirstFailure, resident: Mapping[int, int]) -> str | None:
-    """What to do about a failure; None where that is not known.
+def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]) -> str | None:
+    """Return what to do about a failure; None where that is not known.
 
-    resident: bytes that each rank last held in the host's memory, without its DataLoader workers.
+    resident: bytes that each rank, and its DataLoader workers where they were measured, last held in the host's memory.
     """
     if not failure.is_out_of_memory:
         return failure.advice
     rank = failure.rank
-    others = [size for other, size in resident.items() if other != rank]
-    held = f"Rank {rank} last held {resident[rank] / GIB:.1f} GiB" if rank in resident else ""
+    others = [size for other, (size, _) in resident.items() if other != rank]
+    size, workers = resident.get(rank, (0, None))
+    held = f"Rank {rank} last held {size / GIB:.1f} GiB" if rank in resident else ""
     beside = f", the others {max(others) / GIB:.1f} at most" if held and others else ""
-    measured = f"{held}{beside}; DataLoader workers, which come on top, were not measured. " if held else ""
+    on_top = f"; its DataLoader workers held {workers / GIB:.1f} GiB more" if workers is not None else ""
+    measured = f"{held}{beside}{on_top}. " if held else ""
     return (
         f"{measured}Fewer ranks or DataLoader workers on this host need less, smaller batches too; what is kept from"
         " step to step (losses with their graph, lists of outputs, a dataset's cache) grows until it is full."

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddpmon.analysis.processes.disagreements import Disagreement, disagreement, line_of
+from ddpmon.analysis.processes.gpus import GpuSigns, broken_gpus
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Stack
@@ -51,6 +52,8 @@ class Standstill:
     """The run has ended meanwhile."""
     workers: Mapping[int, Worker] = field(default_factory=dict)
     """The DataLoader workers that ranks wait for, by rank."""
+    gpus: Mapping[int, GpuSigns] = field(default_factory=dict)
+    """What the driver says of GPUs, by rank."""
 
     @property
     def disagreement(self) -> Disagreement | None:
@@ -61,7 +64,8 @@ class Standstill:
 def absent(standstill: Standstill) -> list[int]:
     """Return the ranks that did not arrive, the surest first; empty if that is uncertain."""
     sure = [*standstill.gone, *standstill.silent] or missing(standstill.stacks, all_heard=not standstill.unheard)
-    return sure or sorted(standstill.unheard)
+    waits = any(stack.blocked for stack in standstill.stacks.values())
+    return sure or sorted(standstill.unheard) or (broken_gpus(standstill.gpus) if waits else [])
 
 
 def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:

@@ -13,7 +13,17 @@ from ddpmon.tui.lines import Line, cut, padded, size, under_cursor
 from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import how_far
 from ddpmon.tui.widgets.heading import no_rank
-from ddpmon.tui.widgets.machines import WELL, Machine, Trouble, facts, machines, troubles, why_no_gpu, worst_first
+from ddpmon.tui.widgets.machines import (
+    WELL,
+    Machine,
+    Trouble,
+    facts,
+    machines,
+    others_on_gpus,
+    troubles,
+    why_no_gpu,
+    worst_first,
+)
 from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
@@ -91,7 +101,8 @@ class DeviceList(RankTable):
         why = why_no_gpu(snapshot)
         hosts = len({rank.host for rank in snapshot.ranks if rank.host})
         above = [_facts(facts(everyone(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
-        return above + ([[(cut(f" {why}", width), "muted")]] if why and height >= 6 else [])
+        also = [(why, "muted"), (others_on_gpus(snapshot), "text")]
+        return above + [[(cut(f" {text}", width), role)] for text, role in also if text and height >= 6]
 
     def _groups(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Machine]:
         order = self.orders[self.order]

@@ -15,6 +15,7 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.course import LABEL, course
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.lastoutput import last_output
+from ddpmon.tui.widgets.machines import named_user
 from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.whereabouts import whereabouts
@@ -69,6 +70,9 @@ def _process(rank: RankView, width: int) -> list[Line]:
     lines += [[(f" {row}", "text")] for row in wrap(", ".join(_environment(rank)), width - 2) if row]
     if rank.gpu is not None and rank.gpu.throttled:
         lines.append([(f" ▲ its GPU holds its clocks down: {plain(rank.gpu.throttled)}", "warn")])
+    if rank.gpu_users:
+        rows = wrap(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 2)
+        lines += [[(f" {row}", "text")] for row in rows]
     return lines
 
 

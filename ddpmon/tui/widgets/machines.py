@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.analysis.words import counted
-from ddpmon.messages import GPU_COUNTERS, RankView, Snapshot
+from ddpmon.analysis.words import GIB, counted
+from ddpmon.messages import GPU_COUNTERS, NO_RANK, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
@@ -59,6 +59,19 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
         elif rank.rank in blamed:
             trouble_of[rank.rank] = blamed[rank.rank]
     return trouble_of
+
+
+def named_user(user: GpuUser) -> str:
+    """Return who else uses a GPU: rank 3, 0.5 GiB; vllm 4711, 38.0 GiB."""
+    name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain(user.name)} {user.pid}".strip()
+    return f"{name}, {user.used_bytes / GIB:.1f} GiB"
+
+
+def others_on_gpus(snapshot: Snapshot) -> str:
+    """Return who uses GPUs besides their ranks, the one with the most memory first; "" where nobody does."""
+    users = [(-user.used_bytes, rank.rank, user) for rank in snapshot.ranks for user in rank.gpu_users]
+    named = [f"{named_user(user)} on rank {rank}'s" for _, rank, user in sorted(users, key=lambda one: one[:2])]
+    return f"also on GPUs: {'; '.join(named)}" if named else ""
 
 
 def machines(ranks: Iterable[RankView]) -> list[Machine]:

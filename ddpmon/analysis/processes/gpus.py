@@ -1,0 +1,78 @@
+"""Signs that a GPU is broken or stands still, as its driver reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
+"""Utilization of a GPU that executes nothing, and of those that spin in a collective."""
+XIDS = {
+    "Xid 13": "a fault of the program: an access out of bounds",
+    "Xid 31": "a fault of the program: an access to memory that it does not have",
+    "Xid 43": "a program's kernel was stopped",
+    "Xid 45": "a program was ended",
+    "Xid 48": "an ECC error that could not be corrected",
+    "Xid 74": "an NVLink error",
+    "Xid 79": "it has fallen off the bus",
+    "Xid 94": "an ECC error that ended one program",
+    "Xid 95": "an ECC error that ends all programs on it",
+    "Xid 119": "its firmware does not answer",
+    "Xid 120": "its firmware failed",
+}
+"""The meaning of the driver's errors that runs meet, from NVIDIA's list of Xid errors."""
+OF_PROGRAMS = frozenset({"Xid 13", "Xid 31", "Xid 43", "Xid 45"})
+"""Those that say nothing about the GPU."""
+
+
+@dataclass(frozen=True)
+class GpuSigns:
+    """A rank's GPU while no rank comes on; None: not measured."""
+
+    device: str
+    """As torch names it: "cuda:3"."""
+    errors: tuple[str, ...] = ()
+    """Critical errors."""
+    percent: float | None = None
+    """Utilization."""
+    power_w: float | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has an error that is no program's."""
+        return not OF_PROGRAMS.issuperset(self.errors)
+
+
+def error_words(error: str) -> str:
+    """Return a critical error with its meaning, as in: Xid 79 (it has fallen off the bus)."""
+    return f"{error} ({XIDS[error]})" if error in XIDS else error
+
+
+def named_gpu(rank: int, device: str) -> str:
+    """Return a rank's GPU as the subject of a sentence: GPU 3 (rank 3)."""
+    number = device.partition(":")[2]
+    return f"GPU {number} (rank {rank})" if number else f"the GPU of rank {rank}"
+
+
+def broken_gpus(gpus: Mapping[int, GpuSigns]) -> list[int]:
+    """Return the ranks whose GPU is broken, else the one whose GPU alone does nothing."""
+    broken = sorted(rank for rank, signs in gpus.items() if signs.is_broken)
+    load = {rank: signs.percent for rank, signs in gpus.items() if signs.percent is not None}
+    idle = [rank for rank, percent in load.items() if percent <= IDLE_PERCENT]
+    alone = len(idle) == 1 and len(load) > 1 and sorted(load.values())[1] >= BUSY_PERCENT
+    return broken or (idle if alone else [])
+
+
+def evidence_of(rank: int, gpus: Mapping[int, GpuSigns]) -> str:
+    """Return what the driver says of a rank's GPU, beside the others: "Xid 79, 0% busy, 68 W (others 240 W)"."""
+    signs = gpus.get(rank)
+    if signs is None:
+        return ""
+    parts = list(signs.errors[-2:])
+    if signs.percent is not None:
+        parts.append(f"{signs.percent:.0f}% busy")
+    if signs.power_w is not None:
+        others = [other.power_w for each, other in gpus.items() if each != rank and other.power_w is not None]
+        parts.append(f"{signs.power_w:.0f} W" + (f" (others {median(others):.0f} W)" if others else ""))
+    return ", ".join(parts)

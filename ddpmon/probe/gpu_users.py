@@ -1,0 +1,51 @@
+"""Other processes that hold memory of this rank's GPU, by NVML's list and what /proc shows of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ddpmon.messages import GpuUser
+from ddpmon.messages.samples import MAX_GPU_USERS
+from ddpmon.messages.vocabulary import MAX_NAME
+from ddpmon.plain import utf8
+from ddpmon.probe import counters
+
+STEADY = 0.1
+"""Share by which the memory of a process may change and count as the same: each change is a message to the hub."""
+ADOPTING = b"systemd"
+"""The name of a process that orphans become children of, besides the one with pid 1."""
+
+
+def others_on_gpu(nvml: Any, handle: Any, run_id: str) -> list[GpuUser] | None:
+    """Return the processes that compute on a GPU, without this one, the one with the most memory first.
+
+    None where NVML does not list this process: then its pids are of another namespace and mean nothing here.
+    """
+    try:
+        listed = {one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except nvml.NVMLError:
+        return None
+    if os.getpid() not in listed:
+        return None
+    del listed[os.getpid()]
+    users = [_described(pid, used or 0, run_id) for pid, used in listed.items()]
+    return sorted(users, key=lambda user: -user.used_bytes)[:MAX_GPU_USERS]
+
+
+def _described(pid: int, used_bytes: int, run_id: str) -> GpuUser:
+    name, environment = counters.program(pid), counters.environment(pid)
+    of_run = bool(run_id) and environment.get(b"DDPMON_RUN_ID") == os.fsencode(run_id)
+    parent = counters.parent(pid)
+    is_orphan = parent == 1 or (parent > 1 and counters.program(parent) == ADOPTING)
+    left_over = is_orphan and not of_run and {b"RANK", b"MASTER_PORT"} <= environment.keys()
+    return GpuUser(pid, utf8(name.decode(errors="replace"))[:MAX_NAME], used_bytes, of_run, left_over)
+
+
+def are_alike(before: Sequence[GpuUser], now: Sequence[GpuUser]) -> bool:
+    """Return whether these are the same processes with about the same memory."""
+    earlier = {user.pid: user.used_bytes for user in before}
+    return earlier.keys() == {user.pid for user in now} and all(
+        abs(user.used_bytes - earlier[user.pid]) <= STEADY * earlier[user.pid] for user in now
+    )

@@ -1,0 +1,69 @@
+"""Who else is on a rank's GPU, and which errors GPUs had: told for what it is, and silent where all is well."""
+
+import pytest
+
+from ddpmon.analysis.evidence import Memory
+from ddpmon.analysis.words import GIB
+from ddpmon.messages import GpuUser
+from tests.findings import of_kinds
+
+HALF = GIB // 2
+
+
+def shared(users, memory=()):
+    found = of_kinds("gpu_shared", gpu_users=users, memory=memory, world_size=4)
+    assert all(len(one.text) <= 76 and one.advice for one in found)
+    return found
+
+
+def ranks_there(*ranks, each=HALF):
+    return [GpuUser(100 + rank, "python", each, of_run=True, rank=rank) for rank in ranks]
+
+
+def test_contexts_of_other_ranks_on_the_first_gpu_are_told_with_what_they_hold():
+    (told,) = shared({0: ranks_there(1, 2, 3)})
+    assert (told.severity, told.ranks) == ("info", [0])
+    assert told.text == "ranks 1-3 also hold 1.5 GiB on rank 0's GPU"
+    assert "set_device" in told.advice
+    assert shared({0: ranks_there(3)})[0].text == "rank 3 also holds 0.5 GiB on rank 0's GPU"
+
+
+def test_ranks_that_train_on_one_gpu_are_told_as_that():
+    (told,) = shared({0: ranks_there(1, each=9 * GIB), 1: ranks_there(0, each=9 * GIB)})
+    assert (told.text, told.ranks) == ("ranks 0-1 use the same GPU as another rank", [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "advice"),
+    [
+        ({}, "pid 4711 (vllm) holds 38.0 GiB on the GPUs of ranks 2-3; 1 more hold 0.5 GiB", "ps -fp 4711"),
+        ({"left_over": True}, "pid 4711 (vllm) of an ended run holds 38.0 GiB on the GPUs of ranks 2-3", "kill 4711"),
+        ({"of_run": True}, "pid 4711 (vllm) of this run holds 38.0 GiB on the GPUs of ranks 2-3", "DataLoader worker"),
+    ],
+)
+def test_other_programs_are_told_with_pid_name_and_memory(more, text, advice):
+    user = GpuUser(4711, "vllm", 19 * GIB, **more)
+    (told,) = [one for one in shared({2: [user, GpuUser(12, "Xorg", HALF)], 3: [user]}) if "vllm" in one.text]
+    assert told.text == text
+    assert advice in told.advice
+    assert told.severity == "info"
+
+
+def test_others_are_a_reason_to_act_where_they_leave_no_room():
+    memory = [Memory(2, gpu_used_bytes=79 * GIB, gpu_total_bytes=80 * GIB)]
+    (told,) = shared({2: [GpuUser(4711, "", 38 * GIB)]}, memory)
+    assert (told.severity, told.text) == ("warn", "pid 4711 holds 38.0 GiB on rank 2's GPU")
+
+
+def test_a_gpu_that_nobody_else_uses_is_well():
+    assert shared({}) == shared({0: []}) == []
+
+
+def test_critical_errors_are_told_by_rank_with_their_meaning():
+    errors = {3: ["Xid 79"], 1: ["Xid 31"]}
+    hint, grave = of_kinds("gpu_error", gpu_errors=errors, world_size=4)
+    assert (grave.severity, grave.ranks) == ("warn", [3])
+    assert grave.text == "the GPU of rank 3 had a critical error: Xid 79 (it has fallen off the bus)"
+    assert (hint.severity, hint.ranks) == ("info", [1])
+    assert "fault of the program" in hint.text
+    assert of_kinds("gpu_error", world_size=4) == []
