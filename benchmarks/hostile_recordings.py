@@ -77,8 +77,6 @@ def base(folder: Path) -> Base:
     run = unpack()
     path = runs.run_dir(run.id) / "telemetry.db"
     logged = folder / "logged.db"
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        schema.make(db)  # the demo may be of an older version
     with contextlib.closing(sqlite3.connect(logged, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA wal_autocheckpoint=0")

@@ -162,7 +162,11 @@ UNUSABLE = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "newer": (
         lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"),
-        "newer ddpmon (schema 99)",
+        "newer ddpmon (schema 99): this one reads schema 3",
+    ),
+    "earlier": (
+        lambda path: execute(path, "UPDATE meta SET value = 2 WHERE key = 'schema'"),
+        "earlier ddpmon (schema 2): this one reads schema 3",
     ),
 }
 """How a recording may be damaged so that nobody can show it, and what is said of it then."""

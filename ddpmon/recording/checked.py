@@ -112,7 +112,7 @@ def scalar(row: Sequence[Any]) -> Scalar:
 
 def digest(row: Sequence[Any]) -> Digest:
     """From a digest's fields."""
-    return msgspec.convert((*row[:-2], row[-2] or 0, row[-1] or 0), Digest)  # older versions had neither
+    return msgspec.convert(tuple(row), Digest)
 
 
 def layout(row: Sequence[Any]) -> Layout:
@@ -159,8 +159,7 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
     made = _CHECKPOINTS.decode(blob)
     SinceStart(made.since_start)
     PauseFilter(made.times)
-    if made.histories:
-        Histories.restored(made.histories)
+    Histories.restored(made.histories)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
         raise ValueError("a checkpoint of no step")
     if not all(0 < loss.step < MAX_STEP and not math.isfinite(loss.value) for loss in made.bad_losses):

@@ -38,7 +38,6 @@ class Database:
         """Something in it could not be read."""
         self.on_salvage: Callable[[], None] | None = None
         """Called when what was written to the copy in memory is gone with it."""
-        self._queries: dict[tuple[str, tuple[str, ...], str], str] = {}
         self._in_memory = db is not None
         self._db = db or _open(path, name)
         self._db.text_factory = _text
@@ -54,7 +53,7 @@ class Database:
         db = _memory()
         schema.make(db)
         meta = {
-            "schema": schema.BEFORE_BLOCKS,
+            "schema": schema.VERSION,
             "run_id": run_id,
             "monotonic_us": clock.monotonic_us,
             "unix": clock.unix,
@@ -66,10 +65,10 @@ class Database:
         self._db.close()
 
     def read(self, table: str, columns: Sequence[str], clauses: str, *values: object) -> list[Any]:
-        """Rows of a table; none where it is not there, NULL for columns that an older version did not have."""
+        """Return rows of a table; none where it is not there."""
         if table not in self.tables:
             return []
-        return self._tried(lambda: self._db.execute(self._query(table, columns, clauses), values).fetchall())
+        return self._tried(lambda: self._db.execute(schema.select(table, columns, clauses), values).fetchall())
 
     def rows(self, query: str, *values: object) -> list[Any]:
         """What a query of our own answers."""
@@ -120,12 +119,6 @@ class Database:
         self.damaged |= not tables >= _NEEDED
         return tables
 
-    def _query(self, table: str, columns: Sequence[str], clauses: str) -> str:
-        key = table, tuple(columns), clauses
-        if key not in self._queries:
-            self._queries[key] = schema.select(self._db, table, columns, clauses)
-        return self._queries[key]
-
     def _tried(self, read: Callable[[], list[Any]]) -> list[Any]:
         """Return the rows of a query; if SQLite finds the file damaged, those that it can still reach."""
         try:
@@ -161,7 +154,6 @@ class Database:
         self._db, self._in_memory = db, True
         db.text_factory = _text
         self.tables = set(TABLES)
-        self._queries.clear()
 
 
 def _open(path: Path, name: str) -> sqlite3.Connection:

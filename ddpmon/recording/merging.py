@@ -62,7 +62,7 @@ def merge_steps(
     """
     columns = {seat.process: column for column, seat in enumerate(seats_of_attempt)}
     condition = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
-    query = schema.select(db, "steps", ("process", *schema.STEPS), f"WHERE {condition}")
+    query = schema.select("steps", ("process", *schema.STEPS), f"WHERE {condition}")
     records: dict[int, dict[int, Step]] = {}
     for process, *row in db.execute(query, (*columns, end)):
         step = schema.step_of(row)
@@ -245,7 +245,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     if first_unmerged is None or begin_us + width_us > until_us:
         return 0, max(after_us, begin_us)
     minute = (process, begin_us, begin_us + width_us)
-    query = schema.select(db, "samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
+    query = schema.select("samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
     samples = [schema.sample_of(row) for row in db.execute(query, minute)]
     db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  ours
     db.execute(schema.insert("samples"), schema.sample_row(process, one_of(samples), len(samples)))

@@ -43,11 +43,9 @@ class Checkpoint(msgspec.Struct):
 
     attempt: int
     step: int
-    since_start: Sums | None = None
-    histories: SavedHistories | None = None
-    """None: written by a ddpmon that kept two quantities alone."""
-    times: Times | None = None
-    """None: written by a ddpmon that did not tell pauses from steps."""
+    since_start: Sums | None
+    histories: SavedHistories
+    times: Times | None
     bad_losses: list[BadLoss] = []
     """The first loss of each rank that was not finite: the steps that a reader goes through may begin after it."""
 
@@ -87,7 +85,7 @@ class Recorder:
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
         meta = {
-            "schema": schema.BEFORE_BLOCKS,
+            "schema": schema.VERSION,
             "run_id": run_id,
             "monotonic_us": clock.monotonic_us,
             "unix": clock.unix,
@@ -276,7 +274,6 @@ class Recorder:
         changed = {p.id: p for p in (*self._processes.values(), *(e.process for e in entries))}
         written = columns.processes if columns else {}
         if columns:
-            schema.mark(db)
             columns.write(db)
             changed |= {number: process for number, process in written.items() if number in waiting}
             db.executemany(_COUNT, [_counters(process) for number, process in written.items() if number not in changed])

@@ -72,8 +72,11 @@ class Recording:
     def _clock(self) -> Clock:
         meta = dict(self.database.read("meta", ("key", "value"), ""))
         version = meta.get("schema")
-        if isinstance(version, int) and version > schema.VERSION:
-            raise RecordingError(f"{self.path} is of a newer ddpmon (schema {version}); update to read it")
+        if isinstance(version, int) and version != schema.VERSION:
+            which = "a newer" if version > schema.VERSION else "an earlier"
+            raise RecordingError(
+                f"{self.path} is of {which} ddpmon (schema {version}): this one reads schema {schema.VERSION}"
+            )
         try:
             return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
         except UNREADABLE:

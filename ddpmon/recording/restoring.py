@@ -50,8 +50,8 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
 def judged_store(recording: Recording, end_of: Callable[[Store], float], records: int | None = None) -> Store:
     """The same with the findings that the hub recorded, and the state and the verdict that follow from them.
 
-    What it did not judge, the end of a run that was killed with its hub or all of an older recording, is judged as it
-    would have. end_of: when the run ended, or of when its last record is, in Unix seconds.
+    What it did not judge, the end of a run that was killed with its hub, is judged as it would have. end_of: when the
+    run ended, or of when its last record is, in Unix seconds.
     """
     store = restored_store(recording, records)
     end = end_of(store)
@@ -85,7 +85,7 @@ def _store(recording: Recording, records: int | None) -> Store:
     store = Store(run, registry, recording.clock, room, window_s)
     store.silences = recording.silences()
     saved = recording.checkpoint()
-    since = _restore_histories(recording, store, saved, last)
+    since = _restore_histories(recording, store, saved)
     if saved and saved.attempt == registry.attempt:
         store.history_step = since
         store.since_start = SinceStart(saved.since_start)
@@ -165,28 +165,23 @@ def whole_heat(recording: Recording) -> Heat:
     return store.heat
 
 
-def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | None, last: int) -> int:
-    """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step.
-
-    A recording of an older ddpmon holds none of them: unless it is long, it is gone through from its first step.
-    """
+def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | None) -> int:
+    """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step."""
     seats = store.registry.seats
     reach_us = min(SAMPLES_S, SAMPLES_MOST // max(1, len(seats))) * 1_000_000
     for rank, process in seats.items():
         if process.sample is not None:
             after_us = process.sample.time_us - reach_us
             store.sampled.add(rank, process.hello.host, recording.samples(process.id, after_us, MAX_US))
-    if saved and saved.histories:
+    if saved:
         store.histories = Histories.restored(saved.histories)
-    whole = saved is None or (saved.histories is None and last * len(seats) <= REPORT_RECORDS)
-    since = 0 if saved is None or whole or saved.attempt != store.registry.attempt else saved.step
+    since = saved.step if saved and saved.attempt == store.registry.attempt else 0
     began_us = recording.clock.us_at(recording.run.created_at)
     for rank, process in seats.items():
         store.add_logged(process, recording.scalars(process.id, since))
-        if whole or (saved and saved.histories):
-            if (behind_us := process.clock_behind_us) is None:
-                continue
-            after_us = int(began_us + store.histories.sampled_s * 1e6) - behind_us
-            samples = recording.samples(process.id, after_us, MAX_US)
-            store.histories.add_samples(rank, samples, began_us - behind_us)
+        if (behind_us := process.clock_behind_us) is None:
+            continue
+        after_us = int(began_us + store.histories.sampled_s * 1e6) - behind_us
+        samples = recording.samples(process.id, after_us, MAX_US)
+        store.histories.add_samples(rank, samples, began_us - behind_us)
     return since

@@ -74,7 +74,7 @@ def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
             key = owner
         clauses = f"WHERE {'process = ? AND' if owner == 'process' else ''} {key} > ? ORDER BY {key}"
         with contextlib.suppress(sqlite3.Error):
-            query = schema.select(db, table, [column.name for column in TABLES[table]], clauses)
+            query = schema.select(table, [column.name for column in TABLES[table]], clauses)
             query = query.replace("SELECT", f"SELECT {key},", 1)
             for each in owners:
                 salvaged.executemany(schema.insert(table, "OR IGNORE"), _reachable_rows(db, query, each))

@@ -18,10 +18,8 @@ from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_by
 from ddpmon.messages import Batch, Bucket, Pause, Sample, Step, Sync
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
-VERSION = 2
-"""Raised when an older reader would misread a recording; a further table or column does not raise it."""
-BEFORE_BLOCKS = 1
-"""Of a recording without `step_blocks`, as nearly all are: an older reader reads all of it."""
+VERSION = 3
+"""A recording of another version is refused."""
 
 LEVEL = 1
 """Of zlib: the fastest."""
@@ -47,25 +45,16 @@ _named = msgspec.msgpack.Decoder(dict[str, int])
 
 
 def make(db: sqlite3.Connection) -> None:
-    """Make what is not there yet: every table, or the further columns of a table that an older version made."""
+    """Make the tables, indexes and views that are not there yet."""
     for table, columns in TABLES.items():
         key = KEYS.get(table)
         declared = [f'"{column.name}" {column.kind}' for column in columns]
         parts = ", ".join([*declared, f"PRIMARY KEY ({', '.join(key)})"] if key else declared)
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
-        existing = _columns(db, table)
-        for column, declaration in zip(columns, declared, strict=True):
-            if column.name not in existing:
-                db.execute(f"ALTER TABLE {table} ADD COLUMN {declaration}")
     for name, columns_of in INDEXES.items():
         db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns_of}")
     for name, query in VIEWS.items():
         db.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
-
-
-def mark(db: sqlite3.Connection) -> None:
-    """Say that a recording has steps that a reader of an older version would miss."""
-    db.execute("UPDATE meta SET value = ? WHERE key = 'schema' AND value < ?", (VERSION, VERSION))
 
 
 def insert(table: str, otherwise: str = "") -> str:
@@ -75,15 +64,10 @@ def insert(table: str, otherwise: str = "") -> str:
     return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
 
 
-def select(db: sqlite3.Connection, table: str, columns: Iterable[str], clauses: str) -> str:
-    """A SELECT of columns of which an older recording may lack some: those are NULL. clauses: WHERE and so on."""
-    existing = _columns(db, table)
-    names = ", ".join(f'"{name}"' if name in existing else "NULL" for name in columns)
+def select(table: str, columns: Iterable[str], clauses: str) -> str:
+    """Return a SELECT of columns. clauses: WHERE and so on."""
+    names = ", ".join(f'"{name}"' for name in columns)
     return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  names and order are ours
-
-
-def _columns(db: sqlite3.Connection, table: str) -> set[str]:
-    return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
 
 
 def number(value: float | None) -> float | str | None:
@@ -186,13 +170,13 @@ def step_of(row: Sequence[Any]) -> Step:
         _syncs.decode(syncs),
         None if loss is None else float(loss),
         samples,
-        tokens or 0,
+        tokens,
         rate,
-        gc or 0,
+        gc,
         _buckets.decode(buckets) if buckets else [],
         _named.decode(named) if named else {},
         _pauses.decode(pauses) if pauses else [],
-        1 if backwards is None else backwards,
+        backwards,
     )
 
 

@@ -1,8 +1,4 @@
-"""The tables of telemetry.db: every column with its type, unit and meaning. docs/reference/tables.md prints them.
-
-New columns go to the end of a table, those of a sample before `merged`; what reads them takes NULL for a recording that
-has none.
-"""
+"""The tables of telemetry.db: every column with its type, unit and meaning. docs/reference/tables.md prints them."""
 
 from __future__ import annotations
 

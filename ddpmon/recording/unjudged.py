@@ -1,6 +1,6 @@
 """Judges the steps of a recording that no hub judged: as one would have, twice a second of the run.
 
-A recording made by an older ddpmon has no findings. One whose hub was killed has none about its last steps.
+A recording whose hub was killed has no findings about its last steps.
 """
 
 from __future__ import annotations

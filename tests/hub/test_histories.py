@@ -171,23 +171,6 @@ def changed_history(run):
         db.execute("UPDATE checkpoints SET value = ? WHERE name = 'history'", (msgspec.msgpack.encode(saved),))
 
 
-def without_histories(run):
-    """Its recording as an older ddpmon wrote it, which kept the loss and own time alone."""
-    with changed_history(run) as saved:
-        del saved["histories"]
-        saved |= {"loss": [], "own": [], "loss_per_bucket": 1, "own_per_bucket": 1}
-
-
-def test_an_older_recording_is_gone_through_from_its_beginning(home):
-    run = record(accuracy=True)
-    new = recorded_state(run)[1].histories
-    without_histories(run)
-    old = recorded_state(run)[1].histories
-    assert old.names == ALL
-    for name in ALL:
-        assert old.view(name, None, None, 400) == new.view(name, None, None, 400), name
-
-
 def test_a_damaged_history_is_made_anew_from_the_rows(home):
     run = record()
     before = recorded_state(run)[1].histories

@@ -22,7 +22,7 @@ def test_named_times_come_back_from_a_recording():
     schema.make(db)
     told = [Step(n, 9000, 900, 0, 0, 0, 0, 0, named_us=names) for n, names in enumerate(NAMED, 1)]
     db.executemany(schema.insert("steps"), [schema.step_row(7, step) for step in told])
-    rows = db.execute(schema.select(db, "steps", schema.STEPS, "ORDER BY step"))
+    rows = db.execute(schema.select("steps", schema.STEPS, "ORDER BY step"))
     assert [schema.step_of(row) for row in rows] == told
 
 

@@ -92,14 +92,6 @@ def test_what_is_merged_are_the_same_sums(both, room):
     assert with_blocks == without
 
 
-def test_an_older_ddpmon_refuses_what_it_would_misread_and_nothing_else(both):
-    query = "SELECT value FROM meta WHERE key = 'schema'"
-    assert both(lambda run: rows(run, query), own=story(60)) == [
-        [(schema.BEFORE_BLOCKS,)],
-        [(schema.VERSION,)],
-    ]
-
-
 def test_a_damaged_block_costs_its_steps_and_is_said(home):
     run = record(own_times(200, 2), blocks=True)
     with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
