@@ -1,4 +1,4 @@
-"""What one byte of a heat map, or of a rank's course through time, holds."""
+"""Packs values into the bytes of a heat map, or of a rank's series through time."""
 
 from __future__ import annotations
 

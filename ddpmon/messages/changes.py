@@ -1,4 +1,4 @@
-"""What changed of a snapshot since the one that a viewer has: fields that are others, ranks as columns, compressed.
+"""Changes of a snapshot since the one that a viewer has: other values of fields, ranks as columns, compressed.
 
 A rank that is in no column is as the viewer has it: of many ranks each answer brings only some, see `hub.changes`.
 """
@@ -19,7 +19,7 @@ from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.wire import WireError, decode
 
 LARGEST_BYTES = 1 << 28
-"""Of an answer, unpacked: one of the largest world takes half of it."""
+"""Largest answer, unpacked: one of the largest world takes half of it."""
 SERIES = ("loss_series", "own_series")
 """Fields of which only the end is sent, where what is before it has not changed."""
 
@@ -30,12 +30,12 @@ class Changes(msgspec.Struct, array_like=True, tag="changes"):
     base: int
     """Version of the snapshot that is changed; 0: the answer is whole."""
     epoch: str
-    """Of the hub whose versions they are."""
+    """Epoch of the hub whose versions they are."""
     packed: bytes
 
 
 class Tail(msgspec.Struct, array_like=True, frozen=True):
-    """How a series goes on after the points that are kept of it."""
+    """Continuation of a series after the points that are kept of it."""
 
     kept: Count
     rest: Series
@@ -79,7 +79,7 @@ _HEAD = tuple(name for name in Changed.__struct_fields__ if name not in {"rows",
 
 
 def are_changes(frame: bytes) -> bool:
-    """Whether an answer is not a whole snapshot, which begins as a map does."""
+    """Return whether an answer is not a whole snapshot, which begins as a map does."""
     return frame[:1] >= b"\x90" and frame[:1] < b"\xa0"
 
 

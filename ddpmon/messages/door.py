@@ -56,7 +56,7 @@ class Door:
 
 
 def wrong(folder: str, status: os.stat_result | None = None) -> str:
-    """What is wrong with a folder of sockets, one line; "" if nothing is, or if there is none."""
+    """Return what is wrong with a folder of sockets, one line; "" if nothing is, or if there is none."""
     if status is None:
         try:
             status = os.lstat(folder)

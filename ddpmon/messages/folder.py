@@ -1,4 +1,4 @@
-"""What a rank leaves in its run's folder for a hub that cannot hear it: where it lies and what it looks like.
+"""Files that a rank leaves in its run's folder for a hub that cannot hear it: their places and their form.
 
 stacks/PID.stack   armed for STACK_SIGNAL: the Python stack of the thread that gets the signal, written when it comes
 stacks/PID.json    the `Places` with which to read it, and the thread to signal
@@ -57,9 +57,9 @@ class Places(msgspec.Struct, frozen=True):
     ours: str
     """ddpmon's own: its frames are left out."""
     libraries: Sequence[str]
-    """Where the standard library lies, and whatever is installed beside torch."""
+    """Folders of the standard library, and of packages installed beside torch."""
     folders: Sequence[str]
-    """Of sys.path: a file is named as seen from the longest of them that holds it."""
+    """Folders of sys.path: a file is named as seen from the longest of them that holds it."""
     thread: int = 0
     """The training thread, as the kernel counts threads; 0: the main one."""
 

@@ -21,7 +21,7 @@ LINK = 1
 MAX_ITEMS = 65_536
 """In a bundle."""
 MAX_SIGNAL, MAX_CODE = 64, 255
-"""Of Linux: a process ends by a signal up to the one, or with a code up to the other."""
+"""Largest signal by which a process on Linux ends, and its largest exit code."""
 MAX_LINE = 1000
 """Characters of a last line."""
 MOST_EVERY_MS = 2000
@@ -35,25 +35,25 @@ class Join(msgspec.Struct, array_like=True, tag="join"):
 
     link: int
     epoch: str
-    """Of this hub: another one counts its bundles anew."""
+    """Epoch of this hub: another one counts its bundles anew."""
     host: str
     key: str = ""
     """Its own public key, by which the root tells apart those that come with the key of the job; "": with its own."""
 
 
 class Roster(msgspec.Struct, array_like=True, tag="roster"):
-    """Who the ranks of the node are."""
+    """Hellos of the node's ranks."""
 
     hellos: list[Hello]
 
 
 class End(msgspec.Struct, array_like=True, frozen=True):
-    """How a process ended, as the logs of its machine say."""
+    """End of a process, as the logs of its machine tell it."""
 
     exitcode: int | None
     """Negative: killed by that signal; None: torchrun says nothing of it."""
     last_line: str = ""
-    """Of its stderr."""
+    """Last line of its stderr."""
     first: bool = False
     """torchrun saw it fail first, of its ranks there."""
 
@@ -67,9 +67,9 @@ class Item(msgspec.Struct, array_like=True):
     left: bool = False
     """It ended with a goodbye."""
     end: End | None = None
-    """Of a process that has ended, once the run on its node is over."""
+    """End of a process that has ended, once the run on its node is over."""
     steps: int = 0
-    """Of a process that has ended: how many it finished, those that it could not tell of any more included."""
+    """Steps of a process that has ended, those that it could not report any more included."""
 
 
 class Packed(msgspec.Struct, array_like=True):
@@ -97,7 +97,7 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     over: bool = False
     """The run is over on that node, and all that is to be said of its end is in this bundle or before it."""
     blocks: list[Packed] = msgspec.field(default_factory=list)
-    """What the ranks sent of steps and samples; only to a root that takes it."""
+    """Steps and samples of the ranks; only for a root that takes them."""
 
 
 class ViewerRequest(msgspec.Struct, array_like=True, tag="look"):
@@ -108,7 +108,7 @@ class ViewerRequest(msgspec.Struct, array_like=True, tag="look"):
 
 
 class Output(msgspec.Struct, array_like=True, tag="output"):
-    """What a rank of the node printed, as the root asked."""
+    """Output of a rank of the node, as the root asked."""
 
     view: PrintedView
 
@@ -120,15 +120,15 @@ class Joined(msgspec.Struct, array_like=True, tag="joined"):
     """The root knows this node."""
 
     epoch: str
-    """Of the root: another one wants again what was not `Recorded`."""
+    """Epoch of the root: another one wants again what was not `Recorded`."""
     host: str
-    """What its ranks' host is to be called: two machines may have the same name."""
+    """Name of its ranks' host: two machines may have the same one."""
     takes_blocks: bool = False
-    """Whether it reads `Bundle.blocks`."""
+    """True if it reads `Bundle.blocks`."""
     run_id: str = ""
     """The root's run, to a hub that was not told of it before."""
     takes_merged: bool = False
-    """Whether it takes several batches of a rank as one."""
+    """True if it takes several batches of a rank as one."""
 
 
 class Recorded(msgspec.Struct, array_like=True, tag="taken"):
@@ -136,7 +136,7 @@ class Recorded(msgspec.Struct, array_like=True, tag="taken"):
 
     seq: int
     every_ms: int = 0
-    """How often it wants bundles: the more nodes there are, the less often; 0: as often as the node likes."""
+    """Interval at which it wants bundles: the more nodes there are, the longer; 0: as short as the node likes."""
 
 
 class SendAgain(msgspec.Struct, array_like=True, tag="again"):

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ddpmon.messages.rank_view import RankView
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
-"""Where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host, which
-is the same for all ranks of that host."""
+"""Places where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host,
+which is the same for all ranks of that host."""
 LOG = "log"
 """Values that scripts log themselves."""
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What values are counted in."""
+    """Unit of a quantity."""
 
     words: str
     """Behind a meaning: "bytes a second"; "": nothing need be said."""
@@ -41,7 +41,7 @@ class Unit(msgspec.Struct, frozen=True):
     scale: float = 1.0
     """Times a value: what OpenMetrics wants, which knows base units alone."""
     base: str = ""
-    """What OpenMetrics calls that unit; "": it has no name for it."""
+    """Name of the unit in OpenMetrics; "": it has none."""
     whole: bool = False
     """Values are whole numbers."""
     rises: bool = False
@@ -67,34 +67,35 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """Something that is measured of a rank."""
 
     name: str
-    """By which places choose it, and viewers ask for its history."""
+    """Name by which places choose it, and viewers ask for its history."""
     unit: Unit
     meaning: str
-    """For documents and HELP, without the unit and the full stop."""
+    """Meaning for documents and HELP, without the unit and the full stop."""
     field: str
-    """Of `RankView`; "gpu.power_w": of its `Gpu`; "phases_ms.data", "named_ms.augment": the entry of that name."""
+    """Field of `RankView`; "gpu.power_w": of its `Gpu`; "phases_ms.data", "named_ms.augment": the entry of that name.
+    """
     where: str = STEP
     """One of STEP, PROCESS, GPU, HOST."""
     worse: str = "high"
     """The end at which the rank to look at stands: "high", "low", or "" where nobody knows."""
     label: str = ""
-    """What it is called in a list, the unit in it; "": its name."""
+    """Name in a list, with the unit; "": its name."""
     head: str = ""
-    """What it is called over a column; "": its label."""
+    """Name over a column; "": its label."""
     word: str = ""
-    """What it is called in a filter: small letters; "": its name."""
+    """Name in a filter, in small letters; "": its name."""
     chart: str = ""
     """The title of its chart; "": it has none."""
     metric: str = ""
-    """What it is called in OpenMetrics, without the unit; "": its name."""
+    """Name in OpenMetrics, without the unit; "": its name."""
     metric_label: tuple[str, str] | None = None
-    """Of quantities that share a metric: which of them it is."""
+    """Label and value that tell apart quantities which share a metric."""
     sampled: str = ""
     """The field of `Sample`; "": named as the field of `RankView` or `Gpu` is."""
     mean: bool = False
     """`RankView` has its mean over the last seconds of training instead of its latest value."""
     largest: bool = False
-    """Of samples that are merged the largest stays, instead of their mean."""
+    """True if the largest of samples that are merged stays, instead of their mean."""
 
     @cached_property
     def get(self) -> Callable[[RankView], float | None]:
@@ -121,28 +122,28 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def text(self) -> str:
-        """What it is called in a list."""
+        """Return what it is called in a list."""
         return self.label or self.name
 
     @property
     def heading(self) -> str:
-        """What it is called over a column."""
+        """Return what it is called over a column."""
         return self.head or self.text
 
     @property
     def filter_word(self) -> str:
-        """What it is called in a filter."""
+        """Return what it is called in a filter."""
         return self.word or self.name
 
     @property
     def metric_name(self) -> str:
-        """What it is called in OpenMetrics."""
+        """Return what it is called in OpenMetrics."""
         kind = "host" if self.where == HOST else "rank"
         return f"ddpmon_{kind}_{self.metric or self.name}{self.unit.metric}"
 
     @property
     def sentence(self) -> str:
-        """What it is, and its unit."""
+        """Return what it is, and its unit."""
         return f"{self.meaning}, {self.unit.words}." if self.unit.words else f"{self.meaning}."
 
 
@@ -286,7 +287,7 @@ _ROWS = (
 QUANTITIES = {row.name: row for row in _ROWS}
 """All of them, by name."""
 SAMPLED = tuple(row for row in _ROWS if row.where != STEP)
-"""Those that are measured once a second, each a field of `Sample`."""
+"""Quantities that are measured once a second, each a field of `Sample`."""
 STEP_SERIES = tuple(row.name for row in _ROWS if row.chart and row.where == STEP)
 """Charts of quantities that are measured in every step."""
 SAMPLE_SERIES = tuple(row.name for row in SAMPLED if row.chart)

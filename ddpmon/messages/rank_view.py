@@ -1,4 +1,4 @@
-"""What viewers are shown of a rank.
+"""Everything that viewers are shown of a rank.
 
 A measured quantity may be any float, nan and infinity too: see `viewers`.
 """
@@ -30,7 +30,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a rank ended."""
+    """End of a rank."""
 
     code: int | None = None
     signal: Text | None = None
@@ -40,7 +40,7 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
-    """What a rank runs on and with, as its Hello says. Empty or 0: it does not say."""
+    """Hardware and software of a rank, as its Hello tells. Empty or 0: it does not say."""
 
     device_name: Text = ""
     """The name of the GPU's model."""
@@ -56,7 +56,7 @@ class Environment(msgspec.Struct, array_like=True, frozen=True):
     restart: Count = 0
     """torchrun's restart count."""
     loader_workers: Count | None = None
-    """Of the DataLoader that was read last."""
+    """Workers of the DataLoader that was read last."""
 
 
 class RankView(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class RankView(msgspec.Struct, frozen=True):
     written_bytes_per_s: float | None = None
     threads: Count | None = None
     stack: Stack | None = None
-    """Where its training thread was last, of a run that stands still or has ended."""
+    """Last known place of its training thread, in a run that stands still or has ended."""
     environment: Environment | None = None
     named_ms: dict[Text, float] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
@@ -113,9 +113,9 @@ class RankView(msgspec.Struct, frozen=True):
     """Over the network, by its whole host."""
     received_bytes_per_s: float | None = None
     io_wait_share: float | None = None
-    """Of the time, on its whole host: some process waited for storage."""
+    """Share of the time in which some process of its host waited for storage."""
     cores_busy_share: float | None = None
-    """Of all cores of its host: busy with its ranks or anything else."""
+    """Share of all cores of its host that are busy, with its ranks or anything else."""
     worker_memory_bytes: Count | None = None
     memory_left_bytes: Count | None = None
     gpu_users: list[GpuUser] = []

@@ -1,4 +1,4 @@
-"""What ranks and hub tell each other: Hello, batches of records, failures, stacks; and the hub's answers."""
+"""Messages between ranks and hub: Hello, batches of records, failures, stacks; and the hub's answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Stage: TypeAlias = Annotated[int, Meta(ge=0, lt=len(STAGES))]
 OwnPhase: TypeAlias = Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
 PauseKind: TypeAlias = Annotated[int, Meta(ge=0, lt=len(PAUSES))]
 PhaseName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-"""Of a `ddpmon.phase` of the script."""
+"""Name of a `ddpmon.phase` of the script."""
 
 
 class Sync(msgspec.Struct, array_like=True, gc=False):
@@ -64,9 +64,9 @@ class Bucket(msgspec.Struct, array_like=True, gc=False):
     layout: StepNumber
     """Number of the `Layout` that says what is in it."""
     launch_us: Micros
-    """When DDP handed it over, µs after the start of the step."""
+    """Moment at which DDP handed it over, µs after the start of the step."""
     end_us: Micros
-    """When every rank's gradients were in it, µs after the start of the step."""
+    """Moment at which every rank's gradients were in it, µs after the start of the step."""
 
 
 class Pause(msgspec.Struct, array_like=True, gc=False):
@@ -85,7 +85,7 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     step: StepNumber
     """Counts from 1, without holes: a hole means a lost record."""
     end_us: Micros
-    """When it ended, CLOCK_MONOTONIC."""
+    """Moment at which it ended, CLOCK_MONOTONIC."""
     length_us: Micros
     data_us: Micros
     forward_us: Micros
@@ -96,9 +96,9 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     loss: float | None = None
     samples: StepCount = 0
     tokens: StepCount = 0
-    """Where the model's input is a batch of token ids."""
+    """Tokens, if the model's input is a batch of token ids."""
     learning_rate: float | None = None
-    """Of the first parameter group of the optimizer that stepped last."""
+    """Rate of the first parameter group of the optimizer that stepped last."""
     gc_us: Micros = 0
     """Python's garbage collector, inside whatever phase it fell into."""
     buckets: list[Bucket] = msgspec.field(default_factory=list)
@@ -128,7 +128,8 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     group: Annotated[str, Meta(max_length=256)] = ""
     """Name of the process group whose ranks hold replicas of it; without DDP, of the shapes of its parameters."""
     sequence: Micros = 0
-    """Of the group's last collective. Ranks with uneven inputs count steps differently; this they all count alike."""
+    """Number of the group's last collective. Ranks with uneven inputs count steps differently; this they all count
+    alike."""
     updates: StepCount = 0
     """Optimizer steps so far on gradients that DDP never reduced, where it was taken after one of them; 0: before a
     forward."""
@@ -145,7 +146,7 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     sequence: Micros | None = None
     """Its number among the collectives of its process group; None: torch does not say."""
     operation: str = ""
-    """What torch itself records it as ("all_reduce"); "": it records nothing."""
+    """Name under which torch itself records it ("all_reduce"); "": it records nothing."""
     inputs: str = ""
     """Shapes and types of its inputs, as torch records them: "(8, 1) Float"."""
     outputs: str = ""
@@ -160,7 +161,7 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
     frame: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]
     """Index into the stack's frames."""
     line: Micros
-    """Of its `for`, `while` or `if`."""
+    """Line of its `for`, `while` or `if`."""
     first: Micros
     """The first line that counts as inside."""
     last: Micros
@@ -168,7 +169,7 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Stack(msgspec.Struct, array_like=True, tag="stack"):
-    """Where a rank's training thread is at this moment."""
+    """Place of a rank's training thread at this moment."""
 
     rank: Rank
     pid: Pid
@@ -176,7 +177,7 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     step: StepCount
     """Steps finished."""
     since_us: Micros
-    """When the step it is in began."""
+    """Beginning of the step it is in."""
     phase: OwnPhase
     frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
     """Python's, innermost first: "train.py:12 main"; those of ddpmon left out."""
@@ -189,18 +190,18 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     issued: dict[str, Micros] = msgspec.field(default_factory=dict)
     """Process group: sequence number of the last collective issued in it."""
     timeout_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """How long the collective that it waits in may take before torch ends the run; None: not known, or it waits in
+    """Time limit of the collective that it waits in, after which torch ends the run; None: not known, or it waits in
     none."""
     scopes: Annotated[list[Scope], Meta(max_length=MAX_SCOPES)] = msgspec.field(default_factory=list)
     """Loops and branches around the lines of the script's own frames, once the rank stands still."""
     device: Annotated[list[StepCount], Meta(max_length=2)] = msgspec.field(default_factory=list)
-    """How far its GPU has come: finished steps, and marks passed in the one after these; empty: it trains on none."""
+    """Progress of its GPU: finished steps, and marks passed in the one after these; empty: it trains on none."""
     worker: Micros = 0
     """The pid of the DataLoader worker that it waits for; 0: it waits for none."""
 
 
 class Layout(msgspec.Struct, array_like=True):
-    """What is in a bucket. DDP lays its buckets out anew after the first step."""
+    """Contents of a bucket. DDP lays its buckets out anew after the first step."""
 
     number: StepNumber
     """Counts the layouts of a rank from 1."""
@@ -236,7 +237,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     gradient_bytes: Micros = 0
     buffer_bytes: Micros = 0
     notes: list[str] = msgspec.field(default_factory=list)
-    """What could not be measured here, one sentence each ("NVML: not found")."""
+    """Measurements that are not possible here, one sentence each ("NVML: not found")."""
     device_clock: bool = False
     """Its steps lie on its GPU's timeline: lengths are exact, `end_us` is an estimate."""
     cores: SmallCount = 0
@@ -244,10 +245,11 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     compute_threads: SmallCount = 0
     """That torch uses for one operation on the CPU; 0: not known."""
     parallelism: Name = ""
-    """How it trains: DDP, FSDP2, … of `vocabulary`; "" until the first step is over, and where nothing shows it."""
+    """Kind of parallel training: DDP, FSDP2, … of `vocabulary`; "" until the first step is over, and where nothing
+    shows it."""
     unmeasured: Annotated[list[str], Meta(max_length=len(PHASES))] = msgspec.field(default_factory=list)
-    """Of PHASES, those of which nothing is measured in this kind of training: they are part of `other`, or there is
-    nobody to wait for."""
+    """Phases of PHASES that are not measured in this kind of training: they are part of `other`, or there is nobody to
+    wait for."""
     missing: dict[str, str] = msgspec.field(default_factory=dict)
     """Why BUCKETS or GPU_COUNTERS are not there; each reason is one of `notes` too."""
     through: SmallCount = 0
@@ -255,12 +257,14 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     world: Name = ""
     """A name that all ranks of its process group have, and those of no other; "": not known (yet)."""
     began_us: Micros = 0
-    """When the probe began in this program, CLOCK_MONOTONIC: a process that replaces its program keeps its pid."""
+    """Moment at which the probe began in this program, CLOCK_MONOTONIC: a process that replaces its program keeps its
+    pid."""
     counter_fd: Annotated[int, Meta(ge=-1, lt=1 << 31)] = -1
     """The process's descriptor of its `step_counter`; -1: it has none."""
     setup: Setup = msgspec.field(default_factory=Setup)
     configuration: dict[str, str] = msgspec.field(default_factory=dict)
-    """What should be the same on all ranks: communication variables of its environment, its script, each argument."""
+    """Settings that should be the same on all ranks: communication variables of its environment, its script, each
+    argument."""
     gpu_users: GpuUsers = []
     """Other processes that hold memory of its GPU."""
     gpu_errors: GpuErrors = []
@@ -268,7 +272,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
-    """Who sent a batch, its number, and how far the rank has come."""
+    """Sender of a batch, its number, and the rank's progress."""
 
     rank: Rank
     pid: Pid
@@ -285,7 +289,7 @@ class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
 
 
 class Batch(BatchHead, array_like=True, tag="batch"):
-    """What a rank gathered since the last batch; empty ones are its heartbeat."""
+    """Records that a rank gathered since the last batch; empty ones are its heartbeat."""
 
     steps: Annotated[list[Step], Records] = msgspec.field(default_factory=list)
     samples: Annotated[list[Sample], Records] = msgspec.field(default_factory=list)
@@ -295,20 +299,20 @@ class Batch(BatchHead, array_like=True, tag="batch"):
     """Optimizer steps so far whose gradients DDP never reduced, though a model was wrapped in it."""
     digests: Annotated[list[Digest], Records] = msgspec.field(default_factory=list)
     layouts: Annotated[list[Layout], Records] = msgspec.field(default_factory=list)
-    """Those that are new."""
+    """Layouts that are new."""
     pausing: PauseKind | None = None
     """Index into PAUSES of what the training thread does instead of training, if it does."""
     beats: StepCount = 0
     """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
     closing_pauses: Annotated[list[Pause], Records] = msgspec.field(default_factory=list)
-    """Of the last batch: pauses since the last step, in µs after its end."""
+    """Pauses since the last step, in µs after its end; only in the last batch."""
     epoch: StepNumber | None = None
     """The one that runs, counted from 1; None: not known here."""
     epochs: StepNumber | None = None
     merged: StepCount = 0
-    """How many batches, those just before it, the hub of a node has put into it."""
+    """Number of batches, those just before it, that the hub of a node has put into it."""
     skipped: Annotated[int, Meta(ge=0, le=SCALED_UPDATES)] = 0
-    """Of the latest 100 updates through a GradScaler: those that it skipped, as gradients were infinite or NaN."""
+    """Number of the latest 100 updates that a GradScaler skipped, as gradients were infinite or NaN."""
     held_out: StepCount = 0
     """Updates in a row of a model in evaluation mode which was in training mode before, where the mode matters."""
 
@@ -329,7 +333,7 @@ class Failure(msgspec.Struct, array_like=True, tag="failure"):
     traceback: str = ""
     step: StepCount = 0
     facts: dict[str, str] = msgspec.field(default_factory=dict)
-    """What the rank looked up that explains it: a port's holder, names of parameters."""
+    """Facts that explain it, which the rank looked up: a port's holder, names of parameters."""
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
@@ -342,13 +346,13 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
 
 
 class Card(msgspec.Struct, array_like=True, tag="card"):
-    """What a hub wants the hubs of other nodes to read in the store of the ranks' process group."""
+    """Entry of a hub in the store of the ranks' process group, for the hubs of other nodes."""
 
     key: str
     """Its CURVE public key, Z85."""
     run_id: str
     addresses: list[str] = msgspec.field(default_factory=list)
-    """Where it listens, if it is the root: ZeroMQ's endpoints."""
+    """Endpoints of ZeroMQ where it listens, if it is the root."""
     admits: list[int] = msgspec.field(default_factory=list)
     """The root: nodes whose hubs it lets in by now."""
 
@@ -364,7 +368,7 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     towards: str = ""
     """A host that every node reaches: MASTER_ADDR."""
     root: Card | None = None
-    """Of the hub of rank 0, once that lets in this rank's hub."""
+    """Card of the hub of rank 0, once that lets in this rank's hub."""
     keys: dict[int, str] = msgspec.field(default_factory=dict)
     """Rank 0: public keys of other nodes' hubs."""
 
@@ -390,7 +394,7 @@ class Where(msgspec.Struct, array_like=True, tag="where"):
     """The hub wants this rank's `Stack`."""
 
     brief: bool = False
-    """Of a rank that may well come on: what would stop it for a moment is left out."""
+    """True for a rank that may well come on: what would stop it for a moment is left out."""
 
 
 ToRank: TypeAlias = Welcome | Ack | Where | Card

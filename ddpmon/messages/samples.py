@@ -40,8 +40,8 @@ GpuErrors: TypeAlias = Annotated[list[Name], Meta(max_length=MAX_GPU_ERRORS)]
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """What a rank's process and device did in the last second, or in the last two, where the hub of a node of very many
-    put two samples together. None: not measured here.
+    """Activity of a rank's process and device in the last second, or in the last two, where the hub of a node of very
+    many put two samples together. None: not measured here.
 
     Its numbers are rows of QUANTITIES, which say what each is.
     """
@@ -56,27 +56,27 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     gpu_temperature_c: Celsius | None = None
     gpu_clock_mhz: Amount | None = None
     starved_share: Amount | None = None
-    """Of that second: the training thread could run, but no core was free for it."""
+    """Share of that second in which the training thread could run, but no core was free for it."""
     major_faults_per_s: Amount | None = None
     """Page faults that had to wait for a disk."""
     minor_faults_per_s: Amount | None = None
     read_bytes_per_s: Amount | None = None
-    """From storage, by this process alone: its DataLoader workers are processes of their own."""
+    """Bytes from storage, read by this process alone: its DataLoader workers are processes of their own."""
     written_bytes_per_s: Amount | None = None
     threads: Micros | None = None
     gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
     """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""
     loader_workers: Micros | None = None
-    """Of the DataLoader that was read last."""
+    """Workers of the DataLoader that was read last."""
     loader_pinned: bool | None = None
-    """Whether its batches lie in pinned memory; None: they are for a CPU."""
+    """True if its batches lie in pinned memory; None: they are for a CPU."""
     sent_bytes_per_s: Amount | None = None
     """Over the network, by its whole host."""
     received_bytes_per_s: Amount | None = None
     io_wait_share: Amount | None = None
-    """Of that second: some process of its host waited for storage, as the kernel's pressure counters say."""
+    """Share of that second in which some process of its host waited for storage, by the kernel's pressure counters."""
     cores_busy_share: Amount | None = None
-    """Of all cores of its host: busy with anything."""
+    """Share of all cores of its host that were busy with anything."""
 
     worker_memory_bytes: Micros | None = None
     """Of its DataLoader workers: what no other process shares."""

@@ -1,4 +1,4 @@
-"""How a script has set its training up: what a rank reads of its DataLoaders, models and optimizers. A part of Hello.
+"""Training setup that a rank reads from the script's DataLoaders, models and optimizers. A part of Hello.
 
 The decoder checks ranges too, by the annotations here.
 """
@@ -12,7 +12,7 @@ import msgspec
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 
 MAX_LOADERS = MAX_MODELS = MAX_PARAMETER_NAMES = 4
-"""How many of each a rank tells of."""
+"""Most loaders, models and parameter names that a rank reports."""
 MAX_REPEATS = 3
 """Passes are counted so far: a count that went on would be told anew after each of them."""
 MAX_CORES = 4096
@@ -36,7 +36,7 @@ class Loader(msgspec.Struct, array_like=True):
 
     workers: World = 0
     persistent: bool = False
-    """Whether its workers live on from one pass to the next."""
+    """True if its workers live on from one pass to the next."""
     batches: Count = 0
     """That a pass has; 0: not known."""
     sampler: Name = ""
@@ -46,13 +46,13 @@ class Loader(msgspec.Struct, array_like=True):
     seed: Annotated[int, msgspec.Meta(ge=SEED_VARIES, lt=MAX_US)] = 0
     shuffle: bool = False
     samples: Count = 0
-    """Of all ranks in a pass."""
+    """Samples of all ranks in a pass."""
     repeats: Repeats = 0
     """Passes in a row that trained and had the order of the pass before them."""
     seed_repeats: Repeats = 0
     """The same of passes whose workers began with the seeds of the pass before."""
     again: bool = False
-    """Whether an earlier pass over the same data trained and came to its end."""
+    """True if an earlier pass over the same data trained and came to its end."""
 
 
 class Model(msgspec.Struct, array_like=True):
@@ -65,7 +65,7 @@ class Model(msgspec.Struct, array_like=True):
     parameters: Count = 0
     """That DDP reduces."""
     stepped: Count = 0
-    """Of these, in an optimizer that steps."""
+    """Parameters of these that are in an optimizer which steps."""
     idle: Names = []
     """Names of the first ones that are in no optimizer."""
     idle_count: Count = 0
@@ -74,25 +74,25 @@ class Model(msgspec.Struct, array_like=True):
     made, or were made later."""
     unreduced_count: Count = 0
     search_us: Count = 0
-    """What looking for unused parameters takes a backward; 0: DDP does not."""
+    """Time to look for unused parameters in a backward; 0: DDP does not."""
     searches: Count = 0
     """Backward calls whose unused parameters were counted."""
     unused: Count = 0
     """The most that any of them left unused on some rank."""
     joins: bool = False
-    """Whether it trains under torch's Join, which provides for ranks that have fewer batches."""
+    """True if it trains under torch's Join, which provides for ranks that have fewer batches."""
 
 
 class Setup(msgspec.Struct, array_like=True):
-    """How a script has set its training up, as its objects showed at the first step and since."""
+    """Training setup of a script, as its objects showed at the first step and since."""
 
     loaders: Annotated[list[Loader], msgspec.Meta(max_length=MAX_LOADERS)] = []
     models: Annotated[list[Model], msgspec.Meta(max_length=MAX_MODELS)] = []
     reductions: Count = 0
-    """How often gradients of the only DDP model are reduced between two updates; 0: not known."""
+    """Number of reductions of the only DDP model's gradients between two updates; 0: not known."""
     debugging: Annotated[list[Name], msgspec.Meta(max_length=len(DEBUG_MODES))] = []
     """DEBUG_MODES that are on."""
     cores: Cores = []
     """The cores that the training thread may run on, by their numbers; none: not known."""
     worker_cores: Cores = []
-    """Those that the workers of its DataLoaders may run on."""
+    """Cores that the workers of its DataLoaders may run on."""

@@ -1,4 +1,4 @@
-"""How many steps a rank has made, in memory that outlives it: a rank that is killed cannot send its last records.
+"""Counts a rank's steps in memory that outlives it: a rank that is killed cannot send its last records.
 
 The rank makes the memory (a sealed memfd), its training thread counts in it, and the hub opens it when the rank says
 hello. The training thread does not know what a step is, so it counts updates: synchronised gradients, and optimizer

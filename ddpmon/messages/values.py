@@ -11,7 +11,7 @@ from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_TEXT, MAX_US, MAX
 Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
 WorldSize: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_WORLD)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_US)]
-"""Of steps, bytes and whatever else is counted."""
+"""Number of steps, bytes and whatever else is counted."""
 Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_US, le=MAX_US)]
 """A moment or a span of time: finite."""
 Text: TypeAlias = Annotated[str, Meta(max_length=4 * MAX_TEXT)]

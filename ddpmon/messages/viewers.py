@@ -1,4 +1,4 @@
-"""What viewers are shown: the snapshot and its parts.
+"""The snapshot that viewers are shown, and its parts.
 
 The types say what a value may be; the decoder of viewers refuses a snapshot with others. A measured quantity may be
 any float, nan and infinity too.
@@ -44,25 +44,25 @@ class BucketView(msgspec.Struct, frozen=True):
 
 
 class TimesView(msgspec.Struct, frozen=True):
-    """Where a run's time went, in seconds; the world's, not a sum over ranks."""
+    """Division of a run's time, in seconds; the world's, not a sum over ranks."""
 
     start_s: Seconds
-    """From the launch to the end of the first step."""
+    """Time from the launch to the end of the first step."""
     training_s: Seconds
     """In training steps since then."""
     paused_s: dict[Text, Seconds] = msgspec.field(default_factory=dict)
-    """By kind of pause, of PAUSES; those that were."""
+    """Time of each kind of pause in PAUSES that occurred."""
     counts: dict[Text, Count] = msgspec.field(default_factory=dict)
-    """How many of each there were."""
+    """Number of pauses of each kind."""
 
 
 class PausingView(msgspec.Struct, frozen=True):
-    """What a run does just now instead of training."""
+    """Activity of a run that does not train just now."""
 
     kind: Text
     """One of PAUSES."""
     ranks: list[Rank]
-    """Those that do it."""
+    """Ranks that do it."""
     seconds: Seconds
 
 
@@ -70,7 +70,7 @@ class Series(msgspec.Struct, frozen=True):
     """A quantity over time for all ranks at once, oldest first; all lists are equally long."""
 
     seconds: list[Seconds] = msgspec.field(default_factory=list)
-    """Since the run started."""
+    """Moments since the run started."""
     low: list[float | None] = msgspec.field(default_factory=list)
     median: list[float | None] = msgspec.field(default_factory=list)
     high: list[float | None] = msgspec.field(default_factory=list)
@@ -87,14 +87,14 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class DeviceMark(msgspec.Struct, frozen=True):
-    """What a finding says of the machines of its ranks."""
+    """Words of a finding about the machines of its ranks."""
 
     words: Text
-    """As in: throttled."""
+    """A word such as "throttled"."""
     columns: list[Text]
-    """Of Devices, by the names of their quantities: those that show it."""
+    """Columns of Devices that show it, by the names of their quantities."""
     order: Count
-    """Of several, the highest is said."""
+    """Rank among several: the highest is shown."""
 
 
 class Episode(msgspec.Struct, frozen=True):
@@ -124,26 +124,26 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: dict[Text, Any] = msgspec.field(default_factory=dict)
     advice: Text | None = None
     subject: Text = ""
-    """What it is about where that is neither its ranks nor the world: a host, or what the run does besides training."""
+    """Subject of a finding that is about neither its ranks nor the world: a host, or an activity besides training."""
     brief: Text = ""
     """The text in fewer words, where there are fewer."""
     explains: Text = ""
-    """Of STATES, the one that it is the reason of: "failed" or "stalled"."""
+    """State, of STATES, that it is the reason of: "failed" or "stalled"."""
     device: DeviceMark | None = None
     lead: Count = 0
     """Characters at the beginning of the text that say who or what; 0: all of it does."""
     cost_s: float | None = None
-    """What it has cost so far, in all its episodes; None: it costs nothing that is measured."""
+    """Cost so far, in all its episodes; None: it costs nothing that is measured."""
     episodes: list[Episode] = msgspec.field(default_factory=list)
     """Oldest first; since_step, until_step and cost_ms are those of the last one."""
     reported_at: Seconds | None = None
-    """When it was first reported, Unix seconds."""
+    """Moment at which it was first reported, Unix seconds."""
     ended_at: Seconds | None = None
-    """When it was noticed to have ended, Unix seconds; None: it lasts."""
+    """Moment at which its end was noticed, Unix seconds; None: it lasts."""
 
     @property
     def lasts(self) -> bool:
-        """Whether it goes on, as far as is known."""
+        """Return whether it goes on, as far as is known."""
         return self.until_step is None
 
 
@@ -156,14 +156,14 @@ class Attempt(msgspec.Struct, frozen=True):
     steps: Count
     """Finished in it."""
     ranks: list[Rank] = msgspec.field(default_factory=list)
-    """Who failed first, all alike; empty where that is not known."""
+    """Ranks that failed first, all alike; empty where they are not known."""
     cause: Text | None = None
     exit: Text | None = None
-    """How the first of them ended, where the cause does not say it: "exit 1"."""
+    """End of the first of them, where the cause does not tell it: "exit 1"."""
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """What is being watched."""
+    """The run that is being watched."""
 
     id: Text
     name: Text
@@ -176,14 +176,14 @@ class RunView(msgspec.Struct, frozen=True):
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """Earlier ones, oldest first; empty where ranks were never restarted."""
     kill_at: float | None = None
-    """When the grace of a run that is being stopped is over, Unix seconds; None: it is not being stopped."""
+    """End of the grace of a run that is being stopped, Unix seconds; None: it is not being stopped."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What came from outside and could not be: it was left out, and nothing else suffered from it."""
+    """Count of an invalid value from outside: it was ignored, and nothing else suffered from it."""
 
     rank: int | None
-    """Of the rank that sent it; None: of no rank of this run."""
+    """Rank that sent it; None: no rank of this run."""
     what: str
     """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
     count: int
@@ -193,7 +193,7 @@ class VerdictFacts(msgspec.Struct, frozen=True):
     """A verdict as data: nobody has to read its words."""
 
     topic: list[Text]
-    """Of two verdicts with the same one nothing but figures differs."""
+    """Topic of the verdict. Two verdicts with the same one differ in nothing but figures."""
     lead: Count = 0
     """Characters at its beginning that say who or what; 0: all of it does."""
     findings: list[Count] = msgspec.field(default_factory=list)
@@ -201,7 +201,7 @@ class VerdictFacts(msgspec.Struct, frozen=True):
 
 
 class ClockView(msgspec.Struct, frozen=True):
-    """How well a host's clock is known beside that of another one, in which all times are told."""
+    """Precision of a host's clock beside that of another one, by which all times are given."""
 
     host: Text
     reference: Text
@@ -225,7 +225,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     verdict: Text
     """One sentence; in the waiting state it says what is waited for."""
     severity: Text = "info"
-    """Of the verdict: "info", "warn" or "critical"."""
+    """Severity of the verdict: "info", "warn" or "critical"."""
     verdict_since: Seconds | None = None
     step: Count = 0
     total_steps: Count | None = None
@@ -251,29 +251,30 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     events: list[Event] = msgspec.field(default_factory=list)
     notes: list[Text] = msgspec.field(default_factory=list)
     buckets: list[BucketView] = msgspec.field(default_factory=list)
-    """Where they are recorded, in the order in which DDP hands them over."""
+    """Buckets in the order in which DDP hands them over, where they are recorded."""
     bus_bandwidth_gb_s: float | None = None
-    """Where buckets are recorded."""
+    """Bandwidth of the buckets' all-reduces, where they are recorded."""
     all_reduce: AllReduceView | None = None
-    """Where gradients are synchronised."""
+    """Cost of all-reduce, where gradients are synchronised."""
     efficiency: EfficiencyView | None = None
-    """Where more than one rank trains."""
+    """Efficiency, where more than one rank trains."""
     heat: HeatView | None = None
-    """Where it is wished for."""
+    """The heat map, if requested."""
     timeline: TimelineView | None = None
-    """Where it is wished for."""
+    """The last steps, if requested."""
     quantities: list[Text] = msgspec.field(default_factory=list)
-    """What can be wished for over time: of STEP_SERIES and SAMPLE_SERIES what the run has, and "log:NAME" of logs."""
+    """Quantities that can be requested over time: those of STEP_SERIES and SAMPLE_SERIES that the run has, and
+    "log:NAME" of logs."""
     series: SeriesView | None = None
-    """Where it is wished for."""
+    """A quantity over time, if requested."""
     cost: CostView | None = None
-    """Where it is wished for."""
+    """Cost of all-reduce over other steps, if requested."""
     inspect: InspectView | None = None
-    """Where it is wished for."""
+    """The inspected rank, if requested."""
     stacks: list[StackView] = msgspec.field(default_factory=list)
-    """Where they are wished for."""
+    """Place of every rank's training thread, if requested."""
     times: TimesView | None = None
-    """From the first step on."""
+    """Division of the run's time, from the first step on."""
     pausing: PausingView | None = None
     """While it does."""
     accumulation: Count = 1
@@ -282,9 +283,9 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """The pass over the data that runs, counted from 1; `epoch` is the hub's."""
     training_epochs: Count | None = None
     parallelism: Text = ""
-    """How the ranks train: DDP, FSDP2, …, as their Hello says it; "" where none can tell."""
+    """Kind of parallel training: DDP, FSDP2, …, as the ranks' Hello tells it; "" where none can tell."""
     unmeasured: list[Text] = msgspec.field(default_factory=list)
-    """Of PHASES, those of which nothing is measured then."""
+    """Phases of PHASES that are not measured in this kind of training."""
     measured: Text = ""
     """One sentence: what is measured then and what is not; "" where all is, with DDP."""
     refused: list[Refusal] = msgspec.field(default_factory=list)
@@ -292,21 +293,21 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     missing: dict[Text, Text] = msgspec.field(default_factory=dict)
     """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
     verdict_facts: VerdictFacts | None = None
-    """Of the verdict; None: a hub of another version sent its words alone."""
+    """Facts of the verdict; None: a hub of another version sent its words alone."""
     samples: SamplesView | None = None
-    """Where it is wished for."""
+    """Samples of some ranks over time, if requested."""
     strips: StripsView | None = None
-    """Where it is wished for."""
+    """Own time of some ranks over time, if requested."""
     heat_phases: list[HeatView] = msgspec.field(default_factory=list)
-    """Of OWN_PHASES, where they are wished for."""
+    """Heat maps of OWN_PHASES, if requested."""
     sync: StripsView | None = None
-    """Where it is wished for: "wait", "transfer", "parallel", "load balance" and "communication", of all ranks."""
+    """Series "wait", "transfer", "parallel", "load balance" and "communication" of all ranks, if requested."""
     clocks: list[ClockView] = msgspec.field(default_factory=list)
-    """Of each host but the first, where there are several."""
+    """Clocks of each host but the first, where there are several."""
     printed: PrintedView | None = None
-    """Where it is wished for."""
+    """Output of a rank, if requested."""
     cores: CoresView | None = None
-    """Where it is wished for, of the hub's machine while the run goes on: they are not recorded one by one."""
+    """Cores of the hub's machine while the run goes on, if requested: they are not recorded one by one."""
 
 
 def models_with_loss(snapshot: Snapshot) -> list[str]:

@@ -39,15 +39,15 @@ class Phase(IntEnum):
 PHASES = tuple(phase.name.lower() for phase in Phase)
 """All phases of a step: they add up to its length."""
 OWN_PHASES = PHASES[: Phase.WAIT]
-"""What a rank itself does in a step."""
+"""Phases of a rank's own work in a step."""
 
 SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, one the script calls."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
 DIGESTS = ("weights", "few weights", "unreduced weights", "inputs", "BatchNorm statistics", "other buffers")
-"""What digests are of, by index: the parameters that DDP reduces, a few of them, parameters whose gradients it does not
-reduce, what a forward is given, and buffers where DDP does not broadcast them."""
+"""Subjects of digests, by index: the parameters that DDP reduces, a few of them, parameters whose gradients it does not
+reduce, a forward's inputs, and buffers where DDP does not broadcast them."""
 WEIGHTS, FEW_WEIGHTS, UNREDUCED, INPUTS, BATCH_NORM, OTHER_BUFFERS = range(6)
 SCALED_UPDATES = 100
 """Updates through a GradScaler of which it is counted how many were skipped: the latest ones."""
@@ -66,25 +66,25 @@ TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"
 LOCAL_SGD = "local SGD"
 """Beside any of these: ranks train apart, and average their weights now and then."""
 ALONE, NOT_PARALLEL = "one process", "none"
-"""How a rank trains in parallel; "none": one of several in a process group, and nothing of these at work."""
+"""Kinds of training without a wrapper; "none": one of several in a process group, and nothing of the above at work."""
 PARALLEL_JOIN = " + "
 """Between several of them; none has it in itself."""
 HYBRID = " (hybrid)"
 """Behind FSDP or FSDP2: the model is sharded over some ranks and replicated over the others."""
 
 HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
-"""What the heat map can show: own time over the median of the other ranks, each phase over theirs as a share of their
+"""Quantities of the heat map: own time over the median of the other ranks, each phase over theirs as a share of their
 own time, wait as a share of the step, the step's length over the median, loss, GPU utilization."""
 HEAT_JUDGED = ("own", *OWN_PHASES, "step")
-"""Those of which the hub can tell lateness from noise."""
+"""Quantities in which the hub can tell lateness from noise."""
 HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
-"""By how much at least, as a share: what its marks stand for there."""
+"""Least excess, as a share, of each mark in the heat map."""
 NOTABLE = HEAT_LEVELS[1]
 """Share over the peers from which on a rank, or a phase of it, has a mark: what comes before it is a finding."""
 HEAT_STEPS = (1, 8, 64, 512)
 """Steps that one of its columns may stand for."""
 WHOLE_RUN = 0
-"""As many steps in a column as let the whole run fit."""
+"""Scale of the heat map at which the whole run fits."""
 HEAT_MOST = 512
 """Rows and columns that a viewer may ask for."""
 HEAT_MOMENTS = 7
@@ -100,22 +100,22 @@ COST_WINDOWS = ("window", "last", "start")
 COST_STEPS = 50
 
 LOGGED = "log:"
-"""What the names of values that scripts log begin with."""
+"""Beginning of the names of values that scripts log."""
 LOSS_OF = "loss "
-"""What the name of the loss of one of several models begins with; names that scripts log under have no space."""
+"""Beginning of the name of the loss of one of several models; names that scripts log under have no space."""
 SERIES_MOST = 2048
 """Points that a viewer may ask for."""
 
 BUCKETS, GPU_COUNTERS = "buckets", "gpu"
-"""What may be missing on screens: `Hello.missing` says why."""
+"""Measurements that may be missing on screens: `Hello.missing` says why."""
 REASONS_JOIN = ", "
 """Between the reasons why a GPU holds its clocks down; none of them has it in itself."""
 
 STAGES = ("importing", "connected", "group", "model", "training", "ended")
-"""How far a rank has come: torch imported, process group up, model wrapped in DDP, first step done, left."""
+"""Progress of a rank: torch imported, process group up, model wrapped in DDP, first step done, left."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
 STATES = ("waiting", "running", "slow", "stalled", "stopping", "done", "failed", "stopped", "lost", "unknown")
 """States of a run. "stale" (a viewer that hears nothing) and "replay" are states of a viewer."""
 END_STATES = frozenset({"done", "failed", "stopped", "lost", "unknown"})
-"""Those after which nothing more is heard. Unknown is a run of which it cannot be seen from here whether it goes on."""
+"""States after which nothing more is heard. "unknown" is a run that may still go on, out of sight."""

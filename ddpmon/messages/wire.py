@@ -64,7 +64,7 @@ _T = TypeVar("_T")
 
 
 def decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
-    """What a frame says; WireError if it is none of this decoder's."""
+    """Return what a frame says; WireError if it is none of this decoder's."""
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -195,7 +195,7 @@ def check_card(card: Card) -> None:
 
 
 def is_key(text: str) -> bool:
-    """Whether it can be a CURVE key: 32 bytes in Z85."""
+    """Return whether it can be a CURVE key: 32 bytes in Z85."""
     return _KEY.fullmatch(text) is not None
 
 

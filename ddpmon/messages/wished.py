@@ -10,22 +10,22 @@ from ddpmon.messages.vocabulary import SYNC_GRADIENTS, SYNC_KINDS
 
 
 class AllReduceView(msgspec.Struct, frozen=True):
-    """What the gradient synchronisation costs, mean over steps and ranks; without DDP what all collectives cost."""
+    """Cost of the gradient synchronisation, mean over steps and ranks; without DDP the cost of all collectives."""
 
     payload_bytes: float
-    """Of a step."""
+    """Bytes of a step."""
     wait_ms: float
     transfer_ms: float
     exposed_share: float
     """Wait + transfer over the step: the part of communication that compute did not hide."""
     gain_without_waiting: float | None = None
-    """How many times faster the run were if the work of each step were spread evenly, so that nobody waits."""
+    """Speed-up if the work of each step were spread evenly, so that nobody waits."""
     gain_with_even_transfer: float | None = None
     """The same if every step's transfer took its median."""
     beside_ms: float | None = None
     """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
     kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
-    """Of SYNC_KINDS: where DDP synchronises no gradients, what all collectives cost, whose bytes are not counted."""
+    """Kind, of SYNC_KINDS: where DDP synchronises no gradients, all collectives, whose bytes are not counted."""
 
 
 class EfficiencyView(msgspec.Struct, frozen=True):
@@ -48,19 +48,19 @@ class SeriesView(msgspec.Struct, frozen=True):
 
     name: Text
     seconds: list[Seconds]
-    """Since the run started, of the last step in each point."""
+    """Moment of the last step in each point, since the run started."""
     steps: list[Count]
     """The number of that step; 0: none."""
     low: list[float | None]
     median: list[float | None]
-    """Of a point of several steps: the mean of their medians."""
+    """Median of each point; of several steps, the mean of their medians."""
     high: list[float | None]
     worst: list[Rank | None]
     """The rank with the highest value, or the lowest where that is the one to look at; None: nobody is known to be."""
     merged: Count = 1
     """So many steps are in a point, or seconds of samples."""
     first_s: Seconds = 0.0
-    """When the quantity had its first value, and its last."""
+    """Moments of the quantity's first and last value."""
     last_s: Seconds = 0.0
 
 
@@ -68,19 +68,19 @@ class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     """A row of the heat map: one rank, or the worst of several at each moment."""
 
     hosts: tuple[Text, Text]
-    """Of its first and its last rank."""
+    """Hosts of its first and its last rank."""
     ranks: tuple[Rank, Rank]
     """The first and the last."""
     count: Count
     worst: Rank
     """The rank that is worst over all columns."""
     hot_share: float = 0.0
-    """Of the columns: late, or at least 5% over the others; of waits half of the step, of GPUs idle for half of the
-    time."""
+    """Share of the columns that are late, or at least 5% over the others; for waits half of the step, for GPUs idle
+    half of the time."""
     hot_since: Count | None = None
     """The step since which all are; None: the last one is not."""
     meant: Count = 0
-    """How many of its ranks are late anywhere; 0: not asked for, or none."""
+    """Number of its ranks that are late anywhere; 0: not asked for, or none."""
 
 
 class HeatView(msgspec.Struct, frozen=True):
@@ -94,8 +94,8 @@ class HeatView(msgspec.Struct, frozen=True):
     columns: Count
     last_step: Count
     low: float
-    """What a cell of 1 stands for, and one of 254: fractions over the median, of the step, of the time
-    in which the GPU did nothing, or losses."""
+    """Values of a cell of 1 and of 254: fractions over the median, of the step, of the time in which the GPU did
+    nothing, or losses."""
     high: float
     rows: list[HeatRow]
     cells: bytes
@@ -105,7 +105,7 @@ class HeatView(msgspec.Struct, frozen=True):
     noise: float | None = None
     """The share up to which a cell is within the noise; None: it was not measured."""
     moments: list[Seconds | None] = msgspec.field(default_factory=list)
-    """Since the run started: when columns ended, HEAT_MOMENTS of them evenly from the first to the last."""
+    """Moments at which columns ended, since the run started: HEAT_MOMENTS of them evenly from the first to the last."""
 
 
 class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
@@ -116,7 +116,7 @@ class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
     critical: Rank | None
     """The rank that arrived last."""
     mended_ms: float | None
-    """How long the step would have been with `mended` as its peers."""
+    """Length that the step would have had with `mended` as its peers."""
 
 
 class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
@@ -125,7 +125,7 @@ class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
     rank: Rank
     host: Text
     phases_ms: list[tuple[float, ...]]
-    """Of each step, in the order of PHASES."""
+    """Phases of each step, in the order of PHASES."""
 
 
 class LongStep(msgspec.Struct, array_like=True, frozen=True):
@@ -136,9 +136,9 @@ class LongStep(msgspec.Struct, array_like=True, frozen=True):
     rank: Rank
     """That arrived last, or else did most."""
     phase: Text
-    """Of PHASES, the one that is longest over what is usual on it."""
+    """Phase, of PHASES, that is longest over its usual length."""
     over_ms: float
-    """By so much."""
+    """Excess of that phase."""
 
 
 class TimelineView(msgspec.Struct, frozen=True):
@@ -163,7 +163,7 @@ class TimelineView(msgspec.Struct, frozen=True):
 
 
 class CostView(msgspec.Struct, frozen=True):
-    """What all-reduce costs, and the efficiencies, over other steps than the snapshot's window."""
+    """Cost of all-reduce, and the efficiencies, over other steps than the snapshot's window."""
 
     over: Text
     """One of COST_WINDOWS."""
@@ -192,19 +192,19 @@ class PrintedView(msgspec.Struct, frozen=True):
 
     rank: Rank
     total: Count = 0
-    """How many lines of it were read so far: `lines` are the last of those."""
+    """Number of lines that were read so far: `lines` are the last of those."""
     lines: list[PrintedLine] = msgspec.field(default_factory=list)
     why: Text = ""
     """Why there is none, in words."""
 
 
 class StackView(msgspec.Struct, frozen=True):
-    """Where a rank's training thread was last, by its latest stack."""
+    """Last known place of a rank's training thread, by its latest stack."""
 
     rank: Rank
     stack: Stack | None = None
     at: Seconds | None = None
-    """When it was there, Unix seconds; None: on a host whose clock is another."""
+    """Moment of the stack, Unix seconds; None: on a host whose clock is another."""
     asked: bool = False
     """A viewer asked, and it has not answered yet."""
     why: Text = ""
@@ -219,13 +219,13 @@ class PastRow(msgspec.Struct, array_like=True, frozen=True):
     name: Text
     """"own", one of PHASES, "step" or "loss"."""
     low: float
-    """What a cell of 1 stands for, and one of 254: milliseconds, or losses."""
+    """Values of a cell of 1 and of 254: milliseconds, or losses."""
     high: float
     mine: bytes
     """A cell a column. 0: nothing known; 255: not finite."""
     peers: bytes
     longer: Text = ""
-    """Since when it takes longer than its peers, in words; empty: it does not."""
+    """Moment since which it takes longer than its peers, in words; empty: it does not."""
 
 
 class Course(msgspec.Struct, array_like=True, frozen=True):
@@ -234,7 +234,7 @@ class Course(msgspec.Struct, array_like=True, frozen=True):
     rank: Rank
     name: Text
     low: float
-    """What a cell of 1 stands for, and one of 254."""
+    """Values of a cell of 1 and of 254."""
     high: float
     cells: bytes
 
@@ -250,7 +250,7 @@ class StripsView(msgspec.Struct, frozen=True):
 
 
 class SamplesView(msgspec.Struct, frozen=True):
-    """What processes and devices of some ranks did, second by second."""
+    """Activity of processes and devices of some ranks, second by second."""
 
     seconds: Count
     """In a column."""
@@ -259,10 +259,10 @@ class SamplesView(msgspec.Struct, frozen=True):
 
 
 class CoreCourse(msgspec.Struct, array_like=True, frozen=True):
-    """How busy a core was through time. A cell a column, the newest last; 0: not measured, 1: idle, 254: all of it."""
+    """Load of a core through time. A cell a column, the newest last; 0: not measured, 1: idle, 254: all of it."""
 
     core: Count
-    """As the kernel counts them."""
+    """Number of the core, as the kernel counts them."""
     cells: bytes
 
 

@@ -1,4 +1,4 @@
-"""What viewers ask of the hub."""
+"""Requests of viewers to the hub."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CellCount: TypeAlias = Annotated[int, Meta(gt=0, le=HEAT_MOST)]
 
 
 class HeatWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer that shows the heat map wants of it."""
+    """Request for the heat map."""
 
     metric: str = "own"
     """One of HEAT_METRICS."""
@@ -39,11 +39,11 @@ class HeatWish(msgspec.Struct, array_like=True, frozen=True):
     ranks: RankSpans | None = None
     """Only these; None: all."""
     beyond_chance: bool = False
-    """Who is late beyond the noise, where the metric is one of HEAT_JUDGED."""
+    """True to mark ranks that are late beyond the noise, where the metric is one of HEAT_JUDGED."""
 
 
 class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer that shows the last steps wants of them."""
+    """Request for the last steps."""
 
     steps: CellCount = 4
     rows: CellCount = 16
@@ -59,14 +59,14 @@ class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CostWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer wants to know of what all-reduce costs."""
+    """Request for the cost of all-reduce."""
 
     over: str = COST_WINDOWS[0]
     """One of COST_WINDOWS."""
 
 
 class InspectWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer that inspects a rank wants of it."""
+    """Request for one rank's inspection."""
 
     rank: Rank = 0
     steps: int = 1
@@ -75,7 +75,7 @@ class InspectWish(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SyncWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer wants of wait, transfer and the efficiencies through time."""
+    """Request for wait, transfer and the efficiencies through time."""
 
     steps: int = 1
     """In a column: one of HEAT_STEPS."""
@@ -83,7 +83,7 @@ class SyncWish(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StripsWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer that shows own time of several ranks through time wants of it."""
+    """Request for own time of several ranks through time."""
 
     steps: int = 1
     """In a column: one of HEAT_STEPS."""
@@ -92,10 +92,10 @@ class StripsWish(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer that shows devices through time wants of them."""
+    """Request for samples of devices through time."""
 
     names: Annotated[tuple[str, ...], Meta(max_length=len(DEVICE_COURSES))] = ()
-    """Of DEVICE_COURSES."""
+    """Names of DEVICE_COURSES."""
     seconds: int = 1
     """In a column: one of SAMPLE_SECONDS."""
     columns: CellCount = 64
@@ -103,7 +103,7 @@ class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CoresWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer wants of the cores of the hub's machine, one by one."""
+    """Request for the cores of the hub's machine, one by one."""
 
     seconds: int = 1
     """In a column: one of SAMPLE_SECONDS."""
@@ -111,20 +111,20 @@ class CoresWish(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PrintedWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer wants that has no logs of a rank, which is on another machine."""
+    """Request for the output of a rank on another machine, by a viewer that has no logs of it."""
 
     rank: Rank = 0
 
 
 class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
-    """What a viewer that shows a quantity over time wants of it."""
+    """Request for a quantity over time."""
 
     name: Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGGED)] = "loss"
     """One of a snapshot's `quantities`."""
     span_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """How far back from the end; None: from the run's start."""
+    """Length back from the end; None: from the run's start."""
     end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
-    """Since the run started; None: now."""
+    """End since the run started; None: now."""
     points: Annotated[int, Meta(gt=0, le=SERIES_MOST)] = 512
     """At most, and two beside them."""
 
@@ -137,7 +137,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     cost: CostWish | None = None
     inspect: InspectWish | None = None
     stacks: bool = False
-    """Where every rank was last."""
+    """True to include the last place of every rank."""
     series: SeriesWish | None = None
     samples: SamplesWish | None = None
     strips: StripsWish | None = None
