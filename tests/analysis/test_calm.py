@@ -55,8 +55,8 @@ def test_the_first_step_is_right_in_bursts_and_stays_so(seed):
 
 
 def test_ten_steps_are_enough_for_half_a_step():
-    own = own_times(200, 8, noise=0.05)
-    own[190:, 5, 2] += 0.5 * sum(OWN)
+    own = own_times(300, 8, noise=0.05)
+    own[290:, 5, 2] += 0.5 * sum(OWN)
     assert [f.ranks for f in slow(judged(world_with(own)))] == [[5]]
 
 

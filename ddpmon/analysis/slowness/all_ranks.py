@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.slowness.excess import PEERS, own_change
+from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
@@ -43,7 +44,8 @@ def describe_all(
         return before
     begin, end = spans[-1]
     since, within, is_ramp, evidence = _first_step(rows, over[0][:end], begin)
-    if before is None and not EVIDENCE.reached(evidence):
+    is_short = end - begin < FEWEST_ROWS
+    if before is None and (is_short or evidence < EVIDENCE or begins_as_noise(rows, over[0], begin, end)):
         return None
     if before and int(rows.world.step[-1]) - before.since > SETTLED_STEPS:
         since, within, is_ramp = before.since, before.since_within, before.pattern == "ramp"

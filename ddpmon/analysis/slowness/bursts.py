@@ -1,7 +1,8 @@
-"""Tell a fault of a rank from noise that comes in bursts: other ranks have had such bursts as well.
+"""Tell a fault of a rank from noise that comes in bursts: other ranks have had such bursts, or may have them unseen.
 
 As long as no rank has a fault, ranks are exchangeable: the longest of their slow stretches may be any rank's. So a
-rank is slow for a reason of its own only if no other rank was nearly as slow for nearly as long.
+rank is slow for a reason of its own only if no other rank was nearly as slow for nearly as long, and if so many steps
+went by without a burst that bursts of this length would have been seen by now.
 """
 
 from __future__ import annotations
@@ -14,20 +15,28 @@ import numpy as np
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import MORE_OFTEN
 from ddpmon.analysis.slowness.slowdown import Slowdown
+from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 AS_MUCH = Threshold(
-    0.3,
-    of="share of a slowdown's excess above which steps of another rank count as slow, and of its lost time that a"
-    " stretch of these loses, so that both are noise",
-    why="A judgement: the worst of some bursts is rarely three times as bad as the next, and may be two at once.",
+    0.5,
+    of="share of a slowdown's lost time that a stretch of another rank loses, so that both are noise",
+    why="A judgement: the worst of some bursts is rarely twice as bad as the next.",
 )
+COUNTED = 0.3
+"""Share of a slowdown's excess above which steps of another rank count as slow."""
+BURST_STEPS = 22
+"""Steps that a burst lasts at most, as long as nothing is known: experts that get more tokens have them for 5 to 20,
+and the first one is known to 2."""
+SEEN_STEPS = 1800
+"""Steps, of all ranks together, after which bursts are known: ranks that spend 2% of their steps in bursts of ten, as
+much as is worth telling, have had 3.6 in so many, and none by chance in 3% of the runs."""
 
 
-def is_like_others(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
-    """Return whether another rank was about as slow for about as long, or has single slow steps about as often.
+def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
+    """Return whether a slowdown may be noise: other ranks were as slow for as long, or as often, or may soon be.
 
     Args:
         rows: The run.
@@ -40,19 +49,35 @@ def is_like_others(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> 
     # One of the slow ranks at least besides, so that a single other one has a peer.
     excess = over_peers(rows.phases_ms([*mine, *others])[..., OWN_PHASES.index(one.phase)])
     for known in faults:
-        excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
+        if known.phase == one.phase:
+            excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
     span, size = _span(rows, one), one.phases_ms[one.phase]
-    lost_ms = one.share * size * float(rows.steps[span].sum())
-    beyond = (excess[:, len(mine) :] - AS_MUCH.enter * size) * rows.steps[:, None]
+    lasts = float(rows.steps[span].sum())
+    most_lost_ms = AS_MUCH.enter * one.share * size * lasts
+    theirs, least = excess[:, len(mine) :], COUNTED * size
     if one.share == 1:
-        total = np.cumsum(np.concatenate((np.zeros_like(beyond[:1]), beyond)), axis=0)
-        return bool((total - np.minimum.accumulate(total)).max() >= AS_MUCH.enter * lost_ms)
-    if np.maximum(beyond[span], 0.0).sum(axis=0).max() >= AS_MUCH.enter * lost_ms:
+        seen = float(rows.steps[: span.start].sum()) * len(ranks)
+        return (seen < SEEN_STEPS and lasts <= BURST_STEPS) or _largest_stretch_ms(rows, theirs, least) >= most_lost_ms
+    beyond = np.maximum(theirs[span] - least, 0.0) * rows.steps[span, None]
+    if beyond.sum(axis=0).max() >= most_lost_ms:
         return True
     is_long = excess[span] >= size / 2
     counts = (is_long[1:] & ~is_long[:-1]).sum(axis=0)
     more = _log_ratio(int(counts[: len(mine)].sum()), int(counts.sum()), len(mine) / len(counts))
-    return not MORE_OFTEN.reached(more)
+    return more < MORE_OFTEN
+
+
+def _largest_stretch_ms(rows: RunRows, excess: Floats, least: float) -> float:
+    """Return the time that the worst stretch of any rank lost: its excess is above `least` on average throughout.
+
+    excess: [N, ranks]
+    """
+    steps = rows.steps[:, None]
+    total = np.concatenate((np.zeros((1, excess.shape[1])), np.cumsum((excess - least) * steps, axis=0)))
+    beyond = total - np.minimum.accumulate(total)
+    end, rank = np.unravel_index(int(beyond.argmax()), beyond.shape)
+    begin = int(np.flatnonzero(beyond[: end + 1, rank] == 0)[-1])
+    return float((excess * steps)[begin:end, rank].sum())
 
 
 def _log_ratio(count: int, of: int, share: float) -> float:

@@ -8,12 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, SHORT, FilterBank
 from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY, Clip
-from ddpmon.analysis.slowness.spread import (
-    FEW_RANKS,
-    PastSpread,
-    PeerSpread,
-    uncertain,
-)
+from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, uncertain
 from ddpmon.analysis.slowness.step_noise import StepNoise
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.threshold import Threshold
@@ -102,18 +97,19 @@ class Contrasts:
         chances = self._chances * max(1.0, REFERENCE_STEP_MS / step_ms)
         critical = asked_z(self._asked_z, LENGTH_OF[:count], chances)
         most = measured * uncertain(self._spread.freedom()[:count], critical)[:, None]
-        scale = np.sqrt(self._noise.variance(most, tails) + floor)
-        asked = np.maximum(scale * np.where(ready[:count], critical, np.inf)[:, None], SMALLEST.enter * step_ms)
-        share = contrasts / asked.astype(np.float32)
-        largest = np.stack((share.max(axis=1), -share.min(axis=1)))
-        beyond = largest >= 1.0
+        variance, noisier = self._noise.variance(most, tails)
+        scale = np.sqrt(variance + floor)
+        asked = (scale * np.where(ready[:count], critical, np.inf)[:, None]).astype(np.float32)
+        times = np.sqrt(noisier)[:, None].astype(np.float32)
+        share = contrasts / np.maximum(asked * times, np.float32(SMALLEST * step_ms))
+        beyond = np.stack((share.max(axis=1), -share.min(axis=1))) >= 1.0
         slow: Bools = beyond[0] | beyond[1]
         hits = []
         for down, series, column in zip(*np.nonzero(beyond), strict=True):
             best = int((share[series, :, column].argmin if down else share[series, :, column].argmax)())
             size = float(contrasts[series, best, column])
-            z = abs(size) / float(scale[series, best, column])
-            hits.append(Hit(int(series), int(column), size, z, int(LENGTH_OF[best])))
+            one = scale[series, best, column % scale.shape[2]] * times[series, 0, column]
+            hits.append(Hit(int(series), int(column), size, abs(size) / float(one), int(LENGTH_OF[best])))
         self._spread.learn(contrasts, slow, ready)
         self._noise.learn_wandering(around, slow)
         return hits

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all
-from ddpmon.analysis.slowness.bursts import is_like_others
+from ddpmon.analysis.slowness.bursts import may_be_burst
 from ddpmon.analysis.slowness.past import Past, RunRows
 from ddpmon.analysis.slowness.rotating import describe_rotating, outside_turns
 from ddpmon.analysis.slowness.signal import Signal
@@ -122,7 +122,10 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
     faults = [
         one
         for one in (*found, *before)
-        if _is_of_ranks(one) and (one.until is None or threshold.reached(of_run[id(one)]))
+        if _is_of_ranks(one)
+        and threshold.reached(
+            of_run[id(one)] if one.until is not None else costs.get(id(one), one.gain), held=one in before
+        )
     ]
     # No rank costs more than its excess, whatever the ranks cost together.
     least_ms = (threshold.enter - 1) * median(rows.length_ms)
@@ -132,7 +135,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         if one in held
         or (
             threshold.reached(costs[id(one)])
-            and not (_is_of_ranks(one) and (one.share * one.excess_ms < least_ms or is_like_others(rows, one, faults)))
+            and not (_is_of_ranks(one) and (one.share * one.excess_ms < least_ms or may_be_burst(rows, one, faults)))
         )
     ]
     together = [one for one in told if one in present]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, REFERENCE_RANKS, Contrasts, asked_z
 from ddpmon.analysis.slowness.level_since_start import LevelSinceStart
@@ -14,7 +16,7 @@ from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.signal import Evidence, Signal
-from ddpmon.analysis.slowness.slowdown import EVIDENCE
+from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
 from ddpmon.analysis.slowness.turns import TurnDetector
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
@@ -31,36 +33,16 @@ WARM_UP_BLOCKS = 1
 """Blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What is judged of some steps."""
+def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
+    """Return what is judged of some steps.
 
-    step: Ints
-    own_ms: Floats
-    phases_ms: Floats
-    transfer_ms: Floats
-    length_ms: Floats
-    """[S] Of the slowest rank."""
-    work: Floats
-    """[S] Tokens of the median rank, or samples; 0 where neither is known."""
+    Returns: step numbers [S], own times [S, R], phases [S, R, 5], transfer [S, R], the length of steps [S], and their
+        work [S]: the tokens of the median rank, or samples; 0 where neither is known.
 
-    @classmethod
-    def of(cls, part: World) -> _Rows:
-        counts = part.tokens if len(part) and (part.tokens > 0).all() else part.samples
-        work = np.where((counts > 0).all(axis=1), medians(counts.astype(float)), 0.0)
-        return cls(part.step, part.own_ms, part.phases_ms, part.transfer_ms, part.step_ms, work)
-
-    def between(self, first: int, end: int) -> _Rows:
-        """Return some of the steps, by index. Views, no copies."""
-        return _Rows(**{name: values[first:end] for name, values in vars(self).items()})
-
-    def rest_from(self, first: int) -> _Rows:
-        """Return copies of the steps from an index on, which do not keep the memory of those before."""
-        return _Rows(**{name: values[first:].copy() for name, values in vars(self).items()})
-
-    def followed_by(self, more: _Rows) -> _Rows:
-        """Return these steps and further ones."""
-        return _Rows(**{name: np.concatenate((values, vars(more)[name])) for name, values in vars(self).items()})
+    """
+    counts = part.tokens if len(part) and (part.tokens > 0).all() else part.samples
+    work = np.where((counts > 0).all(axis=1), medians(counts.astype(float)), 0.0)
+    return part.step, part.own_ms, part.phases_ms, part.transfer_ms, part.step_ms, work
 
 
 class Detector:
@@ -73,7 +55,7 @@ class Detector:
     def __init__(self, ranks: Sequence[int]) -> None:
         self.ranks = tuple(ranks)
         count = len(self.ranks)
-        self._waiting: _Rows | None = None
+        self._waiting: tuple[NDArray[Any], ...] = ()
         self._judged = 0
         """Steps judged, warm-up included."""
         self._first_number = 0
@@ -94,11 +76,14 @@ class Detector:
         """
         if part.ranks != self.ranks:
             raise ValueError("a detector accepts steps of the ranks it was made for only")
-        rows = _Rows.of(part) if self._waiting is None else self._waiting.followed_by(_Rows.of(part))
-        whole = len(rows.step) // BLOCK * BLOCK
+        arrays = _judged_arrays(part)
+        if self._waiting:
+            arrays = tuple(np.concatenate(pair) for pair in zip(self._waiting, arrays, strict=True))
+        whole = len(arrays[0]) // BLOCK * BLOCK
         for first in range(0, whole, BLOCK):
-            self._judge(rows.between(first, first + BLOCK))
-        self._waiting = rows.rest_from(whole)
+            self._judge(*(each[first : first + BLOCK] for each in arrays))
+        # Views would keep the memory of the steps before.
+        self._waiting = tuple(each[whole:].copy() for each in arrays)
 
     def signals(self) -> list[Signal]:
         """Return the signals of the last 360 steps, in the order in which they were found.
@@ -109,25 +94,27 @@ class Detector:
         standing = [each for each in self._signals.values() if each.held >= oldest]
         return sorted(standing, key=lambda each: each.found)
 
-    def _judge(self, rows: _Rows) -> None:
+    def _judge(
+        self, step: Ints, own_ms: Floats, phases_ms: Floats, transfer_ms: Floats, length_ms: Floats, work: Floats
+    ) -> None:
         blocks = self._judged // BLOCK
-        typical = median(rows.length_ms)
+        typical = median(length_ms)
         self._step_ms += max(1 / (blocks + 1), STEP_RATE) * (typical - self._step_ms)
         self._judged += BLOCK
         if not blocks:
-            self._first_number = int(rows.step[0])
-        self._numbers = np.concatenate((self._numbers, rows.step))[-HELD_STEPS - BLOCK :]
+            self._first_number = int(step[0])
+        self._numbers = np.concatenate((self._numbers, step))[-HELD_STEPS - BLOCK :]
         if blocks < WARM_UP_BLOCKS:
             return
         step_ms = max(self._step_ms, 1e-6)
-        past = self._past_series.of_block(rows.phases_ms, rows.transfer_ms, rows.work)
+        past = self._past_series.of_block(phases_ms, transfer_ms, work)
         for hit in self._past.judge(past, step_ms):
             self._note(None, PAST_SERIES[hit.series], hit.size > 0, hit.z, "change", self._judged - hit.length)
         if self._beside:
-            self._judge_beside(self._beside, rows, step_ms)
+            self._judge_beside(self._beside, step, own_ms, phases_ms, step_ms)
 
-    def _judge_beside(self, beside: _Beside, rows: _Rows, step_ms: float) -> None:
-        excess = beside.series.of_block(rows.own_ms, rows.phases_ms)
+    def _judge_beside(self, beside: _Beside, step: Ints, own_ms: Floats, phases_ms: Floats, step_ms: float) -> None:
+        excess = beside.series.of_block(own_ms, phases_ms)
         for hit in beside.contrasts.judge(excess, step_ms):
             rank, up = self.ranks[hit.column], hit.size > 0
             self._note(rank, beside.series.names[hit.series], up, hit.z, "change", self._judged - hit.length)
@@ -139,16 +126,16 @@ class Detector:
         looks_a_day = DAY_MS / (BLOCK * step_ms)
         enough = log(max(looks_a_day, 1.0) * len(self.ranks))
         first = self._judged - BLOCK
-        slow, log_sum, began = beside.long_steps.add_block(rows.own_ms, step_ms, first, enough)
+        slow, log_sum, began = beside.long_steps.add_block(own_ms, step_ms, first, enough)
         for column in np.flatnonzero(slow):
             z_of_bet = sqrt(2 * float(log_sum[column]))
             self._note(self.ranks[column], "own", True, z_of_bet, "long_steps", int(began[column]))
-        beside.turns.add_block(rows.own_ms, rows.step)
+        beside.turns.add_block(own_ms, step)
         self._note_turns(beside.turns)
 
     def _note_turns(self, turns: TurnDetector) -> None:
         """Add the signal that ranks take turns in being slow, or that they do no longer."""
-        now, z = int(self._numbers[-1]), sqrt(2 * EVIDENCE.enter)
+        now, z = int(self._numbers[-1]), CERTAIN_Z
         up, down = (("turns", None, "own", way) for way in (True, False))
         before, found = self._signals.pop(up, None), turns.found
         if found is not None:

@@ -9,15 +9,13 @@ import numpy as np
 
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.series import SIGMAS_PER_MAD
+from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
 from ddpmon.analysis.statistics.arrays import Floats, median, medians
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
-PLAIN = Threshold(
-    2.0,
-    of="standard deviations by which a slow step exceeds usual ones in own time, so that no phase shows it better",
-    why="Ten steps then are evidence for a change; own time stays slow where the phase changes.",
-)
+PLAIN_Z = CERTAIN_Z / 3
+"""Standard deviations by which a slow step exceeds usual ones in own time, so that no phase shows it better: nine steps
+then are evidence for a change, and own time stays slow where the phase changes."""
 OWN = len(OWN_PHASES)
 """Column of own time, after the phases."""
 FEW_PEERS = 2
@@ -45,8 +43,13 @@ class Excess:
     memory: Floats
     """[6] Variance of a long sum over that of independent steps: 1 and more."""
 
-    def series(self, start: int) -> tuple[Floats, Floats, float]:
+    def series(self, start: int, known: str | None) -> tuple[Floats, Floats, float]:
         """Return the series that shows the slow rows: own time, or where noise hides it, the phase that does best.
+
+        Args:
+            start: Row near which they became slow.
+            known: The phase in which they were slow last time. A step is over if neither it nor own time shows them:
+                noise in another phase of the peers takes the excess from own time, and a change of phase from this one.
 
         Returns:
             [N] the excess, [N] the standard deviation of a step, and the variance of a long sum over it.
@@ -59,8 +62,11 @@ class Excess:
         latest = every[-NOISE_ROWS // 2 :]
         noise = np.maximum(noise, np.sqrt(np.square(latest - _middle(latest)).mean(axis=0)))
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
-        phase = OWN if PLAIN.reached(clear[OWN]) else int(clear.argmax())
-        return every[:, phase], self.noise_ms[:, phase], float(self.memory[phase])
+        phase = OWN if clear[OWN] >= PLAIN_Z else int(clear.argmax())
+        values = every[:, phase]
+        if phase == OWN and known is not None:
+            values = np.maximum(values, self.phases_ms[:, OWN_PHASES.index(known)])
+        return values, self.noise_ms[:, phase], float(self.memory[phase])
 
 
 def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
@@ -95,24 +101,17 @@ def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Float
 
     values: [N, P, 6], or 1 of the 6. among: each is compared with the median of all, otherwise with its own past.
     """
-    count, ranks = values.shape[:2]
-    groups = np.arange(count) // NOISE_ROWS
-    groups[groups == groups[-1]] = max(0, groups[-1] - 1)  # the last one is not short
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))
-    ends = [*starts[1:], count]
+    count, ranks, series = values.shape
+    group = np.minimum(np.arange(count) // NOISE_ROWS, max(count // NOISE_ROWS - 1, 0))
     if among:
         # Compared with a median of which it is a part, a rank of few strays less than by itself.
-        stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
-        local = stray
+        local = stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
     else:
-        centres = np.array([_middle(values[a:b]) for a, b in zip(starts, ends, strict=True)])
-        local, stray = values - centres[groups], values - _middle(values)
-    single = local * np.sqrt(rows.steps)[:, None, None]
-    spread = 1.48 * np.array(
-        [_middle(np.abs(single[a:b]).reshape(-1, values.shape[2])) for a, b in zip(starts, ends, strict=True)]
-    )
+        local, stray = values - _middles_of(values, NOISE_ROWS)[group], values - _middle(values)
+    single = np.abs(local * np.sqrt(rows.steps)[:, None, None])
+    spread = SIGMAS_PER_MAD * _middles_of(single.reshape(-1, series), NOISE_ROWS * ranks)[group]
     spread = np.maximum(spread, 1e-3 * np.maximum(spread.max(axis=0), 1e-6))
-    window = (stray / spread[groups][:, None])[len(rows.blocks) :]
+    window = (stray / spread[:, None])[len(rows.blocks) :]
     window = np.clip(window, -4, 4) if len(window) >= BLOCKS[0] * 4 else np.ones((BLOCKS[0] * 4, *window.shape[1:]))
     memory = np.ones(values.shape[2])
     for block in BLOCKS:
@@ -124,7 +123,15 @@ def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Float
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
                 variance = SIGMAS_PER_MAD**2 * _middle(changes) / 2
             memory = np.maximum(memory, block * variance)
-    return spread[groups], memory
+    return spread, memory
+
+
+def _middles_of(values: Floats, size: int) -> Floats:
+    """[N, ...] -> [groups, ...] Return the median of each so many rows; the last group has the rest too."""
+    first = max(len(values) // size - 1, 0)
+    middles = medians(values[: first * size].reshape(first, size, *values.shape[1:]))
+    both: Floats = np.concatenate([middles, _middle(values[first * size :])[None]])
+    return both
 
 
 def _middle(values: Floats) -> Floats:

@@ -10,10 +10,11 @@ from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY
 from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats, medians
 
-MOST_BATCHES = 32
-"""Batches at which neighbours are joined: half as many tell the variance to a quarter."""
-TESTED_AT = (5, 6, 8, 10, 13, 16, 20, 25, 31)
-"""Counts of batches at which the level is tested: each time a quarter more steps than the last time or so."""
+MOST_BATCHES = 40
+"""Batches at which neighbours are joined, single steps to blocks: half as many tell the variance to a quarter."""
+FIRST_TEST_STEPS, FIRST_TEST_STEPS_OF_FEW, MORE = 15, 25, 1.25
+"""Steps of the first test, more of few ranks, and times as many at each further one. One of 200 pairs of ranks in
+wandering noise differs for 20 steps as if one of them was slow, and none of 1,300 for 25 after the warm-up."""
 UNSEEN_ERRORS = 3.5
 """Standard errors of the covariance of neighbouring steps by which noise may wander more than it shows: chance exceeds
 it in one of 4,000 runs."""
@@ -22,7 +23,7 @@ NU_SHARE = 0.6
 
 
 class LevelSinceStart:
-    """Batch means over all steps, at most 32: when there are so many, neighbours are joined.
+    """Batch means over all steps: when there are MOST_BATCHES, neighbours are joined.
 
     The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n), whose bias for
     correlated noise is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022).
@@ -33,10 +34,11 @@ class LevelSinceStart:
     def __init__(self, series: int, ranks: int) -> None:
         self._means = np.zeros((MOST_BATCHES, series, ranks))
         self._batches = 0
+        self._batch_blocks = 0
+        """Blocks of a batch; 0: batches are single steps."""
         self._partial = np.zeros((series, ranks))
-        self._partial_blocks = 0
-        self._batch_blocks = 1
-        self._steps = 0
+        self._partial_blocks = self._steps = 0
+        self._next_test = float(FIRST_TEST_STEPS if ranks > FEW_RANKS else FIRST_TEST_STEPS_OF_FEW)
         self._moments = np.zeros((5, series, ranks))
         """Means of a step and of its square; of two neighbouring steps of a block: of each, and of their product."""
 
@@ -46,39 +48,55 @@ class LevelSinceStart:
         moments = np.stack([each.mean(axis=1) for each in (values, values**2, before, after, before * after)])
         self._steps += BLOCK
         self._moments += BLOCK / self._steps * (moments - self._moments)
-        self._partial += values.mean(axis=1)
-        self._partial_blocks += 1
-        if self._partial_blocks < self._batch_blocks:
-            return None
-        self._means[self._batches] = self._partial / self._batch_blocks
-        self._batches += 1
-        self._partial[:], self._partial_blocks = 0.0, 0
-        z = self._test(step_ms) if self._batches in TESTED_AT else None
+        if self._batch_blocks:
+            self._partial += moments[0]
+            self._partial_blocks += 1
+            if self._partial_blocks < self._batch_blocks:
+                return None
+            self._means[self._batches] = self._partial / self._batch_blocks
+            self._batches += 1
+            self._partial[:], self._partial_blocks = 0.0, 0
+        else:
+            self._means[self._batches : self._batches + BLOCK] = values.swapaxes(0, 1)
+            self._batches += BLOCK
+        z = self._test(step_ms) if self._steps >= self._next_test else None
         if self._batches == MOST_BATCHES:
-            self._means[: MOST_BATCHES // 2] = (self._means[0::2] + self._means[1::2]) / 2
-            self._batches //= 2
-            self._batch_blocks *= 2
+            joined = 2 if self._batch_blocks else BLOCK
+            self._batches //= joined
+            self._means[: self._batches] = self._means.reshape(self._batches, joined, *self._means.shape[1:]).mean(
+                axis=1
+            )
+            self._batch_blocks = max(2 * self._batch_blocks, 1)
         return z
 
     def _test(self, step_ms: float) -> Floats:
+        self._next_test = MORE * self._steps
         means, ranks = self._means[: self._batches], self._means.shape[2]
         level, pairs = means.mean(axis=0), self._batches // 2
         double = ((means[0 : 2 * pairs : 2] + means[1 : 2 * pairs : 2]) / 2).var(axis=0, ddof=1) * 2
         batched = np.maximum(double, 2 * double - means.var(axis=0, ddof=1)) / self._batches
         mean, square, before, after, product = self._moments
         variance, covariance = np.maximum((square - mean**2, product - before * after), 0.0)
-        fades = min(1.0, 2 * MEMORY / self._steps)
+        alike = _mean_correlation(self._steps)
         others = max(ranks - 1, 1)
-        unseen = fades * UNSEEN_ERRORS / sqrt(self._steps * others)
-        of_batches, wandering = _of_others(batched), fades * _of_others(covariance)
+        unseen = alike * UNSEEN_ERRORS / sqrt(self._steps * others)
+        # Around its own mean a short stretch of wandering noise shows a part of its variance only.
+        covariance *= alike / (1 - alike)
+        of_batches, wandering = _of_others(batched), _of_others(covariance)
         spread = of_batches + wandering + unseen * _of_others(variance) + (STEADY * step_ms) ** 2
         uncertain = of_batches**2 / (NU_SHARE * (pairs - 1) * others) + wandering**2 / max(ranks - 2, 1)
         freedom = spread**2 / np.maximum(uncertain, 1e-3 * spread**2)
-        spread = np.maximum(spread, batched + fades * covariance)
+        spread = np.maximum(spread, batched + covariance)
         if ranks > FEW_RANKS:
             level -= medians(level)[:, None]
-        beyond = np.sign(level) * np.maximum(np.abs(level) - SMALLEST.enter * step_ms, 0.0)
+        beyond = np.sign(level) * np.maximum(np.abs(level) - SMALLEST * step_ms, 0.0)
         return z_of_t(beyond / np.sqrt(spread), freedom)
+
+
+def _mean_correlation(steps: int) -> float:
+    """Return the mean correlation of all pairs of so many steps, each with itself too, of noise with MEMORY."""
+    lags = np.arange(1, steps)
+    return float(steps + 2 * ((steps - lags) * np.exp(-lags / MEMORY)).sum()) / steps**2
 
 
 def _of_others(variances: Floats) -> Floats:

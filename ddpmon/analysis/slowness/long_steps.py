@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.slowness.series import BLOCK, CLIP, SIGMAS_PER_MAD, sample_of
+from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
 
-LONG_STEP = Threshold(
-    0.15,
-    of="share of a step by which a rank's step is longer than its last ones, beside the other ranks'",
-    why="a rank that is late by so much in one step of eight costs 2% of the run, and rarer shorter ones cost less.",
-)
+LONG_STEP = 8 * (WORTH.enter - 1)
+"""Share of a step by which a rank's step is longer than its last ones, beside the other ranks': one step of eight that
+is late by so much is worth telling, and rarer shorter ones are not."""
 FAIR_SHARE = Threshold(
     1.5,
     of="times its fair share of all long steps that a rank may have",
@@ -23,8 +22,8 @@ BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""
 ON_RHYTHM = np.repeat([False, True], 4)[:, None]
 """Which of them are bet on a rhythm, too."""
-LEVEL_BLOCKS = 60 // BLOCK
-"""Blocks whose median is a rank's recent level."""
+LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK, 20 // BLOCK
+"""Blocks whose median is a rank's recent level, and from how many on it is known."""
 SIGMA_RATE = BLOCK / 300
 """Weight of the latest block in the spread of the noise."""
 CLUSTER_BLOCKS = 80 // BLOCK
@@ -80,16 +79,16 @@ class LongSteps:
 
         """
         levels = self._levels
-        level = medians(np.stack(levels, axis=1)) if len(levels) == LEVEL_BLOCKS else None
         levels.append(medians(own_ms.T))
-        if level is None:
+        if len(levels) <= FEWEST_BLOCKS:
             nothing = np.zeros(self._ranks, bool)
             return nothing, np.full(self._ranks, -np.inf), self._began[0]
-        levels.pop(0)
+        level = medians(np.stack(levels[:-1], axis=1))
+        del levels[:-LEVEL_BLOCKS]
         longer = over_peers(own_ms - level)
         spread = SIGMAS_PER_MAD * median(np.abs(longer[:, sample_of(self._ranks)]).ravel())
         self._sigma = spread if not self._sigma else self._sigma + SIGMA_RATE * (spread - self._sigma)
-        is_long = longer > max(LONG_STEP.enter * step_ms, CLIP.enter * self._sigma)
+        is_long = longer > max(LONG_STEP * step_ms, CLIP.enter * self._sigma)
         begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))
         self._was_long = is_long[-1]
         return self._bet(begins.sum(axis=0).astype(float), self._bet_on_rhythm(begins, step_index), step_index, enough)
@@ -133,7 +132,7 @@ class LongSteps:
         self._log_rise += won
         self._began = np.where(self._log_rise <= 0, step_index + BLOCK, self._began)
         # Before, no level was known: what was so by then is taken as so from the start.
-        self._began[self._began <= LEVEL_BLOCKS * BLOCK + 30] = 0
+        self._began[self._began <= FEWEST_BLOCKS * BLOCK + 30] = 0
         self._log_rise = np.minimum(np.maximum(self._log_rise, 0.0), enough + 8.0)
         top = self._log_sum.max(axis=0)
         log_sum: Floats = top + np.log(np.exp(self._log_sum - top).mean(axis=0))

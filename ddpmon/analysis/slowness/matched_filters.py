@@ -79,20 +79,31 @@ def support_of(memory: float) -> Floats:
     return support
 
 
-def _matched(response: Floats) -> Floats:
-    """Return the weights of the least-squares estimate of a step's size."""
+def _weights(number: int, length: int) -> Floats:
+    """Return the weights of a filter's latest innovations, of spans for LONG lengths, in the estimate of a step."""
+    response = FILTERS[number].response(length)
+    if length in LONG:
+        response = response.reshape(-1, SPAN).sum(axis=1)
     weights: Floats = response / (response**2).sum()
     return weights
+
+
+def _weights_of(filters: int, lengths: tuple[int, ...]) -> Float32s:
+    """[filters, lengths, innovations] Return the weights of the first filters, the latest innovation last."""
+    longest = max(len(_weights(0, length)) for length in lengths)
+    every = np.zeros((filters, len(lengths), longest), np.float32)
+    for number, row in np.ndindex(filters, len(lengths)):
+        weights = _weights(number, lengths[row])
+        every[number, row, -len(weights) :] = weights
+    return every
 
 
 def weights_of_contrasts() -> Floats:
     """[K, H] Weights of the latest steps in each contrast, the latest step first."""
     weights = np.zeros((len(CONTRASTS), 2 * LONG[-1]))
     for row, (number, length) in enumerate(CONTRASTS):
+        matched = np.repeat(_weights(number, length), SPAN if length in LONG else 1)
         response = FILTERS[number].response(2 * LONG[-1])
-        matched = _matched(response[:length])
-        if length in LONG:
-            matched = np.repeat(_matched(response[:length].reshape(-1, SPAN).sum(axis=1)), SPAN)
         weights[row] = np.convolve(matched[::-1], np.diff(response, prepend=0.0))[: 2 * LONG[-1]]
     return weights
 
@@ -131,19 +142,9 @@ class FilterBank:
         """Innovations of the last steps."""
         self._sums = np.zeros((series, LONG_FILTERS, spans, columns), np.float32)
         """Sums of spans of innovations."""
-        self._short = np.zeros((count, len(SHORT), SHORT[-1]), np.float32)
-        self._medium = np.zeros((LONG_FILTERS, len(MEDIUM), MEDIUM[-1]), np.float32)
-        self._long = np.zeros((LONG_FILTERS, len(LONG), spans), np.float32)
-        for number, each in enumerate(FILTERS):
-            response = each.response(LONG[-1])
-            for row, length in enumerate(SHORT):
-                self._short[number, row, -length:] = _matched(response[:length])
-            if number < LONG_FILTERS:
-                for row, length in enumerate(MEDIUM):
-                    self._medium[number, row, -length:] = _matched(response[:length])
-                by_span = response.reshape(spans, SPAN).sum(axis=1)
-                for row, length in enumerate(LONG):
-                    self._long[number, row, -(length // SPAN) :] = _matched(by_span[: length // SPAN])
+        self._short = _weights_of(count, SHORT)
+        self._medium = _weights_of(LONG_FILTERS, MEDIUM)
+        self._long = _weights_of(LONG_FILTERS, LONG)
 
     def filter(self, values: Floats) -> Float32s:
         """[P, BLOCK, R] -> [P, K, R] Estimated size of a step that began with each contrast.

@@ -23,11 +23,9 @@ RECURRENCES = Threshold(
     of="slow stretches of the same ranks, to be one slowdown that comes again",
     why="Three distances: two alike are no rhythm yet.",
 )
-MORE_OFTEN = Threshold(
-    6.0,
-    of="log likelihood ratio at which stretches come more often than before, so that it begins with the first of them",
-    why="A third of the evidence for a change, which there is: single hiccups before it are no part of it.",
-)
+MORE_OFTEN = EVIDENCE / 3
+"""Log likelihood ratio at which stretches come more often than before, so that it begins with the first of them: for a
+change there is evidence already, and single hiccups before it are no part of it."""
 UNEVEN = Threshold(
     0.08,
     of="share of the period by which the beginnings of a rhythm stray on average",
@@ -88,14 +86,14 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
         span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
         begun = found.counts[spans[0][0] :].sum() if found.single else len(spans)
         share = begun / max(span, begun + 1.0)
-        return Recurrence(spans, "irregular", None, EVIDENCE.reached(-quiet * log(1 - share)))
+        return Recurrence(spans, "irregular", None, -quiet * log(1 - share) >= EVIDENCE)
     unit, every = rhythm
     if unit == "seconds":
         quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
     else:
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
     # Each place without a stretch is as rare as all places so far make it.
-    return Recurrence(spans, unit, every, EVIDENCE.reached((quiet // every - 1) * log(2 * len(begins) + 2)))
+    return Recurrence(spans, unit, every, (quiet // every - 1) * log(2 * len(begins) + 2) >= EVIDENCE)
 
 
 def _beginning(rows: RunRows, found: Stretches) -> int:
@@ -112,7 +110,7 @@ def _beginning(rows: RunRows, found: Stretches) -> int:
     logs = earlier * np.log(rate_before) + later * np.log(rate_after)
     logs[rate_after < rate_before] = -np.inf
     best = int(logs.argmax())
-    return best if logs[best] - logs[0] >= MORE_OFTEN.enter else 0
+    return best if logs[best] - logs[0] >= MORE_OFTEN else 0
 
 
 def _rhythm(

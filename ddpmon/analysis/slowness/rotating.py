@@ -13,7 +13,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.signal import Signal
-from ddpmon.analysis.slowness.slowdown import EVIDENCE, WORTH, Slowdown
+from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, WORTH, Slowdown
 from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_STEPS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS
@@ -191,7 +191,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
         held: It was so last time: then it goes on unless it is beyond chance that it costs too little.
 
     """
-    own, certain = part.own_ms, (2 * EVIDENCE.enter) ** 0.5
+    own, certain = part.own_ms, CERTAIN_Z
     ranks, over = own.shape[1], _centred(own)
     if ranks < 2:
         return None

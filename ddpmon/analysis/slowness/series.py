@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import Floats, medians
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
@@ -21,11 +22,9 @@ CLIP = Threshold(
 )
 RANKS_WITH_PHASES = 2048
 """Ranks up to which phases are judged too: with more, own time shows what matters and the rest costs too much."""
-SMALLEST = Threshold(
-    0.005,
-    of="share of a step that a change, or what a rank differs by for good, is at least",
-    why="a quarter of what costs 2% of the run; any two ranks differ by less if compared for long enough.",
-)
+SMALLEST = (WORTH.enter - 1) / 4
+"""Share of a step that a change, or what a rank differs by for good, is at least: any two ranks differ by less if
+compared for long enough."""
 LEAST_CLIP = 1.5
 """The limit of the clip in a quiet run, as a multiple of SMALLEST: three of four steps exceed SMALLEST on average, two
 do not."""
@@ -166,7 +165,7 @@ class Clip:
             self._log_scale = log_scale
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)
         self.scale = np.exp(self._log_scale)
-        least = LEAST_CLIP * SMALLEST.enter * step_ms
+        least = LEAST_CLIP * SMALLEST * step_ms
         limit = np.maximum(CLIP.enter * self.scale, least)[:, None, None]
         clipped: Floats = baseline[:, None] + np.clip(around, -limit, limit)
         return clipped

@@ -12,11 +12,11 @@ Scope = Literal["rank", "ranks", "host", "all", "rotating"]
 PatternName = Literal["lasting", "stretch", "steps", "seconds", "irregular", "ramp"]
 Changed = Literal["these", "others", "unknown"]
 
-EVIDENCE = Threshold(
-    18.0,
-    of="log likelihood ratio at which a change of level is accepted, up or down",
-    why="Half the square of the detector's 6 standard deviations: a slowdown ends on evidence as strong as began it.",
-)
+CERTAIN_Z = 6.0
+"""Standard deviations from which on a change is no chance: about those that the detector asks for."""
+EVIDENCE = CERTAIN_Z**2 / 2
+"""Log likelihood ratio at which a change of level is accepted, up or down: a slowdown ends on evidence as strong as
+began it."""
 WORTH = Threshold(
     1.02,
     of="time since a slowdown began over the time without it, to be told and a reason to act",

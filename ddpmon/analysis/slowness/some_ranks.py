@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.excess import Excess, excess_over
-from ddpmon.analysis.slowness.lost_in_noise import hidden_since
+from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
@@ -52,7 +52,7 @@ def describe_ranks(
     """
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
-    series = excess.series(start)
+    series = excess.series(start, before.phase if before else None)
     found = stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None)
     ranks = {rows.world.ranks[place] for place in group.columns}
     known = [one for one in ended if ranks.issuperset(one.ranks) and one.until is not None]
@@ -80,6 +80,8 @@ def describe_ranks(
         values = series[0]
         chosen = [_span(rows, values, spans, place, before) for place in _places(rows, spans, before)]
         chosen = [part for span in chosen for part in _by_phase(rows, excess, span)]
+        if before is None and begins_as_noise(rows, series[0], chosen[-1].begin, chosen[-1].end):
+            return []
     scope = who.scope(group.columns, rows.world.ranks, hosts)
     one = Slowdown(
         tuple(rows.world.ranks[place] for place in group.columns), scope, {}, "", "lasting", 0, (0, 0), None, None,
@@ -170,7 +172,7 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
     short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
     # Noise may add to another phase for a while. Where the phase changes one rises and the other one falls.
     fell, rose = both[0][was] - both[1][was], both[1][now] - both[0][now]
-    if short or not EVIDENCE.reached(found.evidence) or fell < both[0][was] / 2 or rose < both[1][now] / 2:
+    if short or found.evidence < EVIDENCE or fell < both[0][was] / 2 or rose < both[1][now] / 2:
         return [span]
     at = begin + found.index
     within = int(rows.first[begin + found.within[0]]), int(rows.first[begin + found.within[1]])

@@ -53,6 +53,12 @@ def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
     return mean
 
 
+def _tails(squares: Floats, fourth: Floats) -> Floats:
+    """Return the factor by which a variance is larger for heavy tails, by mean squares and mean fourth powers."""
+    tails: Floats = np.sqrt(np.clip(fourth / np.maximum(squares, 1e-30) ** 2 / 3, 1, 4))
+    return tails
+
+
 class _Memory:
     """Weights of running means, one for each contrast: nearly even at first, exponential after 40,000 steps."""
 
@@ -112,8 +118,7 @@ class PeerSpread:
         count, ranks = ordered.shape[1:]
         middle = (ordered[..., ranks // 2] + ordered[..., (ranks - 1) // 2]) / 2
         squares, fourth = self._squares[:, :count], self._fourth[:, :count]
-        mean = np.maximum(squares.mean(axis=2, dtype=float), 1e-30)
-        tails = np.sqrt(np.clip(fourth / mean**2 / 3, 1, 4))
+        tails = _tails(squares.mean(axis=2, dtype=float), fourth)
         measured: Floats = np.maximum(mean_of_others(squares, each=self._sample.step == 1) * tails[..., None], floor)
         return contrasts - middle[..., None].astype(np.float32), measured, tails
 
@@ -154,7 +159,7 @@ class PastSpread:
         """Return the contrasts [P, K, R], their variance [P, K, 1] and tails [P, K] as above. floor: the smallest."""
         count = contrasts.shape[1]
         mean, fourth = self._means[:, :, :count]
-        tails = np.sqrt(np.clip(fourth / np.maximum(mean, 1e-30) ** 2 / 3, 1, 4))
+        tails = _tails(mean, fourth)
         variance: Floats = np.maximum(np.maximum(mean, self._soon[:, :count]) * tails, floor)[..., None]
         return contrasts, variance, tails
 

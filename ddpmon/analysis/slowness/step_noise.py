@@ -94,8 +94,8 @@ class StepNoise:
                 latest = np.stack((product, np.square(product)))
                 self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
 
-    def variance(self, most: Floats, tails: Floats) -> Floats:
-        """Return the variance of contrasts, [P, K, R]: that of white noise, and a rest that is bounded twice.
+    def variance(self, most: Floats, tails: Floats) -> tuple[Floats, Floats]:
+        """Return the variance of contrasts: that of white noise, and a rest that is bounded twice.
 
         The rest is what the variance that was measured has beyond white noise, or what noise can add that wanders as
         much as the correlation of the other ranks' steps and UNSEEN_ERRORS standard errors of it allow. A rank with
@@ -104,6 +104,8 @@ class StepNoise:
         Args:
             most: [P, K, R] or [P, K, 1] The largest variance of contrasts that goes with what was measured of them.
             tails: [P, K] The factor by which a variance is larger where tails are heavier than normal ones.
+
+        Returns: [P, K, R] or [P, K, 1] the variance of a usual rank; [P, R] times as much that each rank has.
 
         """
         count = most.shape[1]
@@ -114,8 +116,7 @@ class StepNoise:
         rest = np.minimum(most - usual[..., None] * white, self._most_wandering(usual)[:, None] * wandering)
         others = mean_of_others(self._white[1][:, self._sample], each=self._each)
         noisier = np.clip(self._white[1] / np.maximum(others, 1e-30), 1.0, 25.0)
-        variance: Floats = (now[..., None] * white + np.maximum(rest, 0.0)) * noisier[:, None]
-        return variance
+        return now[..., None] * white + np.maximum(rest, 0.0), noisier
 
     def _most_wandering(self, white: Floats) -> Floats:
         """[P, 1] Variance of white noise -> [P, R] the largest variance of noise that wanders besides.

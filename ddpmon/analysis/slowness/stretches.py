@@ -9,15 +9,10 @@ import numpy as np
 
 from ddpmon.analysis.slowness.excess import NOISE_ROWS
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.slowdown import EVIDENCE, WORTH
+from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, EVIDENCE, WORTH
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median
 from ddpmon.analysis.threshold import Threshold
 
-APART = Threshold(
-    6.0,
-    of="standard deviations of a step between slow and usual steps, so that each step alone shows which it is",
-    why="Their middle is 3 standard deviations from both: one normal step of 700 is on the wrong side.",
-)
 AT_PEERS = Threshold(
     0.25,
     of="excess of the usual steps over the mean excess, where slow steps come and go",
@@ -30,7 +25,7 @@ COMES_AND_GOES = Threshold(
     why="Every second step may be slow, and some more by chance; above it, the slow steps are the usual ones.",
     below=True,
 )
-ONE_STEP = 6.0
+ONE_STEP = EVIDENCE / 3
 """Log likelihood ratio that one step contributes at most: a single hiccup is a third of the evidence for a change."""
 CERTAIN = 1e6
 """Log likelihood ratio that no others outweigh."""
@@ -110,7 +105,7 @@ def stretches(
         # It may have become less instead of over.
         before, rest = values[: np.argmax(slow)], slice(int(ends[-1]), None)
         over = values[rest] - (median(before) if len(before) >= NOISE_ROWS else 0.0)
-        less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE.enter)
+        less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE)
         if size >= (WORTH.enter - 1) * median(rows.length_ms[rest]):
             slow[rest] = less
     return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False, level_ms=level)
@@ -129,7 +124,7 @@ def _slow_rows(
     slow = np.zeros(len(values), np.bool_)
     if level <= 0:
         return slow, level
-    most = ONE_STEP * np.minimum(steps, EVIDENCE.enter / ONE_STEP)
+    most = ONE_STEP * np.minimum(steps, EVIDENCE / ONE_STEP)
     for _ in range(3):
         ratios = np.clip((values - usual - level / 2) * level / variance, -most, most)
         ratios[start] += known
@@ -160,11 +155,11 @@ def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> St
         return None
     if not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
         return None
-    if not APART.reached((high - low) / max(median(noise[first:]), median(noise[first:][above]))):
+    if high - low < CERTAIN_Z * max(median(noise[first:]), median(noise[first:][above])):
         return None
     # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one of them.
     counts = np.maximum(np.rint((values - low) * rows.steps / (high - low)), 0.0)
-    counts[noise * np.sqrt(rows.steps) * APART.enter > high - low] = 0.0
+    counts[noise * np.sqrt(rows.steps) * CERTAIN_Z > high - low] = 0.0
     return Stretches(counts > 0, np.minimum(counts, rows.steps), single=True, level_ms=high - low)
 
 
@@ -174,7 +169,7 @@ def _most_likely(ratios: Floats) -> Bools:
     ratios: Log likelihood ratio of slow against usual of each row.
     """
     usual = slow = 0.0
-    penalty = EVIDENCE.enter
+    penalty = EVIDENCE
     from_slow, from_usual = [], []
     for ratio in ratios.tolist():
         from_slow.append(slow - penalty > usual)

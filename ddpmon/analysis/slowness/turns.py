@@ -128,9 +128,9 @@ class _Test:
             self._begun = self._first if self._begun is None else self._begun
             if self._sum <= 0:
                 self._sum, self._begun, self._lengths = 0.0, None, []
-            elif EVIDENCE.reached(self._sum):
+            elif self._sum >= EVIDENCE:
                 self.found, self._sum = Turns(self._begun, self._last, mean(self._lengths)), 0.0
         elif self._sum >= 0:
             self.found, self._sum = replace(self.found, until=self._last, turn_steps=mean(self._lengths)), 0.0
-        elif EVIDENCE.reached(-self._sum):
+        elif -self._sum >= EVIDENCE:
             self.found, self._begun, self._sum = None, None, 0.0

@@ -223,7 +223,7 @@ def _slow_since(
     at = rows.index(first)
     if len(rows.world.ranks) == 2 and at >= FEWEST_ROWS > len(rows) - at:
         return (), "unknown"  # Soon their past will show which of the two changed.
-    rises, strays = _rises(rows, first, phase)
+    rises, strays = _rises(rows, at, phase)
     if not len(rises) or len(rises) in {len(up), len(down)}:
         # Nothing is known from before: what most ranks take is usual, and ranks may differ a little for good.
         if 1 < len(up) < len(rows.world.ranks):
@@ -250,16 +250,16 @@ def _slow_since(
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
-def _rises(rows: RunRows, first: int, phase: str | None) -> tuple[Floats, float]:
-    """Compare the medians of a phase, or of own time, of each rank before and after a step.
+def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
+    """Compare the medians of a phase, or of own time, of each rank before a row and from it on.
 
     Returns:
         [R] the rises, empty if nothing is known from before; and the median deviation that one has by chance.
 
     """
-    at, every = rows.index(first), list(range(len(rows.world.ranks)))
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
         return np.empty(0), 0.0
+    first, every = int(rows.first[at]), list(range(len(rows.world.ranks)))
     begin, end = min(at - 1, rows.index(first - COMPARED_STEPS)), max(at + 1, rows.index(first + COMPARED_STEPS))
     chosen = slice(None) if phase is None else [OWN_PHASES.index(phase)]
     levels, variances = [], []

@@ -33,6 +33,15 @@ def test_a_rank_that_stays_slow_is_told_apart_from_bursts():
         assert (one.ranks, one.phase, one.since, one.until) == ((1,), "backward", FIRST + 312, None)
 
 
+def test_the_first_burst_of_a_young_run_is_no_slowdown_and_what_outlasts_it_is():
+    own = own_times(200)
+    own[60:80, 1, BACKWARD] += BURST_MS
+    own[120:, 5, BACKWARD] += 2 * BURST_MS
+    first, second, (one,) = play(own, [80, 140, 160], [up(1, 60), up(5, 120)])
+    assert (first, second) == ([], [])
+    assert (one.ranks, one.since) == ((5,), FIRST + 120)
+
+
 def test_a_burst_that_is_over_and_cost_little_is_not_told():
     assert play(with_bursts([(1, 300)]), [340, 600], [up(1, 300)]) == [[], []]
 

@@ -21,6 +21,7 @@ from tests.analysis.slowness.runs import (
     TRANSFER_MS,
     own_times,
 )
+from tests.analysis.slowness.worlds import wandering as autoregression
 from tests.worlds import world_with
 
 BEGIN, STEPS = 300, 900
@@ -109,18 +110,18 @@ def slower_and_slower(own: np.ndarray) -> None:
 
 
 SHAPES = {
-    "from the start": Shape(late(begin=0), since=0, told_within=60, changed="unknown", steps=400),
+    "from the start": Shape(late(begin=0), since=0, told_within=40, changed="unknown", steps=400),
     "since a step": Shape(late()),
     "since a step, by a tenth": Shape(late(ms=TENTH)),
     "for a while": Shape(late(end=600), pattern="stretch", until=599),
     "two ranks": Shape(late([2, 6], DATA), ranks=(2, 6), scope="ranks", phase="data"),
     "five of eight": Shape(late([0, 1, 3, 4, 6], FORWARD), ranks=(0, 1, 3, 4, 6), scope="ranks", phase="forward"),
     "a host": Shape(late([4, 5, 6, 7]), ranks=(4, 5, 6, 7), scope="host", host_ranks=4),
-    "of two ranks": Shape(late(1, OTHER), ranks=(1,), phase="other", world_size=2),
-    "of three ranks": Shape(late(1, DATA), ranks=(1,), phase="data", world_size=3),
-    "of four ranks": Shape(late(1, OTHER), ranks=(1,), phase="other", world_size=4),
+    "of two ranks": Shape(late(1, OTHER), ranks=(1,), phase="other", world_size=2, told_within=40),
+    "of three ranks": Shape(late(1, DATA), ranks=(1,), phase="data", world_size=3, told_within=40),
+    "of four ranks": Shape(late(1, OTHER), ranks=(1,), phase="other", world_size=4, told_within=40),
     "the other of two became faster": Shape(
-        other_faster, ranks=(0,), changed="others", world_size=2
+        other_faster, ranks=(0,), changed="others", world_size=2, told_within=40
     ),
     "every seventh step": Shape(late(ms=1.5 * STEP_MS, every=7), pattern="steps", changed=None, told_within=80),
     "seconds": Shape(late_at_times, pattern="seconds", since=253, changed=None, steps=2000),
@@ -174,6 +175,17 @@ def test_noise_makes_nobody_slow(ranks):
     for seed, name in enumerate(noises(1, ranks, 0)):
         told = judgements(noises(500, ranks, seed)[name])
         assert [(name, steps, one) for steps, slowdowns in told for one in slowdowns] == []
+
+
+def test_ranks_that_are_held_up_in_turn_are_not_slow_and_do_not_hide_one_that_is():
+    own = own_times(500, 4, seed=500)
+    own[:, 2, DATA] += 1.2 * STEP_MS
+    crowd = autoregression(np.random.default_rng(1), 300, 4, memory=61)
+    own[200:, :, BACKWARD] += 3 * STEP_MS * np.maximum(0.0, crowd)
+    told = [slowdowns for steps, slowdowns in judgements(own, every=10) if steps > 40]
+    named = [[(one.ranks, one.phase, one.since, one.until) for one in each if one.scope == "rank"] for each in told]
+    assert named == [[((2,), "data", FIRST, None)]] * len(told)
+    assert not any(one.scope in {"ranks", "host"} for each in told for one in each)
 
 
 def test_phases_of_equal_sum_make_nobody_slow():

@@ -1,4 +1,4 @@
-"""Recordings of real runs: four ranks on CPUs, one or two of them delayed from step 60 on."""
+"""Recordings of real runs: four ranks on CPUs, one or two of them delayed from step 60 on, or in every tenth step."""
 
 from pathlib import Path
 
@@ -14,6 +14,20 @@ FILE = Path(__file__).parent / "real_runs.npz"
 FIRST_SLOW, WITHIN = 60, 30
 
 
+def unfolds(name, steps):
+    """Judge a recording every 10 steps: [(ranks, phase, pattern)] of each judgement."""
+    with np.load(FILE) as file:
+        world = world_with(file[name] / 100)
+    engine, window, found = Engine(), Window(600), []
+    for begin in range(0, steps, 10):
+        part = world.between(begin, begin + 10)
+        window.append(part)
+        engine.append(part)
+        slowdowns = engine.judge(window.world(), dict.fromkeys(world.ranks, "here"))
+        found.append([(each.ranks, each.phase, each.pattern) for each in slowdowns])
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "ranks", "phase"),
     [
@@ -25,16 +39,13 @@ FIRST_SLOW, WITHIN = 60, 30
     ],
 )
 def test_a_slow_rank_of_a_real_run_is_found_within_30_steps(name, ranks, phase):
-    with np.load(FILE) as file:
-        world = world_with(file[name] / 100)
-    engine, window, found = Engine(), Window(600), []
-    for begin in range(0, FIRST_SLOW + WITHIN, 10):
-        part = world.between(begin, begin + 10)
-        window.append(part)
-        engine.append(part)
-        found.append(
-            [(each.ranks, each.phase) for each in engine.judge(window.world(), dict.fromkeys(world.ranks, "here"))]
-        )
-    assert found[-1] == [(ranks, phase)]
-    assert all(each in ([], [(ranks, phase)]) for each in found)
+    found = unfolds(name, FIRST_SLOW + WITHIN)
+    assert found[-1] == [(ranks, phase, "lasting")]
+    assert all(each in ([], found[-1]) for each in found)
     assert not any(found[: FIRST_SLOW // 10])
+
+
+def test_a_long_step_in_every_tenth_of_a_real_run_is_found_after_eleven_of_them():
+    found = unfolds("periodic_0_other_100", 110)
+    assert found[-1] == [((0,), "other", "steps")]
+    assert not any(found[:-3])
