@@ -30,16 +30,17 @@ def above_info(moment):
 
 
 @pytest.mark.parametrize(
-    ("late", "name"), [pytest.param([4, 5, 6, 7], "node1", marks=pytest.mark.xfail(reason="not yet")), ([5], "rank 5")]
+    ("late", "sentence"),
+    [([4, 5, 6, 7], "node1 is slow in bursts: all 4 ranks +9."), ([5], "rank 5 is slow in bursts: +9.")],
 )
-def test_what_is_late_again_and_again_is_one_finding_from_the_fourth_time_on(late, name):
+def test_what_is_late_again_and_again_is_one_finding_from_the_fourth_time_on(late, sentence):
     moments = bursts(late, range(90, 800, EVERY), steps=700)
     since_fourth = [moment for moment in moments if moment.steps >= FOURTH + EACH]
     for moment in since_fourth:
         (one,) = above_info(moment)
         assert (one.ranks, one.phase, one.since_step, one.until_step) == (late, "backward", 92, None)
         assert moment.findings == [one]
-        assert one.text.startswith(f"{name} is slow in bursts: +9.")
+        assert one.text.startswith(sentence)
     assert one.kind == "late_in_bursts"
     assert one.evidence["every"] == pytest.approx(EVERY, abs=1)
     assert one.evidence["share"] == pytest.approx(EACH / EVERY, abs=0.05)
@@ -47,7 +48,6 @@ def test_what_is_late_again_and_again_is_one_finding_from_the_fourth_time_on(lat
     assert len(sentences) == 1
 
 
-@pytest.mark.xfail(reason="not yet: it stays one that comes again")
 def test_what_stays_late_for_longer_than_its_bursts_took_is_told_as_that():
     moments = bursts([5], range(90, FOURTH, EVERY), steps=850, for_good=450)
     (one,) = above_info(moments[-1])

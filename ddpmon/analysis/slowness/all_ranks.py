@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddpmon.analysis.slowness.detector import ALL_RANKS_STEPS
 from ddpmon.analysis.slowness.excess import PEERS, own_change
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import onset
@@ -44,8 +45,10 @@ def describe_all(
         return before
     begin, end = spans[-1]
     since, within, is_ramp, evidence = _first_step(rows, over[0][:end], begin)
-    is_short = end - begin < FEWEST_ROWS
-    if before is None and (is_short or evidence < EVIDENCE or begins_as_noise(rows, over[0], begin, end)):
+    begin = max(1, rows.index(since))
+    if before is None and (
+        end - begin < ALL_RANKS_STEPS or evidence < EVIDENCE or begins_as_noise(rows, over[0], begin, end)
+    ):
         return None
     if before and int(rows.world.step[-1]) - before.since > SETTLED_STEPS:
         since, within, is_ramp = before.since, before.since_within, before.pattern == "ramp"

@@ -46,6 +46,8 @@ DRAWS = 500
 """Random permutations that a rhythm must beat."""
 RECENT = 64
 """The latest stretches, which show the rhythm as it is now."""
+OUTLASTS = 2
+"""Times as long as the longest of its stretches that the present one lasts, to be a slowdown that stays."""
 FINE = 0.5
 """Share of a stretch that a row may be long, to show where the stretch begins."""
 
@@ -63,13 +65,15 @@ class Recurrence:
 
 
 def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurrence | None:
-    """Describe the stretches of a run together; None: they are too few, or one of them outlasts all others.
+    """Describe the stretches of a run together; None: they are too few, or one of them outlasts the others.
 
     held: they had a rhythm last time.
     """
     spans = found.spans[_beginning(rows, found) :]
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
     if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
+        return None
+    if not found.single and spans[-1][1] == len(rows) and lengths[-1] > OUTLASTS * lengths[:-1].max():
         return None
     usual = float(np.median(lengths))
     exact = {first for first, _ in found.known}
