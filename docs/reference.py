@@ -6,15 +6,19 @@ kinds of findings and their thresholds, tables.md from the recording's tables, e
 
 from __future__ import annotations
 
-import importlib
+import inspect
+import re
 import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import click
 
-import ddpmon.analysis.kinds
 from ddpmon.analysis.kinds import KINDS
+from ddpmon.analysis.kinds.kind import Kind, named_as
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.cli import commands
 from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
 from ddpmon.recording.tables import KEYS as PRIMARY_KEYS
@@ -52,61 +56,6 @@ INNER = {
 }
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
 
-WHAT_TO_DO = {
-    "rank_failed": "Read the exception and its line, and the next step below it. `ddpmon logs --rank K` has what came before.",
-    "restart_loop": "Stop the run, and look at the line and the batch that each attempt failed at.",
-    "hang": "Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` asks again.",
-    "timeout_near": "Let that rank go on, or give `init_process_group(timeout=…)` more, before the run is ended.",
-    "loss_not_finite": "Look at the rank and step it began on: its batch, a rate that is too high, half precision.",
-    "replicas_differ": "Some rank changes weights outside of DDP, or skips a step. Restart from a checkpoint before it.",
-    "gradients_not_synchronised": "Call the DDP wrapper, not `model.module`, and leave `no_sync` before the last backward.",
-    "parameters_not_reduced": "Unfreeze and complete the model before it is wrapped, or wrap it again on all ranks.",
-    "uneven_batches": "Give all ranks as many batches, or train inside `with Join([model]):`.",
-    "samplers_disagree": "Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
-    "parameters_not_updated": "Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
-    "same_order": "Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",
-    "learning_rates_differ": "Feed schedulers the same on all ranks: all-reduce the validation loss before `step(loss)`.",
-    "independent_copies": "Wrap the model in DDP and shard the data; separate trainings are better started as separate runs.",
-    "same_data": "Give the DataLoader a `DistributedSampler`, and an `IterableDataset` its part by rank.",
-    "trains_in_eval": "Call `model.train()` at the beginning of each epoch, after the evaluation.",
-    "updates_skipped": "Train in bfloat16, lower the rate, clip gradients after `unscale_`, and look for NaN in the model.",
-    "learning_rate_zero": "Compare the schedule's number of steps with how often `scheduler.step()` is called.",
-    "periodic_straggler": "Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
-    "straggler": "Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
-    "several_stragglers": "Fix all of them: fixing one gains nothing, as another is the slowest then. Look at what they share.",
-    "late_in_bursts": "Look for what runs there as often: other programs, backups, checkpoints, clocks that fall when hot.",
-    "slow_host": "Look at what all ranks of that host share: its clocks, its cores, its disk, its network card.",
-    "run_slowed": "Look at what changed then for all ranks: sizes of inputs, the shared disk, the network, clocks.",
-    "load_imbalance": "Sort batches by length, or cut them to equal numbers of tokens, so that ranks have as much to do.",
-    "slow_link": "Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",
-    "moving_straggler": "No machine is at fault: even out batches, give ranks cores of their own, load ahead.",
-    "data_bound": "More DataLoader workers (the text says how many would keep up), a faster format, decoded once.",
-    "gc_pauses": "`gc.freeze()` after setting up, and `gc.disable()` with a `gc.collect()` every so many steps.",
-    "loss_diverged": "One rank sees other data than the rest, or its batches are broken: look at its part of the data.",
-    "communication_bound": "Larger batches or accumulation, half precision, fewer bytes a step; then a faster network.",
-    "needless_reductions": "Put all batches of an update but the last under `model.no_sync()`, forward and backward.",
-    "unused_search": "Leave `find_unused_parameters=True` out where every step uses every parameter.",
-    "loss_spiked": "Look at the batches of that step; a lower rate or clipped gradients make it rarer.",
-    "overhead_bound": "Larger batches, or `torch.compile`: the steps are too small to keep anything busy.",
-    "gap": "Load in a DataLoader with workers, and copy with `non_blocking=True`, so that it happens beside the step.",
-    "pauses": "Evaluate and save more rarely, or from one rank on a copy; look at the line of a pause without a name.",
-    "cpu_starved": "Fewer ranks, threads (`OMP_NUM_THREADS`) or workers than cores; nothing else on the machine.",
-    "gpu_throttled": "Look at its temperature and power limit: `nvidia-smi -q -d PERFORMANCE`, then at its fans.",
-    "gpu_error": "Look into the kernel's log (`dmesg`); train without that GPU until it was reset or replaced.",
-    "allocator_retries": "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, a smaller batch, or activation checkpointing.",
-    "memory_growth": "Something keeps what it should let go: losses with their graphs, lists in the dataset, caches."
-    " Where workers grow: hold the dataset's items in numpy arrays or tensors, not in lists.",
-    "gpu_memory_growth": "Something keeps tensors from step to step: losses with their graphs, lists of outputs.",
-    "gpu_memory": "A smaller batch, activation checkpointing, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
-    "gpu_shared": "End what is left over, choose another GPU, or `torch.cuda.set_device(local_rank)` before other CUDA calls.",
-    "same_worker_seeds": "Seed once, not before each epoch, if samples are augmented at random.",
-    "debugging": "Switch it off once the fault is found.",
-    "configuration_differs": "Start all ranks with the same script, arguments, versions and communication variables.",
-    "buffers_differ": "Use `SyncBatchNorm` or `broadcast_buffers=True`; all-reduce what updates other buffers.",
-    "telemetry_lost": "The numbers have gaps, the training has none: look whether the machine has cores left.",
-}
-"""In a line, for someone who has not seen the run; what a finding says itself knows more."""
-
 FALSE_ALARMS = {
     "memory_growth": "Low: of 300 random walks five are told as growth, of noise and single steps none. A cache that fills for"
     " an hour is growth too.",
@@ -142,7 +91,7 @@ charts (`m`), and as a metric of `ddpmon metrics` and `ddpmon export --format op
 over the last steps; the others are read once a second."""
 FINDINGS = """The kinds of findings, in the order in which they are listed: what each means, what to do, and from which value
 on it is one. A run that is well has none above `info`. The names are those of `kind` in `ddpmon report --format json`.
-[Thresholds](../thresholds.md) has those that several kinds share."""
+[Thresholds](../thresholds.md) has all thresholds."""
 
 RECORDING = """Every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
 CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
@@ -212,17 +161,35 @@ def finding_page() -> str:
         MADE,
     ]
     for kind in KINDS:
-        own = None if kind.meaning else importlib.import_module(f"{ddpmon.analysis.kinds.__name__}.{kind.name}")
         parts += [
             f"## {kind.name}\n",
-            f"{((own and own.__doc__) or kind.meaning).strip()}\n",
-            f"**What to do.** {WHAT_TO_DO[kind.name]}\n",
+            f"{kind.meaning or inspect.getdoc(kind.detect)}\n",
+            f"**What to do.** {what_to_do(kind)}\n",
         ]
         if kind.name in FALSE_ALARMS:
             parts.append(f"**False alarms.** {FALSE_ALARMS[kind.name]}\n")
-        if own and (rows := list(rows_of(own))):
-            parts += [*rows, ""]
+        asked = dict(sorted(thresholds_of(kind.detect))) if kind.detect and not kind.family else {}
+        parts += [*rows_of(asked), ""] if asked else []
     return "\n".join(parts)
+
+
+def what_to_do(kind: Kind) -> str:
+    """What a kind says itself; what its advice fills in from the run is left open."""
+    advice, cut = re.subn(r"^\{\w+\}[ :]+", "", kind.advice)
+    advice = advice[:1].upper() + advice[1:] if cut else advice
+    for name, words in {**named_as([0], 0), "who": "the rank"}.items():
+        advice = advice.replace(f"{{{name}}}", words)
+    return kind.remedy or re.sub(r"\{[^}]*\}", "…", advice)
+
+
+def thresholds_of(code: Callable[..., Any]) -> Iterator[tuple[str, Threshold[float]]]:
+    """The thresholds that a function asks, itself and through the functions of its file that it calls."""
+    for name in code.__code__.co_names:
+        value = code.__globals__.get(name)
+        if isinstance(value, Threshold):
+            yield name, value
+        elif isinstance(value, FunctionType) and value.__module__ == code.__module__:
+            yield from thresholds_of(value)
 
 
 def environment_page() -> str:

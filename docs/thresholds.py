@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -47,18 +47,22 @@ def _of(path: Path) -> Iterator[str]:
     """A file's heading, its first line, and a row for each of its thresholds; nothing where it has none."""
     parts = ("ddpmon", "analysis", *path.relative_to(FILES).with_suffix("").parts)
     code = importlib.import_module(".".join(parts).removesuffix(".__init__"))
-    if rows := list(rows_of(code)):
+    if rows := list(rows_of(thresholds_in(code))):
         yield f"### {path.stem}\n\n{(code.__doc__ or '').splitlines()[0]}\n"
         yield from rows
         yield ""
 
 
-def rows_of(code: ModuleType) -> Iterator[str]:
-    """A table of the thresholds that a file holds itself; nothing where it has none."""
+def thresholds_in(code: ModuleType) -> dict[str, Threshold[float]]:
+    """The thresholds that a file holds itself, by name."""
     source = Path(code.__file__ or "").read_text()
     targets = [node.targets[0] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
     values = {target.id: getattr(code, target.id) for target in targets if isinstance(target, ast.Name)}
-    thresholds = {name: value for name, value in values.items() if isinstance(value, Threshold)}
+    return {name: value for name, value in values.items() if isinstance(value, Threshold)}
+
+
+def rows_of(thresholds: Mapping[str, Threshold[float]]) -> Iterator[str]:
+    """A table of thresholds; nothing where there are none."""
     if not thresholds:
         return
     yield "| name | what it is of | true from | stays true to | why |\n| --- | --- | --- | --- | --- |"

@@ -54,7 +54,8 @@ def test_pages_that_are_made_from_code_are_up_to_date(name):
 
 
 def test_every_kind_of_finding_says_what_to_do():
-    assert {kind.name for kind in KINDS} == REFERENCE["WHAT_TO_DO"].keys()
+    assert [kind.name for kind in KINDS if len(REFERENCE["what_to_do"](kind)) < 20] == []
+    assert {kind.name for kind in KINDS} >= REFERENCE["FALSE_ALARMS"].keys()
 
 
 def test_every_variable_that_ddpmon_reads_or_sets_is_in_the_table():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.failures import FirstFailure
@@ -13,7 +14,7 @@ from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.trend import Trend
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import Times
-from ddpmon.messages import Attempt, GpuUser, Setup
+from ddpmon.messages import DDP, Attempt, GpuUser, Loader, Model, Setup
 
 
 @dataclass(frozen=True)
@@ -155,3 +156,33 @@ class Evidence:
     """A model whose weights stay the same though it trains."""
     slowdowns: Sequence[Slowdown] = ()
     """Who is or was slow, since when, in which pattern, and what it costs."""
+
+    @cached_property
+    def conditions_by_rank(self) -> dict[int, Conditions]:
+        """Return what processes and devices of ranks did, by rank."""
+        return {one.rank: one for one in self.conditions}
+
+    @property
+    def models(self) -> list[tuple[int, Model]]:
+        """Return each model that a rank trains, with the rank."""
+        return [(rank, model) for rank, setup in sorted(self.setups.items()) for model in setup.models]
+
+    @property
+    def loaders(self) -> list[tuple[int, Loader]]:
+        """Return each DataLoader that a rank trains from, with the rank."""
+        return [(rank, loader) for rank, setup in sorted(self.setups.items()) for loader in setup.loaders]
+
+    def loaders_of_plain_ddp(self, sampler: str = "") -> dict[int, Loader]:
+        """Return each rank's loader where all ranks train one DDP model over the whole world, from one loader each.
+
+        Elsewhere there are none: several ranks may be meant to read the same, or unequally much.
+
+        Args:
+            sampler: The only loaders that count, by their sampler; "": all.
+
+        """
+        everyone = {self.world_size} if self.parallelism == DDP and self.world_size > 1 else set()
+        spans = [{model.ranks for model in setup.models} for setup in self.setups.values()]
+        found = [(rank, loader) for rank, loader in self.loaders if sampler in {"", loader.sampler}]
+        is_plain = len(self.setups) >= self.world_size and all(each == everyone for each in spans)
+        return dict(found) if is_plain and [rank for rank, _ in found] == sorted(self.setups) else {}

@@ -31,15 +31,13 @@ def findings(
 
     longer: the same world with more steps before it, for what comes every so many steps.
     """
-    steps = 0 if world is None else len(world)
     moment = Moment(evidence, world, before, longer if longer is not None else world)
     first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.lasts), None)
     everything: list[Finding] = []
     for by_cost, kinds in groupby(KINDS, key=lambda kind: kind.by_cost):
         block: list[Finding] = []
         for kind in kinds:
-            if kind.detect is not None and steps >= kind.fewest_steps:
-                block += kind.detect(moment)
+            block += kind.findings(moment)
         everything += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
     larger = [finding for finding in everything if kind_of(finding).outdoes]
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.kinds.to_mend import late_steps
+from ddpmon.analysis.kinds.slow_steps import late_steps
 from ddpmon.analysis.processes.hangs import why_no_stack
 from ddpmon.messages import InspectView, InspectWish, StackView
 from ddpmon.plain import utf8

@@ -7,7 +7,7 @@ import bisect
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.kinds.to_mend import late_steps, to_mend
+from ddpmon.analysis.kinds.slow_steps import late_steps, ranks_to_fix
 from ddpmon.analysis.over_time.fold import fold
 from ddpmon.analysis.over_time.heat import LATE, code, folded, hot_since, worst
 from ddpmon.analysis.steps.timeline import timeline
@@ -151,7 +151,7 @@ def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
     if store.world is None:
         return None
     chosen = store.longest_steps.of(wish.step) if wish.step else None
-    view = timeline(store.world if chosen is None else chosen, wish.steps, *to_mend(store.findings))
+    view = timeline(store.world if chosen is None else chosen, wish.steps, *ranks_to_fix(store.findings))
     world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
     rows = []

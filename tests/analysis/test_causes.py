@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.findings import Evidence, findings
-from ddpmon.analysis.kinds.communication_bound import all_reduce_words
-from ddpmon.analysis.kinds.relevance import StepCost
+from ddpmon.analysis.kinds.communication import shorter_all_reduce
+from ddpmon.analysis.kinds.kind import StepCost
 from ddpmon.analysis.processes.conditions import Conditions
 from tests.findings import causes
 from tests.worlds import own_times, records, world_of
@@ -140,10 +140,10 @@ def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
 
 
 def test_a_few_bytes_are_told_as_such_and_no_size_of_buckets_is_advised():
-    told = all_reduce_words(StepCost(60.0, 30.0, 0.5, 2.0, since=1), 36.0, 15.0, None, "")
-    assert told.text.endswith("50% of it, 36 bytes")
-    assert "bucket_cap_mb" not in told.advice
-    assert "36 bytes are too few" in told.advice
+    told = shorter_all_reduce(StepCost(60.0, 30.0, 0.5, 2.0, since=1), 36.0, 15.0, None)
+    assert told["size"] == "36 bytes"
+    assert told["overlap"].startswith("36 bytes are too few")
+    assert "bucket_cap_mb" not in told["overlap"]
 
 
 def test_small_steps_that_are_mostly_overhead_are_a_hint_and_no_more():

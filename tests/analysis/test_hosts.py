@@ -1,11 +1,12 @@
 """A host all of whose ranks are late together is one finding about the host; anything less stays with ranks."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.slow import Detection, Slow
-from ddpmon.analysis.kinds.slow_words import words
+from ddpmon.analysis.kinds.slow_words import gain_words
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.messages import OWN_PHASES
 from tests.analysis.noise import wandering
@@ -132,11 +133,11 @@ def test_a_rank_elsewhere_that_is_late_too_is_told_beside_it():
 
 
 def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
-    facts = Slow(
-        10.0, 9.0, 1.1, "lasting", 300, 80.0, with_ranks=[9, 12], gain_together=1.3, host="host1", host_ranks=4
+    of_host = SimpleNamespace(
+        slowdown=SimpleNamespace(ranks=(4, 5, 6, 7)), with_ranks=[9, 12], gain_together=1.3, world_size=16
     )
-    said = words(Detection(facts, (4, 5, 6, 7), "backward", 1_234, None, subject="host1"))
-    assert said.text == "host1 is slow: all 4 ranks +9.0 ms backward; 1.30x if all 6 are fixed"
+    assert gain_words(of_host, 34) == "; 1.30x if all 6 are fixed"
+    assert gain_words(of_host, 44) == "; 1.30x only if ranks 9, 12 are fixed too"
 
 
 CAUSES = [

@@ -11,20 +11,29 @@ import ddpmon
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis import kinds
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of, late_ranks
-from ddpmon.analysis.kinds.kind import Kind, Words
-from ddpmon.analysis.kinds.slow import Slow
+from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
+from ddpmon.analysis.kinds.kind import Kind, Words, named_as, worded
 from ddpmon.messages import QUANTITIES, SAMPLED, Finding, Sample, Step
 from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
-def test_every_file_of_a_kind_is_in_the_list_once_under_its_own_name():
+def test_every_kind_of_a_file_is_in_the_list_once_under_its_own_name():
     modules = [importlib.import_module(f"{kinds.__name__}.{one.name}") for one in pkgutil.iter_modules(kinds.__path__)]
-    files = {module.__name__.rpartition(".")[2]: module.KIND for module in modules if hasattr(module, "KIND")}
-    files |= {kind.name: kind for kind in (*late_ranks.LATE, late_ranks.RUN_SLOWED)}
-    assert {kind.name: kind for kind in KINDS} == files
-    assert len(KINDS) == len(files)
+    made = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Kind)}
+    assert {kind.name: kind for kind in KINDS} == {kind.name: kind for kind in made.values()}
+    assert len(KINDS) == len(made)
+
+
+def test_words_are_made_of_facts_and_of_what_ranks_are_called():
+    told = worded("{who} {have} {n:.1f} ms:| {share:.0%} of it|, for long", "Look at {who}.", FACTS | named_as([2], 4))
+    assert told == Words("rank 2 has 1.5 ms: 25% of it, for long", "Look at rank 2.", lead="rank 2 has 1.5 ms:")
+    assert worded("|{who} wait{s}|, with {name}", "", FACTS | named_as([0, 1], 4)).text == "ranks 0-1 wait, with {n}|x"
+    assert worded("{who} wait{s}|| and {name}", "", FACTS | named_as([0, 1], 2)).lead == "both ranks wait"
+    assert worded("{who}", "", named_as([0, 1], 0)) == Words("ranks 0-1")
+
+
+FACTS = {"n": 1.5, "share": 0.25, "name": "{n}|x"}
 
 
 def test_what_a_kind_says_of_others_is_said_of_kinds_that_there_are():
@@ -75,17 +84,13 @@ def test_a_kind_of_another_version_is_one_that_nothing_follows_from():
     assert (kind.name, kind.gone, kind.slows, kind.explains, kind.device) == ("from_the_future", "", "", "", None)
 
 
-def test_evidence_that_is_not_there_is_left_out_beside_what_every_finding_has():
-    made = gpu_memory.KIND.finding("info", Words("x"), [0], evidence={"a": None}, beside={"b": None, "c": 1.0})
-    assert made.evidence == {"a": None, "c": 1.0}
-    assert Slow(1.0, 1.0, 1.1, "lasting", 9, 40.0, hidden_since=3, host_ranks=4).evidence.keys() == {
-        *("excess_ms", "phase_excess_ms", "gain", "pattern", "steps", "step_ms", "hidden_since"),
-    }
+def test_evidence_that_is_not_there_is_left_out():
+    assert gpu_memory.finding("info", Words("x"), [0], evidence={"a": None, "c": 1.0}).evidence == {"c": 1.0}
 
 
 def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_over(monkeypatch):
     def made(name, severity="warn", until=None, outdoes=()):
-        kind = Kind(name, "world", "", outdoes=outdoes)
+        kind = Kind(name=name, outdoes=outdoes)
         found = kind.finding(severity, Words("x"), [0], evidence={}, until_step=until)
         return replace(kind, detect=lambda _: [found])
 

@@ -23,9 +23,9 @@ def test_numbers_of_numpy_become_pythons_own():
 
 
 def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monkeypatch):
-    evidence, beside = {"share": np.float32(0.5), "left_bytes": np.int64(4096)}, {"more": np.float32(0.25)}
-    left = gpu_memory.KIND.finding("warn", Words("x"), [0], evidence=evidence, beside=beside, cost_ms=np.float64(2.0))
-    monkeypatch.setattr(finding, "KINDS", [replace(gpu_memory.KIND, detect=lambda _: [left])])
+    evidence = {"share": np.float32(0.5), "left_bytes": np.int64(4096), "more": np.float32(0.25)}
+    left = gpu_memory.finding("warn", Words("x"), [0], evidence=evidence, cost_ms=np.float64(2.0))
+    monkeypatch.setattr(finding, "KINDS", [replace(gpu_memory, detect=lambda _: [left])])
     (told,) = judged(None, Evidence())
     encode(told)
     assert json.loads(json.dumps(told.evidence)) == {"share": 0.5, "left_bytes": 4096, "more": 0.25}

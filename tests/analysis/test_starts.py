@@ -38,7 +38,7 @@ def test_ranks_that_wait_for_one_that_does_nothing_stand_still():
         ([waits(0), works(1, still_s=START_S.enter - 1)], "its line changed a moment ago"),
         ([waits(0, still_s=START_S.enter - 1), works(1)], "the other arrived a moment ago"),
         ([waits(0), Starting(40.0, idle=False)], "it cannot say where it is, but is busy"),
-        ([works(0), works(1, SHARED_S.enter - 1)], "nobody waits, and there is no model yet"),
+        ([works(0), works(1, SHARED_S - 1)], "nobody waits, and there is no model yet"),
         ([works(0), works(1, idle=False)], "one works at the line where the other rests"),
         ([works(0), Starting(40.0, True, stack=at(1, "train.py:6 load"))], "they are in different places"),
         ([waits(0, idle=True), waits(1, idle=True)], "all wait for the backend, and there is no model yet"),
@@ -74,13 +74,13 @@ def test_ranks_that_all_wait_to_make_a_process_group_stand_still():
 
 def test_ranks_that_all_rest_at_one_line_stand_still_without_a_model():
     """A lock file that a killed run has left, say."""
-    assert still(works(0), works(1, 50.0)) == SHARED_S.enter
+    assert still(works(0), works(1, 50.0)) == SHARED_S
 
 
 def test_the_line_that_all_ranks_share_is_told_though_they_work():
-    busy = dict(idle=False, still_s=SHARED_S.enter)
-    assert shared_line({0: works(0, **busy), 1: works(1, **busy)}, 2) == ("train.py:5 load", SHARED_S.enter)
-    assert shared_line({0: works(0, **busy), 1: works(1, SHARED_S.enter - 1)}, 2) is None
+    busy = dict(idle=False, still_s=SHARED_S)
+    assert shared_line({0: works(0, **busy), 1: works(1, **busy)}, 2) == ("train.py:5 load", SHARED_S)
+    assert shared_line({0: works(0, **busy), 1: works(1, SHARED_S - 1)}, 2) is None
     assert shared_line({0: works(0, **busy), 1: waits(1)}, 2) is None
     assert shared_line({0: works(0, **busy)}, 2) is None
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.kinds.to_mend import to_mend
+from ddpmon.analysis.kinds.slow_steps import ranks_to_fix
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.messages import Finding
 from tests.worlds import own_times, world_with
@@ -53,7 +53,7 @@ def test_who_is_not_there_and_everyone_together_are_mended_by_nobody():
 )
 def test_who_is_to_be_mended_is_who_is_late_by_itself_and_still(kind, ranks, facts, whom):
     one = Finding(kind, "warn", "", ranks, **{"cost_ms": 12.0} | facts)
-    assert to_mend([Finding("data_bound", "warn", "", [0, 1], cost_ms=1.0), one]) == whom
+    assert ranks_to_fix([Finding("data_bound", "warn", "", [0, 1], cost_ms=1.0), one]) == whom
 
 
 def test_a_rank_that_was_faster_in_a_step_is_not_made_slower():

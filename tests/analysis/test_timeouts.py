@@ -7,7 +7,8 @@ import pytest
 from ddpmon.analysis.events import News
 from ddpmon.analysis.evidence import Evidence, Wait
 from ddpmon.analysis.findings import findings
-from ddpmon.analysis.kinds.timeout_near import CRITICAL, NEAR, NOT_ENFORCED
+from ddpmon.analysis.kinds.kind import NEARLY_ALL
+from ddpmon.analysis.kinds.timeout_near import NEAR, NOT_ENFORCED
 from ddpmon.analysis.processes.hangs import Standstill
 from tests.analysis.test_hangs import REDUCE, stack
 
@@ -52,8 +53,8 @@ def test_who_is_waited_for_is_named_with_its_line_and_when_the_run_ends():
     [
         (NEAR.enter - 0.01, None),
         (NEAR.enter, "warn"),
-        (CRITICAL.enter - 0.01, "warn"),
-        (CRITICAL.enter, "critical"),
+        (NEARLY_ALL.enter - 0.01, "warn"),
+        (NEARLY_ALL.enter, "critical"),
         (1.01, "critical"),
         (NOT_ENFORCED.enter, None),
     ],

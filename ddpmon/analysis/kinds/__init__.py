@@ -4,112 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ddpmon.analysis.kinds import (
-    allocator_retries,
+from ddpmon.analysis.kinds.communication import communication_bound, needless_reductions, unused_search
+from ddpmon.analysis.kinds.cpu_starved import cpu_starved
+from ddpmon.analysis.kinds.failed import rank_failed, restart_loop
+from ddpmon.analysis.kinds.gpus import gpu_error, gpu_shared, gpu_throttled
+from ddpmon.analysis.kinds.hang import hang
+from ddpmon.analysis.kinds.kind import Kind
+from ddpmon.analysis.kinds.late_ranks import LATE, moving_straggler, run_slowed
+from ddpmon.analysis.kinds.losses import loss_diverged, loss_not_finite, loss_spiked
+from ddpmon.analysis.kinds.memory import allocator_retries, gpu_memory, gpu_memory_growth, memory_growth
+from ddpmon.analysis.kinds.pauses import pauses
+from ddpmon.analysis.kinds.replicas import (
     buffers_differ,
-    communication_bound,
-    configuration_differs,
-    cpu_starved,
-    data_bound,
-    debugging,
-    gap,
-    gc_pauses,
-    gpu_error,
-    gpu_memory,
-    gpu_memory_growth,
-    gpu_shared,
-    gpu_throttled,
     gradients_not_synchronised,
-    hang,
     independent_copies,
-    late_ranks,
+    parameters_not_reduced,
+    replicas_differ,
+)
+from ddpmon.analysis.kinds.samples import same_data, same_order, same_worker_seeds, samplers_disagree, uneven_batches
+from ddpmon.analysis.kinds.setup import configuration_differs, debugging, telemetry_lost
+from ddpmon.analysis.kinds.slow_link import slow_link
+from ddpmon.analysis.kinds.step_time import data_bound, gap, gc_pauses, overhead_bound
+from ddpmon.analysis.kinds.timeout_near import timeout_near
+from ddpmon.analysis.kinds.updates import (
     learning_rate_zero,
     learning_rates_differ,
-    loss_diverged,
-    loss_not_finite,
-    loss_spiked,
-    memory_growth,
-    moving_straggler,
-    needless_reductions,
-    overhead_bound,
-    parameters_not_reduced,
     parameters_not_updated,
-    pauses,
-    rank_failed,
-    replicas_differ,
-    restart_loop,
-    same_data,
-    same_order,
-    same_worker_seeds,
-    samplers_disagree,
-    slow_link,
-    telemetry_lost,
-    timeout_near,
     trains_in_eval,
-    uneven_batches,
-    unused_search,
     updates_skipped,
 )
-from ddpmon.analysis.kinds.kind import Kind
 from ddpmon.messages import Finding
 
 KINDS: tuple[Kind, ...] = (
-    rank_failed.KIND,
-    restart_loop.KIND,
-    hang.KIND,
-    timeout_near.KIND,
-    uneven_batches.KIND,
-    loss_not_finite.KIND,
-    replicas_differ.KIND,
-    gradients_not_synchronised.KIND,
-    parameters_not_reduced.KIND,
-    parameters_not_updated.KIND,
-    samplers_disagree.KIND,
-    same_order.KIND,
-    learning_rates_differ.KIND,
-    independent_copies.KIND,
-    same_data.KIND,
-    trains_in_eval.KIND,
-    updates_skipped.KIND,
-    learning_rate_zero.KIND,
-    gpu_error.KIND,
-    *late_ranks.LATE,
-    slow_link.KIND,
-    moving_straggler.KIND,
-    late_ranks.RUN_SLOWED,
-    data_bound.KIND,
-    gc_pauses.KIND,
-    loss_diverged.KIND,
-    communication_bound.KIND,
-    needless_reductions.KIND,
-    unused_search.KIND,
-    loss_spiked.KIND,
-    overhead_bound.KIND,
-    gap.KIND,
-    pauses.KIND,
-    cpu_starved.KIND,
-    gpu_throttled.KIND,
-    allocator_retries.KIND,
-    memory_growth.KIND,
-    gpu_memory_growth.KIND,
-    gpu_memory.KIND,
-    gpu_shared.KIND,
-    same_worker_seeds.KIND,
-    debugging.KIND,
-    configuration_differs.KIND,
-    buffers_differ.KIND,
-    telemetry_lost.KIND,
+    *(rank_failed, restart_loop, hang, timeout_near, uneven_batches, loss_not_finite),
+    *(replicas_differ, gradients_not_synchronised, parameters_not_reduced, parameters_not_updated),
+    *(samplers_disagree, same_order, learning_rates_differ, independent_copies, same_data),
+    *(trains_in_eval, updates_skipped, learning_rate_zero, gpu_error),
+    *(*LATE, slow_link, moving_straggler, run_slowed, data_bound, gc_pauses, loss_diverged, communication_bound),
+    *(needless_reductions, unused_search, loss_spiked, overhead_bound, gap),
+    *(pauses, cpu_starved, gpu_throttled, allocator_retries, memory_growth, gpu_memory_growth, gpu_memory, gpu_shared),
+    *(same_worker_seeds, debugging, configuration_differs, buffers_differ, telemetry_lost),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def kind_named(name: str) -> Kind:
-    """A kind by its name; for one that only another version of ddpmon has, one that nothing follows from."""
-    return _BY_NAME.get(name) or Kind(name)
+    """Return a kind by its name; for one that only another version of ddpmon has, one that nothing follows from."""
+    return _BY_NAME.get(name) or Kind(name=name)
 
 
 def kind_of(finding: Finding) -> Kind:
-    """The kind of a finding."""
+    """Return the kind of a finding."""
     return kind_named(finding.kind)
 
 

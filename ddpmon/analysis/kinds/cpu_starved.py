@@ -1,8 +1,7 @@
-"""Ranks of a host wait for a core: their training threads could run and get none."""
+"""Ranks of a host that wait for a core."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, STRAGGLER
+from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
 from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
@@ -20,58 +19,8 @@ FEWEST_SAMPLES = 5
 """Samples of a rank, taken once a second, that are needed: a script that starts is busy for a second or two."""
 
 
-def detect(moment: Moment) -> Iterator[Finding]:
-    """One for each host on which ranks wait, worst first.
-
-    It stays as it was while ranks leave: those that are left get the cores of the others, which was no one's mending.
-    """
-    there = Counter(one.host for one in moment.evidence.cpu if one.starved)
-    leaving = [one for one in moment.held(KIND) if there[one.subject] < one.evidence["ranks"]]
-    before = {finding.subject: finding for finding in moment.held(KIND)}
-    hosts: dict[str, list[Cpu]] = {}
-    for one in moment.evidence.cpu:
-        if one.starved:
-            hosts.setdefault(one.host, []).append(one)
-    each = [
-        found
-        for host, ranks in hosts.items()
-        if before.get(host) not in leaving and (found := _of_host(ranks, before.get(host), moment.evidence.world_size))
-    ]
-    yield from sorted(each, key=lambda finding: -finding.evidence["starved_share"])
-    yield from leaving
-
-
-def _of_host(ranks: Sequence[Cpu], before: Finding | None, world_size: int) -> Finding | None:
-    """Return the finding about the ranks of a host; None if they get the cores they want."""
-    if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
-        return None  # the others have just begun: how many ranks share the cores is not seen yet
-    lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks}
-    starved = sorted(rank for rank, share in lasting.items() if RELEVANT.reached(share, held=before is not None))
-    if not starved:
-        return None
-    shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
-    bound = sorted(frozenset().union(*(one.affinity for one in ranks)))
-    at_start = min(one.cores for one in ranks)
-    is_bound = 0 < len(bound) < at_start
-    evidence = {
-        "host": ranks[0].host,
-        "starved_share": float(np.mean([shares[rank] for rank in starved])),
-        "by_rank": {str(rank): round(share, 4) for rank, share in shares.items()},
-        "ranks": len(ranks),
-        "cores": len(bound) if is_bound else at_start or None,
-        "compute_threads": max(1, *(one.compute_threads for one in ranks)),
-    }
-    beside = {"cores_at_start": at_start, "bound_to": bound} if is_bound else {}
-    was_costly = before is not None and before.severity == "warn"
-    harms = COSTLY.reached(float(np.mean([lasting[rank] for rank in starved])), held=was_costly)
-    words = _words(evidence, starved, world_size, beside)
-    return KIND.finding(
-        "warn" if harms else "info", words, starved, evidence=evidence, beside=beside, subject=ranks[0].host
-    )
-
-
-def covers(whole: Finding, part: Finding) -> bool:
-    """Whether ranks are late by less than each waits for a core in a step, where ranks outnumber them.
+def _covers(whole: Finding, part: Finding) -> bool:
+    """Return whether ranks are slow by less than each waits for a core in a step, where ranks outnumber them.
 
     Which of them gets one is the scheduler's matter, and no rank's. What it waits by now counts as well: `whole` stays
     as it was when ranks have left, and those that are left may have cores enough.
@@ -84,15 +33,71 @@ def covers(whole: Finding, part: Finding) -> bool:
     return bool(own.get("excess_ms", 0.0) < min(waited, own.get("starved_share", waited)) * own.get("step_ms", 0.0))
 
 
-def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int, beside: Mapping[str, Any]) -> Words:
-    """Return who waits, on how many cores. beside: the cores that a script has bound them to, if it has."""
+@Kind(
+    subject="host",
+    gone="ranks get their cores again",
+    outdoes=(straggler.name, SEVERAL_STRAGGLERS.name),
+    covers=_covers,
+    slows="waiting for cores",
+    device=DeviceMark("no core free", ["starved"], 2),
+    remedy="Fewer ranks, threads (`OMP_NUM_THREADS`) or workers than cores; nothing else on the machine.",
+)
+def cpu_starved(moment: Moment) -> Iterator[Finding]:
+    """Ranks of a host wait for a core: their training threads could run and get none.
+
+    Each host on which ranks wait has a finding. It stays as it was while ranks leave: those that are left get the cores
+    of the others, which was no one's mending.
+    """
+    before = {finding.subject: finding for finding in moment.held}
+    hosts: dict[str, list[Cpu]] = {}
+    for one in moment.evidence.cpu:
+        if one.starved:
+            hosts.setdefault(one.host, []).append(one)
+    leaving = [one for host, one in before.items() if len(hosts.get(host, ())) < one.evidence["ranks"]]
+    each = (
+        _of_host(moment, ranks, before.get(host)) for host, ranks in hosts.items() if before.get(host) not in leaving
+    )
+    yield from sorted(filter(None, each), key=lambda finding: -finding.evidence["starved_share"])
+    yield from leaving
+
+
+def _of_host(moment: Moment, ranks: Sequence[Cpu], before: Finding | None) -> Finding | None:
+    """Return the finding about the ranks of a host; None if they get the cores they want."""
+    if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
+        return None  # the others have just begun: how many ranks share the cores is not seen yet
+    lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks}
+    starved = sorted(rank for rank, share in lasting.items() if RELEVANT.reached(share, held=before is not None))
+    if not starved:
+        return None
+    shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
+    bound = sorted(frozenset().union(*(one.affinity for one in ranks)))
+    at_start = min(one.cores for one in ranks)
+    is_bound = 0 < len(bound) < at_start
+    facts = {
+        "host": ranks[0].host,
+        "starved_share": float(np.mean([shares[rank] for rank in starved])),
+        "by_rank": {str(rank): round(share, 4) for rank, share in shares.items()},
+        "ranks": len(ranks),
+        "cores": len(bound) if is_bound else at_start or None,
+        "compute_threads": max(1, *(one.compute_threads for one in ranks)),
+        "cores_at_start": at_start if is_bound else None,
+        "bound_to": bound if is_bound else None,
+    }
+    was_costly = before is not None and before.severity == "warn"
+    harms = COSTLY.reached(float(np.mean([lasting[rank] for rank in starved])), held=was_costly)
+    words = _words(facts, starved, moment.evidence.world_size)
+    return moment.finding(facts, starved, severity="warn" if harms else "info", words=words, subject=ranks[0].host)
+
+
+def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int) -> Words:
+    """Return who waits, on how many cores, and on which if a script has bound them to these."""
     cores, threads, ranks = evidence["cores"] or 0, evidence["compute_threads"], evidence["ranks"]
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
     who = f"{named_ranks(starved, world_size)} {'waits' if len(starved) == 1 else 'wait'}"
     who = "each waits" if len(starved) == ranks > 1 else who
     waits = f"{who} {evidence['starved_share']:.0%} of the time for a core"
-    if beside:
-        bound, at_start = beside["bound_to"], beside["cores_at_start"]
+    if bound := evidence["bound_to"]:
+        at_start = evidence["cores_at_start"]
         which = f"core{'s' if len(bound) > 1 else ''} {rank_list(bound, 0)}"
         lead = f"{many} may run on {which} alone, of {at_start}:"
         return Words(
@@ -117,15 +122,3 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         "Something besides the training threads takes the cores: look for DataLoader workers beyond"
         f" what {evidence['host'] or 'the machine'} has cores for, and for other programs.",
     )
-
-
-KIND = Kind(
-    "cpu_starved",
-    subject="host",
-    gone="ranks get their cores again",
-    detect=detect,
-    outdoes=(STRAGGLER.name, SEVERAL_STRAGGLERS.name),
-    covers=covers,
-    slows="waiting for cores",
-    device=DeviceMark("no core free", ["starved"], 2),
-)

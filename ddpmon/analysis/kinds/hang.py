@@ -1,11 +1,11 @@
-"""No rank comes on: who did not arrive, and what the others wait in."""
+"""Ranks that do not come on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Kind, Moment, Severity, Words
 from ddpmon.analysis.processes.disagreements import advice, line_of, place_of, sentence
 from ddpmon.analysis.processes.gpus import broken_gpus, evidence_of, named_gpu
 from ddpmon.analysis.processes.hangs import (
@@ -29,15 +29,22 @@ BROKEN_GPU = (
 )
 
 
-def detect(moment: Moment) -> Iterator[Finding]:
-    """Nothing where no rank could tell where it is, and all are heard."""
+@Kind(
+    explains="stalled",
+    remedy="Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` asks again.",
+)
+def hang(moment: Moment) -> Iterator[Finding]:
+    """No rank comes on: who did not arrive, and what the others wait in.
+
+    There is none where no rank could tell where it is, and all are heard.
+    """
     standstill = moment.evidence.standstill
     if standstill is None or not (standstill.stacks or standstill.silent or standstill.unheard):
         return
     stacks, late = standstill.stacks, absent(standstill)
     waiting = sorted(rank for rank, stack in stacks.items() if stack.blocked and rank not in late)
     awaited = _awaited([stacks[rank] for rank in waiting])
-    evidence = {
+    facts = {
         "idle_s": round(standstill.idle_s, 1),
         "waiting": waiting,
         "collective": awaited.name if awaited else None,
@@ -50,20 +57,14 @@ def detect(moment: Moment) -> Iterator[Finding]:
             {"ranks": ranks, "line": line_of(stacks[ranks[0]]), "frames": list(stacks[ranks[0]].frames)}
             for ranks in alike(stacks)
         ],
+        "disagreement": _disagreement(standstill),
+        "gpus": {str(rank): asdict(one) for rank, one in sorted(standstill.gpus.items())} or None,
+        "workers": {str(rank): asdict(one) for rank, one in sorted(standstill.workers.items())} or None,
     }
     needs_help = waiting or standstill.silent or standstill.unheard or standstill.disagreement
-    yield KIND.finding(
-        "critical" if needs_help else "warn",
-        _words(standstill, late, waiting, awaited.name if awaited else "a collective"),
-        sorted(late),
-        evidence=evidence,
-        beside={
-            "disagreement": _disagreement(standstill),
-            "gpus": {str(rank): asdict(one) for rank, one in sorted(standstill.gpus.items())} or None,
-            "workers": {str(rank): asdict(one) for rank, one in sorted(standstill.workers.items())} or None,
-        },
-        since_step=max(stack.step for stack in stacks.values()) + 1 if stacks else None,
-    )
+    severity: Severity = "critical" if needs_help else "warn"
+    words = _words(standstill, late, waiting, awaited.name if awaited else "a collective")
+    yield moment.finding(facts, sorted(late), severity=severity, words=words, since_step=standstill.next_step)
 
 
 def _disagreement(standstill: Standstill) -> dict[str, object] | None:
@@ -168,6 +169,3 @@ def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) 
     waits, which = ("waits", "") if len(fetching) == 1 else ("wait", f" (rank {fetching[0]}: {worker.pid})")
     lead = f"{who} {waits} for DataLoader worker{f' {worker.pid}' if not which else f's{which}'}:"
     return Words(f"{lead} {worker.place}{others_wait}", worker.advice, lead=lead)
-
-
-KIND = Kind("hang", detect=detect, explains="stalled")

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.statistics.arrays import Bools, last_run
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
+Severity: TypeAlias = Literal["info", "warn", "critical"]
+"""info: a hint. warn and above: a reason to act."""
 Subject: TypeAlias = Literal["rank", "host", "activity", "world"]
 """rank: each rank has a finding of its own; host, activity: so has each one that `Finding.subject` names; world: there
 is one finding, whose ranks may come and go.
 """
 
+LASTING = Threshold(
+    20,
+    of="steps in a row in which something holds that may be meant for a moment, such as a learning rate of 0",
+    why="A judgement: attacks on a model train some steps in evaluation mode; a warm-up begins, or a schedule ends, at"
+    " 0; and of ranks with other rates one may step its scheduler later.",
+)
+NEARLY_ALL = Threshold(
+    0.9,
+    of="share that is nearly all: of a timeout or of a rank's batches that is used up, of the latest updates that were"
+    " skipped",
+    why="A judgement: little can be done any more, or hardly anything is learnt.",
+)
 
-@dataclass(frozen=True)
-class Words:
-    """What people read of a finding."""
+
+class Words(NamedTuple):
+    """The words of a finding that people read."""
 
     text: str
     advice: str | None = None
@@ -32,9 +48,31 @@ class Words:
     """The beginning of the text that says who or what; "": all of it does."""
 
 
+class StepCost(NamedTuple):
+    """The cost of something in the steps of the window."""
+
+    step_ms: float
+    """Length of a step."""
+    cost_ms: float
+    """Time of a step that it takes."""
+    share: float
+    gain: float
+    """Times as fast without it."""
+    since: int
+    """Its first step: as reported before, else the first of the window."""
+
+
+class Streak(NamedTuple):
+    """Steps up to the last one in all of which a condition has held."""
+
+    since: int
+    """Number of the first of them, as reported before where they have left the window."""
+    steps: int
+
+
 @dataclass
 class Moment:
-    """All that kinds are detected from, at one moment."""
+    """All that a kind is detected from, at one moment, and how it makes a finding of that."""
 
     evidence: Evidence
     steps: World | None
@@ -42,6 +80,15 @@ class Moment:
     """The findings of the judgement before this one."""
     longer: World | None = None
     """The same world with more steps before it, for what comes every so many steps."""
+    asked: Kind | None = None
+    """The kind that is being detected."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind that is being detected."""
+        if self.asked is None:
+            raise ValueError("no kind is being detected")
+        return self.asked
 
     @property
     def world(self) -> World:
@@ -50,34 +97,102 @@ class Moment:
             raise ValueError("a kind that needs steps says how many")
         return self.steps
 
-    @cached_property
-    def conditions(self) -> dict[int, Conditions]:
-        """By rank."""
-        return {one.rank: one for one in self.evidence.conditions}
+    @property
+    def conditions(self) -> Mapping[int, Conditions]:
+        """Return what processes and devices of ranks did, by rank."""
+        return self.evidence.conditions_by_rank
 
-    def held(self, kind: Kind) -> list[Finding]:
-        """Findings of a kind of last time: each stays until it is clearly below its threshold."""
-        return [finding for finding in self.before if finding.kind == kind.name]
+    @property
+    def held(self) -> list[Finding]:
+        """Findings of this kind of last time: each stays until it is clearly below its threshold."""
+        return [finding for finding in self.before if finding.kind == self.kind.name]
 
-    def held_one(self, kind: Kind) -> Finding | None:
-        """The same of a kind of which there is at most one."""
-        return next(iter(self.held(kind)), None)
+    @property
+    def previous(self) -> Finding | None:
+        """Return the finding of last time, of a kind of which there is at most one."""
+        return next(iter(self.held), None)
 
-    def since(self, kind: Kind, world: World, begin: int = 0) -> int:
+    def since(self, world: World, begin: int = 0) -> int:
         """Return the first step of a finding of which there is at most one.
 
         Args:
-            kind: Of the finding.
             world: The steps in which it was looked for.
             begin: The first of them that shows it. If that is the first one of all, the step reported before holds.
 
         """
-        before = self.held_one(kind)
+        before = self.previous
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
+
+    def streak(self, world: World, holds: Bools, least: float | None = None) -> Streak | None:
+        """Return since when, and for how many steps, a condition has held up to the last step.
+
+        Args:
+            world: Steps, the last S of the run.
+            holds: [S] The condition in each of them.
+            least: Steps in which it must have held; None: LASTING.
+
+        """
+        begin = last_run(holds)
+        if len(world) - begin < (LASTING.enter if least is None else least):
+            return None
+        since = self.since(world, begin)
+        return Streak(since, int(world.step[-1]) - since + 1)
+
+    def finding(
+        self,
+        facts: Mapping[str, Any],
+        ranks: Sequence[int] = (),
+        phase: str | None = None,
+        *,
+        severity: Severity | None = None,
+        headline: str | None = None,
+        advice: str | None = None,
+        words: Words | None = None,
+        beside: Mapping[str, Any] | None = None,
+        cost: StepCost | None = None,
+        **more: Any,
+    ) -> Finding:
+        """Make a finding of the kind that is being detected.
+
+        Args:
+            facts: Its evidence, without values that are None. Words may name them.
+            ranks: Its ranks. Words may name them as {who}, with {have}, {are}, {do}, {their}, or {s} behind a verb.
+            phase: The phase of a step that it is about.
+            severity: None: as the kind says. So are headline and advice.
+            headline: As in `Kind`.
+            advice: As in `Kind`.
+            words: Words that are made already, instead of headline and advice.
+            beside: What words need and evidence does not.
+            cost: What it costs, with its first step, a share and a gain for the evidence.
+            more: Further fields of `Finding`.
+
+        """
+        severity = severity or self.kind.severity
+        if cost is not None:
+            facts = {**facts, "share": cost.share, "gain": cost.gain}
+            more = {"since_step": cost.since, "cost_ms": None if severity == "info" else cost.cost_ms, **more}
+        named = {**facts, **named_as(ranks, self.evidence.world_size), **(beside or {})}
+        headline, advice = headline or self.kind.headline, advice or self.kind.advice
+        words = words or worded(headline, advice, named)
+        return self.kind.finding(severity, words, ranks, phase, evidence=facts, **more)
+
+
+def worded(headline: str, advice: str, facts: Mapping[str, Any]) -> Words:
+    """Return the words of templates such as those of `Kind` about facts."""
+    lead, *parts = (part.format_map(facts) for part in headline.split("|"))
+    text = fitting(lead + "".join(parts[:1]), *parts[1:])
+    return Words(text, advice.format_map(facts) or None, lead=lead if parts else "")
+
+
+def named_as(ranks: Sequence[int], world_size: int) -> dict[str, Any]:
+    """Return what templates call ranks, and the verbs and pronouns for as many."""
+    one, many = ("has", "is", "does", "s", "its"), ("have", "are", "do", "", "their")
+    verbs = zip(("have", "are", "do", "s", "their"), one if len(ranks) == 1 else many, strict=True)
+    return {"who": named_ranks(ranks, world_size), **dict(verbs)}
 
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
-    """Whether `part` need not be reported beside `whole`: `whole` is a reason to act, and `part` still goes on."""
+    """Return whether `part` is left out beside `whole`: `whole` is a reason to act, and `part` still goes on."""
     return whole.severity != "info" and part.lasts
 
 
@@ -85,15 +200,23 @@ def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
 class Kind:
     """A kind of finding. Code that treats kinds differently asks for one of these fields, never for the name."""
 
-    name: str
-    """In messages and reports."""
+    severity: Severity = "warn"
+    """Unless `detect` knows better; so are the next two."""
+    headline: str = ""
+    """A template of the text, in parts between bars: the lead, which says who or what, the rest, and what follows as
+    far as it fits. A single part has no lead; nor has what begins with a bar."""
+    advice: str = ""
+    """A template of what to do."""
+    _: KW_ONLY
+    name: str = ""
+    """In messages and reports: the name of `detect`."""
+    detect: Callable[[Moment], Iterable[Finding]] | None = None
+    """Its docstring says what the kind means. None: another kind of the family detects it."""
     subject: Subject = "world"
     gone: str = ""
     """The event at its end, with its {ranks} or with {who} it is about, a host or ranks, and the verb {has}; "": none,
     because something else reports that or it means nothing.
     """
-    detect: Callable[[Moment], Iterable[Finding]] | None = None
-    """None: another kind of the family detects it."""
     fewest_steps: int = 0
     """Steps that the window must have for `detect` to be asked."""
     family: str = ""
@@ -104,82 +227,71 @@ class Kind:
     outdoes: tuple[str, ...] = ()
     """Kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
-    """Whether a finding of this kind (the first argument) leaves out one of those (the second)."""
+    """Returns whether a finding of this kind (the first argument) leaves out one of those (the second)."""
     is_announced: bool = True
-    """Whether its beginning is an event; False: whatever noticed it first has made one already."""
+    """Its beginning is an event; False: whatever noticed it first has made one already."""
     stays_told: bool = True
-    """Whether it remains among the findings once it has ended; False: it is about what is to come, or might have."""
+    """It remains among the findings once it has ended; False: it is about what is to come, or might have."""
     changes_level: bool = False
-    """Whether steps take another time from its first step on: a mean across that step describes neither side."""
+    """Steps take another time from its first step on: a mean across that step describes neither side."""
     is_one_of_several: Callable[[Finding], bool] = lambda _: False
-    """Whether its ranks are late with others: reports say what mending all of them gains."""
+    """Returns whether its ranks are slow with others: reports say what mending all of them gains."""
     slows: str = ""
     """Why a run is slower than another, with {rank} and {phase}; "": this kind is no such reason."""
     explains: Literal["", "failed", "stalled"] = ""
     """The state of the run that it explains."""
     device: DeviceMark | None = None
-    """What Devices shows beside its ranks."""
-    meaning: str = ""
-    """What it means, in the docs; "": its file says it."""
+    """Mark that Devices shows beside its ranks."""
     quantities: tuple[str, ...] = ()
     """Names in QUANTITIES: their means over the last seconds of training become evidence of every such finding."""
+    meaning: str = ""
+    """Its meaning in the docs; "": the docstring of `detect`."""
+    remedy: str = ""
+    """The docs' advice for someone who has not seen the run; "": the advice."""
+
+    def __call__(self, detect: Callable[[Moment], Iterable[Finding]]) -> Kind:
+        """Return the kind that a function detects, by the name of the function: a kind decorates it."""
+        return replace(self, name=detect.__name__, detect=detect)
+
+    def findings(self, moment: Moment) -> Iterable[Finding]:
+        """Return the findings of this kind at a moment, or of its family."""
+        steps = 0 if moment.steps is None else len(moment.steps)
+        return self.detect(replace(moment, asked=self)) if self.detect and steps >= self.fewest_steps else ()
 
     def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
-        """What a finding of this kind is about. Equal identities: the same finding at two moments."""
+        """Return what a finding of this kind is about. Equal identities: the same finding at two moments."""
         about: dict[str, tuple[int | str, ...]] = {"rank": tuple(finding.ranks), "world": ()}
         subject = "rank" if self.family else self.subject
         return self.family or self.name, about.get(subject, (finding.subject,))
 
     def topic(self, finding: Finding) -> list[str]:
-        """What the words of a finding are about. Equal topics: nothing but figures differs."""
+        """Return what the words of a finding are about. Equal topics: nothing but figures differs."""
         return [self.name, *map(str, self.identity(finding)[1]), finding.phase or ""]
 
     def difference(self, finding: Finding) -> Hashable:
-        """What a finding is about when two runs are compared: their machines may differ."""
+        """Return what a finding is about when two runs are compared: their machines may differ."""
         return self.name, *((finding.phase, *finding.ranks) if self.subject == "rank" else ())
 
     def leaves_out(self, whole: Finding, part: Finding) -> bool:
-        """Whether a finding of this kind, `whole`, is why another one is not reported."""
+        """Return whether a finding of this kind, `whole`, is why another one is not reported."""
         return part.kind in self.outdoes and self.covers(whole, part)
 
     def finding(
         self,
-        severity: Literal["info", "warn", "critical"],
+        severity: Severity,
         words: Words,
         ranks: Sequence[int] = (),
         phase: str | None = None,
         *,
         evidence: Mapping[str, Any],
-        beside: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Finding:
-        """Make a finding, with what all of this kind have in common.
-
-        Args:
-            severity: "warn" and above: a reason to act.
-            words: Text and advice.
-            ranks: Its ranks.
-            phase: The phase of a step that it is about.
-            evidence: What every finding of the kind has.
-            beside: Evidence that not every finding of the kind has: None where this one has not.
-            more: Further fields of `Finding`.
-
-        """
-        known = {name: value for name, value in (beside or {}).items() if value is not None}
+        """Make a finding of words, with what all of this kind have in common. Evidence that is None is left out."""
+        known = {name: value for name, value in evidence.items() if value is not None}
         return Finding(
-            self.name,
-            severity,
-            words.text,
-            list(ranks),
-            phase,
-            evidence=plain({**evidence, **known}),
-            advice=words.advice,
-            brief=words.brief,
-            explains=self.explains,
-            device=self.device,
-            lead=len(words.lead),
-            **plain(more),
-        )
+            self.name, severity, words.text, list(ranks), phase, evidence=plain(known), advice=words.advice,
+            brief=words.brief, explains=self.explains, device=self.device, lead=len(words.lead), **plain(more),
+        )  # fmt: skip
 
 
 def plain(value: Any) -> Any:

@@ -7,34 +7,22 @@ from functools import partial
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.slow import has_company, slow_ranks
-from ddpmon.analysis.kinds.slow_words import words
+from ddpmon.analysis.kinds.slow_words import turn_steps, words, words_of_turns
+from ddpmon.analysis.steps.summary import efficiency
 from ddpmon.messages import Finding
-
-
-def detect(moment: Moment) -> Iterator[Finding]:
-    """Return the slowdowns of ranks, each as a finding of its kind."""
-    kinds = {kind.name: kind for kind in LATE}
-    for one in slow_ranks(moment, {"rank", "ranks", "host"}):
-        yield one.finding(kinds[one.kind_name], words)
-
-
-def detect_all(moment: Moment) -> Iterator[Finding]:
-    """Return the slowdowns of all ranks."""
-    for one in slow_ranks(moment, {"all"}):
-        yield one.finding(RUN_SLOWED, words)
-
 
 _kind = partial(Kind, gone="{who} {has} recovered", by_cost=True)
 _late = partial(_kind, family="late")
 PERIODIC_STRAGGLER = _late(
-    "periodic_straggler",
-    "rank",
+    name="periodic_straggler",
+    subject="rank",
     meaning="A rank is slow in one step of every so many.",
     slows="rank {rank}'s pauses",
+    remedy="Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
 )
 SLOW_HOST = _late(
-    "slow_host",
-    "host",
+    name="slow_host",
+    subject="host",
     meaning="All ranks of a host are slow together: it is the machine, and one finding.",
     changes_level=True,
     slows="{host}'s {phase}",
@@ -43,44 +31,84 @@ SLOW_HOST = _late(
         *("gpu_clock", "gpu_temperature", "gpu_power"),
     ),
     is_one_of_several=lambda _: True,
+    remedy="Look at what all ranks of that host share: its clocks, its cores, its disk, its network card.",
 )
 SEVERAL_STRAGGLERS = _late(
-    "several_stragglers",
+    name="several_stragglers",
     meaning="Several ranks are slow together, and fixing one of them gains nothing: another is the slowest then.",
     changes_level=True,
     slows="several ranks' {phase}",
     is_one_of_several=lambda _: True,
-)
-STRAGGLER = _late(
-    "straggler",
-    "rank",
-    meaning="A rank is slow, with as much work as the others.",
-    detect=detect,
-    fewest_steps=1,
-    changes_level=True,
-    slows="rank {rank}'s {phase}",
-    is_one_of_several=has_company,
+    remedy="Fix all of them: fixing one gains nothing, as another is the slowest then. Look at what they share.",
 )
 LOAD_IMBALANCE = _late(
-    "load_imbalance",
-    "rank",
+    name="load_imbalance",
+    subject="rank",
     meaning="A rank is slow because it has more samples or tokens than the others.",
     changes_level=True,
     slows="rank {rank}'s larger share of the work",
     is_one_of_several=has_company,
+    remedy="Sort batches by length, or cut them to equal numbers of tokens, so that ranks have as much to do.",
 )
 LATE_IN_BURSTS = _late(
-    "late_in_bursts",
-    "host",
+    name="late_in_bursts",
+    subject="host",
     meaning="A host or some ranks are slow again and again, with a rhythm in steps or in seconds: that is one finding.",
     slows="bursts of {host}",
+    remedy="Look for what runs there as often: other programs, backups, checkpoints, clocks that fall when hot.",
 )
-LATE = (PERIODIC_STRAGGLER, SLOW_HOST, SEVERAL_STRAGGLERS, STRAGGLER, LOAD_IMBALANCE, LATE_IN_BURSTS)
-RUN_SLOWED = _kind(
-    "run_slowed",
-    meaning="All ranks take longer than they did before.",
-    detect=detect_all,
+
+
+@_late(
+    subject="rank",
+    fewest_steps=1,
+    changes_level=True,
+    slows="rank {rank}'s {phase}",
+    is_one_of_several=has_company,
+    remedy="Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
+)
+def straggler(moment: Moment) -> Iterator[Finding]:
+    """A rank is slow, with as much work as the others."""
+    kinds = {kind.name: kind for kind in LATE}
+    for one in slow_ranks(moment, {"rank", "ranks", "host"}):
+        yield one.finding(kinds[one.kind_name], words)
+
+
+LATE = (PERIODIC_STRAGGLER, SLOW_HOST, SEVERAL_STRAGGLERS, straggler, LOAD_IMBALANCE, LATE_IN_BURSTS)
+
+
+@_kind(
     fewest_steps=1,
     changes_level=True,
     slows="all ranks' {phase}",
+    remedy="Look at what changed then for all ranks: sizes of inputs, the shared disk, the network, clocks.",
 )
+def run_slowed(moment: Moment) -> Iterator[Finding]:
+    """All ranks take longer than they did before."""
+    for one in slow_ranks(moment, {"all"}):
+        yield one.finding(moment.kind, words)
+
+
+@Kind(
+    gone="ranks no longer take turns in being slow",
+    fewest_steps=1,
+    by_cost=True,
+    changes_level=True,
+    slows="waiting for ranks that are slow in turn",
+    remedy="No machine is at fault: even out batches, give ranks cores of their own, load ahead.",
+)
+def moving_straggler(moment: Moment) -> Iterator[Finding]:
+    """A different rank is slow each time: no rank is slow for long, and yet every step waits for one."""
+    for one in slow_ranks(moment, {"rotating"}):
+        one.before = moment.previous
+        facts = {
+            "load_balance_moving": efficiency(one.part).load_balance_moving,
+            "excess_ms": one.slowdown.excess_ms,
+            "phase_excess_ms": one.excess_ms,
+            "gain": one.slowdown.gain,
+            "steps": one.steps,
+            "since_interval": one.since_interval,
+            "turn_steps": turn_steps(one),
+            "work": one.slowdown.work or None,
+        }
+        yield one.finding(moment.kind, words_of_turns, facts)

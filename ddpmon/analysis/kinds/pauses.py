@@ -1,4 +1,4 @@
-"""The run spends much of its time on something else than training: a hint, or a rank that keeps pausing."""
+"""Activities of a run besides training steps, where they cost much of the time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
 from ddpmon.analysis.steps.pauses import LEAST_US, Pause
 from ddpmon.analysis.steps.recurrence import goes_on
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import duration, fitting, named_ranks
-from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS, Finding, Setup
+from ddpmon.analysis.words import duration, named_ranks
+from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS, Finding, Loader
 
 FEWEST = 3
 """Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
@@ -33,13 +32,23 @@ ADVICE = {
 }
 
 
-def detect(moment: Moment) -> list[Finding]:
-    """One for each kind of pause that takes a share of the time worth having, the costliest first."""
-    return sorted(_each(moment.evidence), key=lambda one: -one.evidence["share"])
+@Kind(
+    "info",
+    "{takes}:| {share:.0%} of the time|, {count:,} times",
+    "{look}",
+    subject="activity",
+    remedy="Evaluate and save more rarely, or from one rank on a copy; look at the line of a pause without a name.",
+)
+def pauses(moment: Moment) -> list[Finding]:
+    """The run spends much of its time on something else than training: a hint, or a rank that keeps pausing.
+
+    There is a finding for each kind of pause that takes a share of the time worth having.
+    """
+    return sorted(_each(moment), key=lambda one: -one.evidence["share"])
 
 
-def _each(whole_evidence: Evidence) -> Iterator[Finding]:
-    times, world_size = whole_evidence.times, whole_evidence.world_size
+def _each(moment: Moment) -> Iterator[Finding]:
+    times = moment.evidence.times
     if times.training_s <= 0:  # it read or wrote a checkpoint and never came to train: nothing to take a share of
         return
     whole = times.training_s + sum(times.paused_s)
@@ -48,37 +57,31 @@ def _each(whole_evidence: Evidence) -> Iterator[Finding]:
         latest = [one for one in times.latest if one.kind == name]
         if not RELEVANT.reached(share) or not _recurs(count, latest, times.last):
             continue
-        evidence = {"of": name, "seconds": seconds, "count": count, "share": share}
+        facts = {"of": name, "seconds": seconds, "count": count, "share": share}
         cost_ms = seconds * 1e3 / max(1, times.last)
         if kind == PAUSE:
-            if one := _unknown(latest, evidence, cost_ms):
-                yield one
+            yield from _unknown(moment, latest, facts, cost_ms)
             continue
         ranks = sorted({rank for one in latest for rank in one.ranks})
-        ranks = ranks if 0 < len(ranks) < world_size else []
-        who = f" on {named_ranks(ranks, world_size)} alone" if ranks else ""
-        takes = f"{name}{who} takes {share:.0%} of the time since the first step"
-        text, advice, lead = fitting(takes, f": {count:,} times, {duration(seconds)}"), ADVICE.get(name), f"{takes}:"
+        ranks = ranks if 0 < len(ranks) < moment.evidence.world_size else []
+        who = f" on {named_ranks(ranks, moment.evidence.world_size)} alone" if ranks else ""
+        takes, look = f"{name}{who} takes {share:.0%} of the time since the first step", ADVICE.get(name, "")
+        costly = False
+        headline: str | None = "{takes}||: {count:,} times, {took}"
         if kind == STARTING_WORKERS:
-            lead = f"each start of DataLoader workers{who} takes {duration(seconds / count)}:"
-            text = fitting(f"{lead} {share:.0%} of the time", f", {count:,} times")
-            advice = _keep_workers(whole_evidence.setups.values())
-        is_noticed = seconds / count * 1e6 >= LEAST_US.enter
-        costly = kind == STARTING_WORKERS and is_noticed and COSTLY.reached(share)
-        yield KIND.finding(
-            "warn" if costly else "info",
-            Words(text, advice, lead=lead),
-            ranks,
-            evidence=evidence,
-            since_step=latest[0].step if costly and latest else None,
-            cost_ms=cost_ms if costly else None,
-            subject=name,
-        )
+            takes = f"each start of DataLoader workers{who} takes {duration(seconds / count)}"
+            headline, look = None, _keep_workers(loader for _, loader in moment.evidence.loaders)
+            costly = seconds / count * 1e6 >= LEAST_US.enter and COSTLY.reached(share)
+        yield moment.finding(
+            facts, ranks, severity="warn" if costly else "info", headline=headline, subject=name,
+            beside={"takes": takes, "look": look, "took": duration(seconds)},
+            since_step=latest[0].step if costly and latest else None, cost_ms=cost_ms if costly else None,
+        )  # fmt: skip
 
 
-def _keep_workers(setups: Iterable[Setup]) -> str:
+def _keep_workers(loaders: Iterable[Loader]) -> str:
     """Return how to start the workers once: they are kept by a DataLoader that lives as long as they do."""
-    kept = {loader.persistent for setup in setups for loader in setup.loaders if loader.workers}
+    kept = {loader.persistent for loader in loaders if loader.workers}
     once = "what they do first (imports, worker_init_fn, opening files, reading an index) is then done once."
     if kept == {True}:
         return (
@@ -103,34 +106,24 @@ def _recurs(count: int, latest: Sequence[Pause], last: int) -> bool:
     return count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], last))
 
 
-def _unknown(latest: Sequence[Pause], evidence: dict[str, Any], cost_ms: float) -> Finding | None:
-    """Return the finding of pauses of an unknown kind where one rank had most. latest: those still remembered."""
-    if len(latest) < FEWEST:
-        return None
-    rank, most = Counter(one.ranks[0] for one in latest).most_common(1)[0]
-    if not MOSTLY.reached(most / len(latest)):
-        return None
+def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cost_ms: float) -> Iterator[Finding]:
+    """Yield the finding of pauses of an unknown kind where one rank had most. latest: those still remembered."""
+    rank, most = next(iter(Counter(one.ranks[0] for one in latest).most_common(1)), (0, 0))
+    if len(latest) < FEWEST or not MOSTLY.reached(most / len(latest)):
+        return
     steps = [one.step for one in latest if one.ranks[0] == rank]
     every = round(statistics.median(after - before for before, after in pairwise(steps)))
-    usual = statistics.median(one.seconds for one in latest)
     phase = Counter(one.phase for one in latest).most_common(1)[0][0]
-    lead = f"rank {rank} pauses for {duration(usual)} every {every:,} steps, in {phase}:"
-    words = Words(
-        fitting(f"{lead} {evidence['share']:.0%} of the time"),
-        f"Look at what rank {rank} does every {every:,} steps: while it pauses, p on Inspect (or ddpmon stack)"
-        " shows its Python line. Logging, sampling or file work belongs into a thread, or on all ranks at once.",
-        lead=lead,
-    )
-    return KIND.finding(
-        "warn" if COSTLY.reached(evidence["share"]) else "info",
-        words,
+    yield moment.finding(
+        {**facts, "every": every},
         [rank],
         phase,
-        evidence={**evidence, "every": every},
+        severity="warn" if COSTLY.reached(facts["share"]) else "info",
+        headline="{who} pauses for {usual} every {every:,} steps, in {phase}:| {share:.0%} of the time",
+        advice="Look at what {who} does every {every:,} steps: while it pauses, p on Inspect (or ddpmon stack) shows"
+        " its Python line. Logging, sampling or file work belongs into a thread, or on all ranks at once.",
+        beside={"usual": duration(statistics.median(one.seconds for one in latest)), "phase": phase},
         since_step=steps[0],
         cost_ms=cost_ms,
         subject=PAUSES[PAUSE],
     )
-
-
-KIND = Kind("pauses", subject="activity", detect=detect)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.kinds.kind import Moment, StepCost
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.steps.world import World
@@ -39,40 +37,28 @@ SHORTEST_MS = Threshold(
 )
 
 
-class StepCost(NamedTuple):
-    """What something costs in the steps of the window."""
-
-    step_ms: float
-    """Length of a step."""
-    cost_ms: float
-    """Of a step, that it takes."""
-    share: float
-    gain: float
-    """Times as fast without it."""
-    since: int
-    """Its first step: as reported before, else the first of the window."""
-
-
-def lasting_cost(moment: Moment, kind: Kind, each_ms: Floats, threshold: Threshold[float]) -> StepCost | None:
+def lasting_cost(
+    moment: Moment, each_ms: Floats, threshold: Threshold[float] = RELEVANT, *, least_ms: float = 0.0
+) -> StepCost | None:
     """Return what something costs; None where that is too little, or was in a single step.
 
     Args:
-        moment: With the steps of the window.
-        kind: The kind of finding that it may be.
+        moment: With the steps of the window, and the kind of finding that it may be.
         each_ms: [S] What it takes of each step.
         threshold: Share of a step from which on it counts.
+        least_ms: Of a step, that it must cost.
 
     """
-    found, stays = cost(moment, kind, float(each_ms.mean())), moment.held_one(kind) is not None
-    least_ms = threshold.asked(stays) * found.step_ms
-    return found if SHORTEST_MS.reached(found.step_ms) and recurring_mean(each_ms) >= least_ms else None
+    found = cost(moment, float(each_ms.mean()))
+    enough = recurring_mean(each_ms) >= threshold.asked(moment.previous is not None) * found.step_ms
+    return found if SHORTEST_MS.reached(found.step_ms) and enough and found.cost_ms >= least_ms else None
 
 
-def cost(moment: Moment, kind: Kind, cost_ms: float) -> StepCost:
+def cost(moment: Moment, cost_ms: float) -> StepCost:
     """Return what something costs that takes so much of a mean step."""
     step_ms = float(moment.world.step_ms.mean())
     gain = step_ms / max(step_ms - cost_ms, 1e-3)
-    return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.since(kind, moment.world))
+    return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.since(moment.world))
 
 
 def most_ranks(world: World, phase: int) -> Floats:
@@ -80,3 +66,9 @@ def most_ranks(world: World, phase: int) -> Floats:
     middle = (len(world.ranks) - 1) // 2
     spent: Floats = np.partition(world.phases_ms[..., phase], middle, axis=1)[:, middle]
     return spent
+
+
+def gradient_transfer(world: World) -> Floats:
+    """[S] Return what the all-reduce of gradients transfers in each step while nothing hides it."""
+    transfer: Floats = (world.exposed_ms - world.exposed_wait_ms).mean(axis=1)
+    return transfer

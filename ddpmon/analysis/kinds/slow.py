@@ -1,11 +1,10 @@
-"""Slowdowns as findings: which kind each is, how grave it is, and what is known of it besides its description."""
+"""A slowdown beside the steps of the window: which kind it is, how grave, and what is known of its cause."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,89 +23,6 @@ BEGINNING = 5
 """Steps that are the beginning of a run: the first one that all ranks report is the second, as a rule."""
 
 
-def for_words(default: Any) -> Any:
-    """Return a field of facts that sentences need and evidence has elsewhere."""
-    return field(default=default, metadata={"for_words": True})
-
-
-@dataclass(frozen=True)
-class Slow:
-    """Facts about a slowdown. Excesses are of a slow step; a gain is how many times as fast the run would be."""
-
-    excess_ms: float
-    """Own time beyond that of the other ranks; where all ranks are slow, the step beyond what it took before."""
-    phase_excess_ms: float
-    """Of that, in the phase of the finding."""
-    gain: float
-    """If these ranks were as fast as the others, or all ranks as fast as before."""
-    pattern: str
-    """"lasting", "stretch" (it is over), "steps", "seconds", "irregular" or "ramp"."""
-    steps: int
-    """From the first slow step on."""
-    step_ms: float
-    """Their mean length, of those that the window has."""
-    share: float = 1.0
-    """Of the steps, that are slow."""
-    every: float | None = None
-    """Steps or seconds from the beginning of one slow stretch to that of the next."""
-    since_interval: list[int] | None = None
-    """95% interval of the first step, where that is not exact."""
-    hidden_since: int | None = None
-    """From this step on noise is too large to tell whether it goes on."""
-    changed: str | None = None
-    """Who changed at the first step, "these" or "others"; None: not known."""
-    increase_share: float | None = None
-    """Of what the phase took before, where all ranks are slow."""
-    critical_share: float = 0.0
-    """Of the steps in which somebody waits, those that wait for one of these ranks."""
-    peers_wait_ms: float | None = None
-    with_ranks: list[int] | None = None
-    """Ranks that are slow too, with findings of their own."""
-    gain_together: float | None = None
-    """If those were fixed as well."""
-    alone_gain: float | None = None
-    """Of several ranks: if only the slowest one were fixed."""
-    starved_share: float | None = None
-    """Of the time in which they wait for a core now, the median."""
-    host: str | None = None
-    """In a run on several: all slow ranks are there; of one rank or a host, all ranks there are slow."""
-    gc_ms: float | None = None
-    """What garbage collection takes beyond that of the others, where that is why."""
-    why: Cause | None = for_words(None)
-    """What of their processes or devices sets the ranks apart."""
-    named: Named | None = for_words(None)
-    """What the script calls the time in which the ranks are slow."""
-    work: Work | None = for_words(None)
-    """What differs most from the other ranks' work; None: nothing was counted."""
-    more_work: Work | None = for_words(None)
-    """More work, where that is why."""
-    even: Even | None = for_words(None)
-    has_stretches: bool = for_words(default=False)
-    """Each time that it comes, several steps are slow."""
-    from_the_start: bool = for_words(default=False)
-    host_ranks: int = for_words(0)
-    """Ranks on `host`."""
-    world_size: int = for_words(0)
-    may_be_forward: bool = for_words(default=False)
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        """The facts by name, but for those of `for_words` and those at their default."""
-        values = {one.name: (getattr(self, one.name), one.default) for one in fields(self) if not one.metadata}
-        return {name: value for name, (value, default) in values.items() if default is MISSING or value != default}
-
-
-class Detection(NamedTuple):
-    """A finding about a slowdown before it has words."""
-
-    facts: Slow
-    ranks: tuple[int, ...]
-    phase: str
-    since_step: int
-    until_step: int | None
-    subject: str = ""
-
-
 def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]:
     """Return the slowdowns of some scopes of which the window has steps."""
     world = moment.longer or moment.world
@@ -118,142 +34,215 @@ def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]
 
 
 class SlowRanks:
-    """A slowdown beside the steps of the window and the conditions of its ranks."""
+    """A slowdown, and what is known of it besides its description. Excesses and times are of a slow step."""
 
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
-        """Collect what is known. with_ranks: ranks that are slow too."""
+        """Find its steps and its peers. with_ranks: ranks that are slow too, with findings of their own."""
         self.moment, self.slowdown, self.with_ranks = moment, slowdown, with_ranks
         self.world = world = moment.longer or moment.world
+        self.is_all, self.world_size = slowdown.scope == "all", len(world.ranks)
         self.columns = [world.ranks.index(rank) for rank in slowdown.ranks]
         everyone = np.arange(len(world.ranks))
         peers = np.delete(everyone, [*self.columns, *map(world.ranks.index, with_ranks)])
         self.peers: list[int] = some_of(peers if len(peers) else np.delete(everyone, self.columns)).tolist()
         self.last = int(world.step[-1]) if slowdown.until is None else slowdown.until
+        self.steps = self.last - slowdown.since + 1
         end = int(np.searchsorted(world.step, self.last, side="right"))
         self.begin = min(int(np.searchsorted(world.step, slowdown.since)), end - 1)
         self.part = world.between(self.begin, end)
         """Its steps in the window."""
-        self.over_ms = slowdown.excess_ms * slowdown.share
+        self.excess_ms = slowdown.phases_ms[slowdown.phase]
+        """Excess in the phase that has most of it."""
+        self.mean_excess_ms = slowdown.excess_ms * slowdown.share
         """Excess of a mean step."""
+        self.since_interval = None if slowdown.is_exact else list(slowdown.since_within)
+        """95% interval of the first step, where that is not exact."""
+        self.from_the_start = slowdown.since <= BEGINNING
+        self.may_be_forward = forward_may_be(slowdown.phase, moment.evidence)
         about = (f for f in moment.before if f.ranks == list(slowdown.ranks) and "pattern" in f.evidence and f.lasts)
         self.before: Finding | None = next(about, None)
         """The finding about it of last time."""
 
-    @property
+    @cached_property
     def kind_name(self) -> str:
         """The kind of finding that it is."""
         one = self.slowdown
         if one.pattern in {"steps", "seconds"}:
             single_steps = one.pattern == "steps" and one.scope == "rank" and not one.stretches
             return "periodic_straggler" if single_steps else "late_in_bursts"
-        names = {"all": "run_slowed", "host": "slow_host", "ranks": "several_stragglers"}
-        return "load_imbalance" if one.scope != "all" and self.more_work else names.get(one.scope, "straggler")
+        names = {
+            "all": "run_slowed",
+            "host": "slow_host",
+            "ranks": "several_stragglers",
+            "rotating": "moving_straggler",
+        }
+        has_more = one.scope not in {"all", "rotating"} and self._explained_by_work is not None
+        return "load_imbalance" if has_more else names.get(one.scope, "straggler")
 
-    def finding(self, kind: Kind, words: Callable[[Detection], Words]) -> Finding:
-        """Return the finding, with the words for it."""
-        one, steps = self.slowdown, self.last - self.slowdown.since + 1
-        more = self.more_work if kind.name == "load_imbalance" else None
-        share = more.share if more else 1.0
-        alone, together = (_share_of_gain(max(1.0, each), share) for each in (one.gain_alone, one.gain))
-        held = self.before is not None and self.before.severity == "warn"
-        acts = WORTH.reached(max(alone, together), held=held) and one.until is None and one.changed != "others"
-        facts = self._facts() | {"gain": alone}
-        if self.with_ranks:
-            facts |= {"with_ranks": self.with_ranks, "gain_together": max(alone, together)}
-        if more:
-            facts |= {"more_work": more, "even": even(self.part, more.unit, self.columns[0])}
-        cost_ms = one.cost_ms * share
-        of_slow_s = cost_ms / 1e3 / max(1.0, one.share * steps)
+    def finding(self, kind: Kind, words: Callable[[SlowRanks], Words], facts: dict[str, Any] | None = None) -> Finding:
+        """Return the finding, with the words for it.
+
+        Args:
+            kind: The kind of finding that it is.
+            words: Makes the words.
+            facts: Its evidence; None: that of ranks that are slow.
+
+        """
+        one = self.slowdown
+        was_warning = self.before is not None and self.before.severity == "warn"
+        acts = WORTH.reached(max(self.gain, self.gain_together), held=was_warning) and one.changed != "others"
+        cost_ms = one.cost_ms * self.mendable_share
+        of_slow_s = cost_ms / 1e3 / max(1.0, one.share * self.steps)
         episodes = [Episode(first, last, of_slow_s * (last - first + 1), [one.phase]) for first, last in one.stretches]
-        detection = Detection(Slow(**facts), one.ranks, one.phase, one.since, one.until, self.subject)
         return kind.finding(
-            "warn" if acts else "info", words(detection), one.ranks, one.phase, since_step=one.since,
-            until_step=one.until, evidence=detection.facts.evidence | _beside(facts), cost_ms=cost_ms / max(1, steps),
-            cost_s=cost_ms / 1e3, subject=self.subject, episodes=episodes,
+            "warn" if acts and one.until is None else "info", words(self), one.ranks, one.phase,
+            evidence=self.evidence if facts is None else facts, since_step=one.since, until_step=one.until,
+            cost_ms=cost_ms / max(1, self.steps), cost_s=cost_ms / 1e3, subject=self.subject, episodes=episodes,
         )  # fmt: skip
 
-    def _facts(self) -> dict[str, Any]:
-        """Return what is known of any slowdown, then what ranks have in common that are slow against others."""
-        one = self.slowdown
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Facts for the report; what is None or usual is left out."""
+        one, why, named, more = self.slowdown, self.why, self.named, self.more_work
         facts: dict[str, Any] = {
             "excess_ms": one.excess_ms,
-            "phase_excess_ms": one.phases_ms[one.phase],
+            "phase_excess_ms": self.excess_ms,
+            "gain": self.gain,
             "pattern": one.pattern,
-            "steps": self.last - one.since + 1,
+            "steps": self.steps,
             "step_ms": float(self.part.step_ms.mean()),
-            "share": round(one.share, 4),
+            "share": round(one.share, 4) if round(one.share, 4) < 1 else None,
             "every": one.every,
-            "has_stretches": bool(one.stretches),
-            "since_interval": None if one.is_exact else list(one.since_within),
+            "since_interval": self.since_interval,
             "hidden_since": one.hidden_since,
             "changed": None if one.changed == "unknown" else one.changed,
-            "from_the_start": one.since <= BEGINNING,
-            "world_size": len(self.world.ranks),
-            "may_be_forward": forward_may_be(one.phase, self.moment.evidence),
+            "increase_share": one.increase if self.is_all else None,
+            "with_ranks": self.with_ranks or None,
+            "gain_together": self.gain_together if self.with_ranks else None,
         }
-        if one.scope == "all":
-            return facts | {"increase_share": one.increase}
-        facts |= {
-            "critical_share": self.part.waited_for(self.columns),
+        if self.is_all:
+            return facts
+        return facts | {
+            "critical_share": self.part.waited_for(self.columns) or None,
             "peers_wait_ms": float(self.part.wait_ms[:, self.peers].mean()),
-            "gc_ms": self._gc_ms,
-            "why": self._cause,
-            "work": max(self._works, key=lambda work: abs(work.times - 1), default=None),
+            "alone_gain": self.alone_gain,
+            "starved_share": typical(self.conditions).starved_share if self.conditions else None,
+            "host": self.host,
+            "gc_ms": self.gc_ms,
+            **(why.evidence if why else {}),
+            **({"cause" if why.began == "with" else "remark": why.name} if why and why.began != "unknown" else {}),
+            **({"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms} if named else {}),
+            **({more.unit: more.mine, f"peers_{more.unit}": more.theirs} if more else {}),
         }
-        if times := self.moment.evidence.named:
-            rank, *others = one.ranks
-            no_peers, steps = [*others, *self.with_ranks], (one.since, self.last)
-            facts["named"] = explains(times, self.world, rank, no_peers, steps, self.over_ms)
-        conditions = self.moment.conditions
-        mine = [conditions[rank] for rank in one.ranks if rank in conditions]
-        facts["starved_share"] = typical(mine).starved_share if mine else None
-        there = {each.host for each in mine}
-        lone = lone_host([*one.ranks, *self.with_ranks], conditions)
-        if host := (self.subject, len(one.ranks)) if one.scope == "host" else lone:
-            facts |= {"host": host[0], "host_ranks": host[1]}
-        if one.scope == "ranks":
-            if len(there) == 1 < len({each.host for each in conditions.values()}):
-                facts["host"] = there.pop()
-            slowest = self.columns[int(self.part.own_ms[:, self.columns].mean(axis=0).argmax())]
-            facts["alone_gain"] = max(1.0, gain(self.part, slowest, seen=self.world))
-        return facts
+
+    @property
+    def mendable_share(self) -> float:
+        """Share of what it costs that even work would save; 1 where work is not why."""
+        return self.more_work.share if self.more_work else 1.0
+
+    @property
+    def gain(self) -> float:
+        """Times as fast if these ranks were as fast as the others, or all ranks as fast as before."""
+        return self._with_mendable(self.slowdown.gain_alone)
+
+    @property
+    def gain_together(self) -> float:
+        """The same if the other slow ranks were fixed as well."""
+        return max(self.gain, self._with_mendable(self.slowdown.gain))
+
+    def _with_mendable(self, gain: float) -> float:
+        return 1 / (1 - (1 - 1 / max(1.0, gain)) * self.mendable_share)
+
+    @cached_property
+    def alone_gain(self) -> float | None:
+        """Times as fast if only the slowest of several ranks were fixed."""
+        if self.slowdown.scope != "ranks":
+            return None
+        slowest = self.columns[int(self.part.own_ms[:, self.columns].mean(axis=0).argmax())]
+        return max(1.0, gain(self.part, slowest, seen=self.world))
+
+    @property
+    def conditions(self) -> list[Any]:
+        """Return what processes and devices of these ranks do."""
+        return [self.moment.conditions[rank] for rank in self.slowdown.ranks if rank in self.moment.conditions]
 
     @property
     def subject(self) -> str:
         """The host or the hosts whose ranks these are; "": it is about ranks."""
-        conditions = self.moment.conditions
-        if self.slowdown.scope != "host":
-            return ""
-        return ", ".join(dict.fromkeys(conditions[rank].host for rank in self.slowdown.ranks if rank in conditions))
+        return ", ".join(dict.fromkeys(one.host for one in self.conditions)) if self.slowdown.scope == "host" else ""
 
     @cached_property
-    def _gc_ms(self) -> float | None:
+    def _whole_host(self) -> tuple[str, int] | None:
+        """The host all of whose ranks are slow, and how many it has, in a run on several hosts."""
+        if self.slowdown.scope == "host":
+            return self.subject, len(self.slowdown.ranks)
+        return lone_host([*self.slowdown.ranks, *self.with_ranks], self.moment.conditions)
+
+    @property
+    def host(self) -> str | None:
+        """In a run on several hosts: the one that all slow ranks are on; of one rank, all ranks there are slow."""
+        there, everywhere = ({one.host for one in them} for them in (self.conditions, self.moment.conditions.values()))
+        if self.slowdown.scope == "ranks" and len(there) == 1 < len(everywhere):
+            return there.pop()
+        return self._whole_host[0] if self._whole_host else None
+
+    @property
+    def host_ranks(self) -> int:
+        """Ranks on the host all of whose ranks are slow."""
+        return self._whole_host[1] if self._whole_host else 0
+
+    @cached_property
+    def gc_ms(self) -> float | None:
+        """Return what garbage collection takes beyond that of the others, where that is why."""
         spent = self.part.gc_ms
         over = float(np.mean(medians(spent[:, self.columns]) - medians(spent[:, self.peers])))
-        return over if over >= EXPLAINS.enter * self.over_ms else None
+        return over if not self.is_all and over >= EXPLAINS.enter * self.mean_excess_ms else None
 
     @cached_property
-    def _cause(self) -> Cause | None:
-        """What of their processes or devices sets the ranks apart."""
+    def why(self) -> Cause | None:
+        """Return what of their processes or devices sets the ranks apart."""
         one, part, now_us = self.slowdown, self.part, int(self.world.end_us[-1])
-        if one.until is not None or self.kind_name not in {"straggler", "slow_host"} or self._gc_ms is not None:
+        if one.until is not None or self.kind_name not in {"straggler", "slow_host"} or self.gc_ms is not None:
             return None
         own, step = (float(values[:, self.columns].mean()) for values in (part.own_ms, part.length_ms))
         ago = (now_us - one.began_us[0], now_us - one.began_us[1]) if one.since > BEGINNING else None
-        late = Lateness(one.ranks[0], one.phase, self.over_ms, own, step, self.subject, ago)
+        late = Lateness(one.ranks[0], one.phase, self.mean_excess_ms, own, step, self.subject, ago)
         return cause(late, one.ranks, self.moment.conditions, [self.world.ranks[place] for place in self.peers])
+
+    @cached_property
+    def named(self) -> Named | None:
+        """Return what the script calls the time in which the ranks are slow."""
+        if self.is_all or not (times := self.moment.evidence.named):
+            return None
+        rank, *others = self.slowdown.ranks
+        no_peers, steps = [*others, *self.with_ranks], (self.slowdown.since, self.last)
+        return explains(times, self.world, rank, no_peers, steps, self.mean_excess_ms)
 
     @cached_property
     def _works(self) -> list[Work]:
         over_ms = np.array([self.slowdown.phases_ms[phase] for phase in OWN_PHASES])
-        return list(work_of(self.part, self.columns, self.peers, over_ms))
+        return [] if self.is_all else list(work_of(self.part, self.columns, self.peers, over_ms))
+
+    @property
+    def work(self) -> Work | None:
+        """Return what differs most from the other ranks' work; None: nothing was counted."""
+        return max(self._works, key=lambda work: abs(work.times - 1), default=None)
 
     @cached_property
-    def more_work(self) -> Work | None:
-        """What the ranks have more of than their peers, if that explains most of the excess."""
+    def _explained_by_work(self) -> Work | None:
         held = self.before is not None and self.before.kind == "load_imbalance"
         more = (work for work in self._works if work.times > 1 and not work.is_alike)
         return next((work for work in more if EXPLAINS.reached(work.share, held=held)), None)
+
+    @property
+    def more_work(self) -> Work | None:
+        """Return what the ranks have more of than their peers, where that is why they are slow."""
+        return self._explained_by_work if self.kind_name == "load_imbalance" else None
+
+    @property
+    def even(self) -> Even | None:
+        """Work that would let all ranks arrive together, where more work is why."""
+        return even(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
 
 
 def forward_may_be(phase: str, evidence: Evidence) -> bool:
@@ -262,21 +251,5 @@ def forward_may_be(phase: str, evidence: Evidence) -> bool:
 
 
 def has_company(finding: Finding) -> bool:
-    """Whether other ranks are slow too."""
+    """Return whether other ranks are slow too."""
     return "with_ranks" in finding.evidence
-
-
-def _beside(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return evidence that only some slowdowns have: their cause, the name of the time, more work."""
-    why, named, more = (facts.get(name) for name in ("why", "named", "more_work"))
-    evidence = dict(why.evidence) if why else {}
-    if why and why.began != "unknown":
-        evidence["cause" if why.began == "with" else "remark"] = why.name
-    if named:
-        evidence |= {"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms}
-    return evidence | ({more.unit: more.mine, f"peers_{more.unit}": more.theirs} if more else {})
-
-
-def _share_of_gain(gain: float, share: float) -> float:
-    """Return times as fast if that share of what is to be saved were saved."""
-    return 1 / (1 - (1 - 1 / gain) * share)

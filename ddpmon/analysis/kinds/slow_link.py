@@ -1,9 +1,4 @@
-"""Ranks arrive with the others and leave the all-reduce after them: their link is slow, not their work.
-
-A rank that leaves a synchronisation late begins its next step late, so that it is last at the next synchronisation
-too, with own times like everyone's: lateness of arrival alone would say that it is slow. A rank that waits for a core
-leaves late as well, and that is no link.
-"""
+"""Links of ranks that are slower than those of their peers."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.relevance import RELEVANT, STAYS, cost
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
@@ -19,7 +14,6 @@ from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, over_peers, some_of
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import Finding
 
 LEAST_MS = Threshold(
@@ -32,9 +26,25 @@ PARTS = 4
 """Parts of the window in each of which transfers must take longer as a rule: some long ones in a row are no link."""
 
 
-def detect(moment: Moment) -> Iterator[Finding]:
-    """The ranks whose transfer takes longer than their peers'. Of two ranks it is undecided whose link it is."""
-    world, ranks, stays = moment.world, len(moment.world.ranks), moment.held_one(KIND) is not None
+@Kind(
+    "warn",
+    "{who}{where}:| {what} {transfer_over_ms:+.1f} ms after arrival|; {gain:.2f}x if not",
+    "Own times are alike, and {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
+    gone="the link of {who} is as fast as the others' again",
+    fewest_steps=FEWEST,
+    by_cost=True,
+    slows="rank {rank}'s slow link",
+    quantities=("sent", "received"),
+    remedy="Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",
+)
+def slow_link(moment: Moment) -> Iterator[Finding]:
+    """Ranks arrive with the others and leave the all-reduce after them: their link is slow, not their work.
+
+    A rank that leaves a synchronisation late begins its next step late, so that it is last at the next synchronisation
+    too, with own times like everyone's: lateness of arrival alone would say that it is slow. A rank that waits for a
+    core leaves late as well, and that is no link. Of two ranks it is undecided whose link it is.
+    """
+    world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous is not None
     means, conditions = world.mean("transfer_ms"), moment.conditions
     least = max(
         LEAST_MS.asked(stays), RELEVANT.asked(stays) * float(world.step_ms.mean()), moment.evidence.clocks_within_ms
@@ -48,33 +58,24 @@ def detect(moment: Moment) -> Iterator[Finding]:
     if not sure.any():
         return
     late = sorted(world.ranks[column] for column in slow[sure].tolist())
-    found = cost(moment, KIND, float(np.median(over[:, sure].max(axis=1))))
+    found = cost(moment, float(np.median(over[:, sure].max(axis=1))))
     if over_peers(world.mean("own_ms")[None]).max() >= found.cost_ms:
         return  # all wait for a rank that is late by more, and leave in the order of the ring
     mine = [conditions[rank] for rank in late if rank in conditions]
-    # Who waits for a core also goes on late.
-    if any(one.starved_share is not None and one.starved_share >= EXPLAINS.enter * found.share for one in mine):
-        return
+    if any((one.starved_share or 0.0) >= EXPLAINS.enter * found.share for one in mine):
+        return  # who waits for a core also goes on late
     ddp, many = with_ddp(moment.evidence.parallelism), len(late) > 1
     hosts = {one.host for one in mine} - {""}
     where = f" on {hosts.pop()}" if len(hosts) == 1 else ""
-    who, lead = named_ranks(late, ranks), f"{named_ranks(late, ranks)}{where}:"
-    what = f"{'all-reduce' if ddp else 'collectives'} {found.cost_ms:+.1f} ms after arrival"
-    leaves = "each all-reduce" if ddp else f"a step's {collectives(moment.evidence.parallelism)}"
-    words = Words(
-        fitting(f"{lead} {what}", f"; {found.gain:.2f}x if not"),
-        f"Own times are alike, and {who} {'leave' if many else 'leaves'} {leaves} {found.cost_ms:.1f} ms after"
-        f" {'their' if many else 'its'} peers: {_where_to_look(moment.evidence.conditions, where, many=many)}.",
-        lead=lead,
-    )
-    evidence = {
-        "transfer_over_ms": found.cost_ms,
-        "peers_transfer_ms": float(np.median(means[peers])),
-        "gain": found.gain,
+    beside = {
+        "where": where,
+        "what": "all-reduce" if ddp else "collectives",
+        "which": "each all-reduce" if ddp else f"a step's {collectives(moment.evidence.parallelism)}",
+        "leave": "leave" if many else "leaves",
+        "look": _where_to_look(moment.evidence.conditions, where, many=many),
     }
-    yield KIND.finding(
-        "warn", words, late, "transfer", evidence=evidence, since_step=found.since, cost_ms=found.cost_ms
-    )
+    facts = {"transfer_over_ms": found.cost_ms, "peers_transfer_ms": float(np.median(means[peers]))}
+    yield moment.finding(facts, late, "transfer", beside=beside, cost=found)
 
 
 def _where_to_look(conditions: Sequence[Conditions], where: str, *, many: bool) -> str:
@@ -88,14 +89,3 @@ def _where_to_look(conditions: Sequence[Conditions], where: str, *, many: bool) 
         f"look at {its} link{where}: the interface that is used (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), its speed and"
         f" errors (ethtool), {lanes}"
     )
-
-
-KIND = Kind(
-    "slow_link",
-    gone="the link of {who} is as fast as the others' again",
-    detect=detect,
-    fewest_steps=FEWEST,
-    by_cost=True,
-    slows="rank {rank}'s slow link",
-    quantities=("sent", "received"),
-)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ddpmon.analysis.kinds.kind import Words
-from ddpmon.analysis.kinds.slow import Detection, Slow
-from ddpmon.analysis.steps.even_work import Work
-from ddpmon.analysis.words import WIDTH, fitting, fitting_parts, named_ranks
+from ddpmon.analysis.kinds.slow import SlowRanks
+from ddpmon.analysis.steps.even_work import MORE_WORK, Work
+from ddpmon.analysis.steps.summary import efficiency
+from ddpmon.analysis.words import WIDTH, counted, fitting, fitting_parts, named_ranks
 
 LOOK_AT = {
     "data": "the DataLoader: files, disk, workers, cores for them",
@@ -15,147 +16,145 @@ LOOK_AT = {
     "other": "the loop besides training: logging, checkpoints, evaluation",
     "transfer": "the network: what else uses it, and the sizes of what is reduced",
 }
-"""Where the time of a phase goes."""
+"""Places in which the time of a phase goes."""
 ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regularly"}
 """Beside "slow", by pattern."""
 NEARLY_ALL = 0.95
 """Share of an excess up to which the rest of it is mentioned."""
 SHORT_S = 10.0
 """Seconds that are written with tenths, as far as they are fewer."""
+SHORT_TURN = 4
+"""Steps of a turn from which on they are mentioned: of two ranks that are slow at random a turn has two."""
 
 
-def words(detection: Detection) -> Words:
+def words(slow: SlowRanks) -> Words:
     """Return the sentence about a slowdown, and what to do."""
-    facts, ranks = detection.facts, detection.ranks
-    since, until = detection.since_step, detection.until_step
-    who, are, were, get, have = _who(detection)
-    slow = "slower" if _is_all(facts) else "slow"
-    adverb = " in bursts" if facts.has_stretches else ADVERBS.get(facts.pattern, "")
-    over = f" {facts.phase_excess_ms:+.1f} ms {detection.phase}"
-    if _is_all(facts):
-        over = f" {facts.increase_share:+.0%} {detection.phase}"
-    elif detection.subject and facts.host_ranks:
-        over = f" {'both' if facts.host_ranks == 2 else f'all {facts.host_ranks}'} ranks{over}"
-    advice = caveat(_advice(detection, who), may_be_forward=facts.may_be_forward)
-    if until is not None:
-        lead = f"{who} {were} {slow}{adverb} from step {since:,} to {until:,}:"
-        return Words(fitting(lead + over, " a step"), advice, f"{who} {were} {slow} until step {until:,}", lead)
-    if facts.hidden_since is not None:
-        lead = f"{who} {were} {slow}{adverb} until step {facts.hidden_since - 1:,}:"
+    one, who, subject = slow.slowdown, _who(slow), slow.subject
+    are, were, get, have = ("are", "were", "get", "have")
+    if not (", " in subject if subject else len(one.ranks) > 1):
+        are, were, get, have = ("is", "was", "gets", "has")
+    adverb = " in bursts" if one.stretches else ADVERBS.get(one.pattern, "")
+    is_slow = f"{'slower' if slow.is_all else 'slow'}{adverb}"
+    over = f" {slow.excess_ms:+.1f} ms {one.phase}"
+    if slow.is_all:
+        over = f" {one.increase:+.0%} {one.phase}"
+    elif subject and slow.host_ranks:
+        over = f" {'both' if slow.host_ranks == 2 else f'all {slow.host_ranks}'} ranks{over}"
+    advice = _with_caveat(_advice(slow, who), slow)
+    if one.until is not None:
+        lead = f"{who} {were} {is_slow} from step {one.since:,} to {one.until:,}:"
+        brief = f"{who} {were} {'slower' if slow.is_all else 'slow'} until step {one.until:,}"
+        return Words(fitting(lead + over, " a step"), advice, brief, lead)
+    if one.hidden_since is not None:
+        lead = f"{who} {were} {is_slow} until step {one.hidden_since - 1:,}:"
         return Words(fitting(lead + over, "; since then too noisy to tell"), advice, lead=lead)
-    if work := facts.more_work:
+    if work := slow.more_work:
         lead = f"{who} {have} {work.times - 1:.0%} more {work.unit} a step:"
-        return Words(fitting(f"{lead} {facts.excess_ms:+.1f} ms", _gain(facts, len(ranks))), advice, lead=lead)
-    lead = f"{who} {get} slower:" if facts.pattern == "ramp" else f"{who} {are} {slow}{adverb}:"
-    why = facts.why.short if facts.why and facts.why.began == "with" else ""
-    changed = (1, " since the others got faster") if facts.changed == "others" else (5, "")
-    gain = (2, _gain(facts, len(ranks), WIDTH - len(lead + over)))
-    text = fitting_parts(lead + over, (4, _rhythm(facts)), (0, why), changed, (5, _since(facts, since)), gain)
-    return Words(text, advice, lead=lead)
+        return Words(fitting(f"{lead} {one.excess_ms:+.1f} ms", gain_words(slow)), advice, lead=lead)
+    lead = f"{who} {get} slower:" if one.pattern == "ramp" else f"{who} {are} {is_slow}:"
+    why = slow.why.short if slow.why and slow.why.began == "with" else ""
+    changed = (1, " since the others got faster") if one.changed == "others" else (5, "")
+    gain = (2, gain_words(slow, WIDTH - len(lead + over)))
+    return Words(
+        fitting_parts(lead + over, (4, _rhythm(slow)), (0, why), changed, (5, _since(slow)), gain), advice, lead=lead
+    )
 
 
-def caveat(advice: str, *, may_be_forward: bool) -> str:
+def _with_caveat(advice: str, slow: SlowRanks) -> str:
     """Return advice with what is to be known first where the time may be forward's."""
-    return f"Forward is not measured here and counts as other: it may be that. {advice}" if may_be_forward else advice
+    unmeasured = "Forward is not measured here and counts as other: it may be that. "
+    return f"{unmeasured if slow.may_be_forward else ''}{advice}"
 
 
-def _is_all(facts: Slow) -> bool:
-    return facts.increase_share is not None
+def _who(slow: SlowRanks) -> str:
+    return slow.subject or ("all ranks" if slow.is_all else named_ranks(slow.slowdown.ranks, slow.world_size))
 
 
-def _who(detection: Detection) -> tuple[str, str, str, str, str]:
-    """Return who is slow, with "is", "was", "gets" and "has" for as many."""
-    facts, ranks = detection.facts, detection.ranks
-    who = detection.subject or ("all ranks" if _is_all(facts) else named_ranks(ranks, facts.world_size))
-    many = ", " in detection.subject if detection.subject else len(ranks) > 1
-    return (who, "are", "were", "get", "have") if many else (who, "is", "was", "gets", "has")
-
-
-def _rhythm(facts: Slow) -> str:
+def _rhythm(slow: SlowRanks) -> str:
     """Return how often steps are slow, as in: every 7 steps; in 30 of 100 steps; in 7.0 of 25 s; in 1 of 10 steps."""
-    if facts.every is None:
+    one = slow.slowdown
+    if one.every is None:
         # Of steps that are slow at random times it is the mean.
-        return f" in 1 of {1 / max(facts.share, 1e-3):.0f} steps" if facts.pattern == "irregular" else ""
-    if not facts.has_stretches:
-        return f" every {facts.every:,.0f} steps"
-    each, every = (_length(value, facts.pattern) for value in (facts.share * facts.every, facts.every))
-    return f" in {each} of {every} {'s' if facts.pattern == 'seconds' else 'steps'}"
+        return f" in 1 of {1 / max(one.share, 1e-3):.0f} steps" if one.pattern == "irregular" else ""
+    if not one.stretches:
+        return f" every {one.every:,.0f} steps"
+    each, every = (_length(value, one.pattern) for value in (one.share * one.every, one.every))
+    return f" in {each} of {every} {'s' if one.pattern == 'seconds' else 'steps'}"
 
 
 def _length(value: float, unit: str) -> str:
     return f"{value:.1f}" if unit == "seconds" and value < SHORT_S else f"{value:,.0f}"
 
 
-def _since(facts: Slow, since: int) -> str:
+def _since(slow: SlowRanks) -> str:
     """Return when it began, as exactly as that is known."""
-    if facts.from_the_start:
+    if slow.from_the_start:
         return " from the start"
-    first, last = facts.since_interval or (since, since)
-    step = f"step {first:,} to {last:,}" if first < last else f"step {since:,}"
-    return f" at {step}" if facts.changed == "others" else f" since {step}"
+    first, last = slow.slowdown.since_within
+    step = f"step {first:,} to {last:,}" if first < last else f"step {slow.slowdown.since:,}"
+    return f" at {step}" if slow.slowdown.changed == "others" else f" since {step}"
 
 
-def _gain(facts: Slow, ranks: int, room: int = WIDTH) -> str:
+def gain_words(slow: SlowRanks, room: int = WIDTH) -> str:
     """Return what fixing it gains, in at most so many characters where there are fewer words for it."""
-    if facts.with_ranks and facts.gain_together is not None:
-        many, count = len(facts.with_ranks) > 1, len(facts.with_ranks) + ranks
-        others = f"{named_ranks(facts.with_ranks, facts.world_size)} {'are' if many else 'is'}"
-        whole = f"; {facts.gain_together:.2f}x only if {others} fixed too"
+    ranks = len(slow.slowdown.ranks)
+    if slow.with_ranks:
+        many, count = len(slow.with_ranks) > 1, len(slow.with_ranks) + ranks
+        others = f"{named_ranks(slow.with_ranks, slow.world_size)} {'are' if many else 'is'}"
+        whole = f"; {slow.gain_together:.2f}x only if {others} fixed too"
         if len(whole) <= room:
             return whole
-        return f"; {facts.gain_together:.2f}x if {'both' if count == 2 else f'all {count}'} are fixed"
-    if _is_all(facts):
-        return f"; {facts.gain:.2f}x if as before"
-    if facts.alone_gain is not None:
-        return f"; {facts.gain:.2f}x if {'both' if ranks == 2 else 'all'} are fixed"
-    return f"; {facts.gain:.2f}x if {'even' if facts.more_work else 'fixed'}"
+        return f"; {slow.gain_together:.2f}x if {'both' if count == 2 else f'all {count}'} are fixed"
+    condition = "even" if slow.more_work else "fixed"
+    if slow.is_all:
+        condition = "as before"
+    elif slow.alone_gain is not None:
+        condition = f"{'both' if ranks == 2 else 'all'} are fixed"
+    return f"; {slow.gain:.2f}x if {condition}"
 
 
-def _advice(detection: Detection, who: str) -> str:
+def _advice(slow: SlowRanks, who: str) -> str:
     """Return what to look at."""
-    facts, phase = detection.facts, detection.phase
+    one, named, why = slow.slowdown, slow.named, slow.why
     said = []
-    if facts.hidden_since is not None:
-        said.append(
-            f"Since step {facts.hidden_since:,} noise is too large to tell whether {who} would be slow without."
-        )
-    if named := facts.named:
-        whose = f"rank {detection.ranks[0]} spends {named.mine_ms:.1f} ms a step in it, its peers {named.peers_ms:.1f}"
+    if one.hidden_since is not None:
+        said.append(f"Since step {one.hidden_since:,} noise is too large to tell whether {who} would be slow without.")
+    if named:
+        whose = f"rank {one.ranks[0]} spends {named.mine_ms:.1f} ms a step in it, its peers {named.peers_ms:.1f}"
         said.append(f"Look in {named.name}: {whose}.")
-    if detection.until_step is not None:
-        where = "then, and in its log" if len(detection.ranks) == 1 else "then, and in their logs"
-        there = "" if _is_all(facts) else f"on the machine of {who} "
+    if one.until is not None:
+        where = "then, and in its log" if len(one.ranks) == 1 else "then, and in their logs"
+        there = "" if slow.is_all else f"on the machine of {who} "
         said.append(f"It is over: look at what else ran {there}{where}.")
-    elif work := facts.more_work:
-        said.append(_even(facts, work, who))
-    elif facts.gc_ms is not None:
+    elif work := slow.more_work:
+        said.append(_even(slow, work, who))
+    elif slow.gc_ms is not None:
         said.append(
-            f"Python's garbage collector takes {facts.gc_ms:.1f} ms a step of {who}: gc.freeze() before training,"
+            f"Python's garbage collector takes {slow.gc_ms:.1f} ms a step of {who}: gc.freeze() before training,"
             " gc.disable() and gc.collect() every so many steps on all ranks at once."
         )
-    elif facts.every is not None and facts.has_stretches:
+    elif one.every is not None and one.stretches:
         said.append(
-            f"It comes back every {_length(facts.every, facts.pattern)} {facts.pattern}: look at what runs on the"
+            f"It comes back every {_length(one.every, one.pattern)} {one.pattern}: look at what runs on the"
             f" machine of {who} as often: other programs, backups, checkpoints, monitoring, clocks that fall when hot."
         )
-    elif facts.every is not None:
+    elif one.every is not None:
         said.append(
-            f"Look at what {who} does every {facts.every:,.0f} steps in {LOOK_AT[phase]}. All others wait"
-            f" {facts.phase_excess_ms:.0f} ms for it: do it less often, or in a thread beside training."
+            f"Look at what {who} does every {one.every:,.0f} steps in {LOOK_AT[one.phase]}. All others wait"
+            f" {slow.excess_ms:.0f} ms for it: do it less often, or in a thread beside training."
         )
-    elif facts.why and facts.why.began == "with":
-        said += [_together(detection, who), facts.why.advice]
+    elif why and why.began == "with":
+        said += [_together(slow, who), why.advice]
     else:
-        said += [_together(detection, who), _where(facts, who, phase), _measured(detection)]
-        said.append(facts.why.advice if facts.why else "")
+        said += [_together(slow, who), _where(slow, who), _measured(slow), why.advice if why else ""]
     return " ".join(filter(None, said))
 
 
-def _even(facts: Slow, work: Work, who: str) -> str:
+def _even(slow: SlowRanks, work: Work, who: str) -> str:
     """Return how work would be even."""
     rest = f" (that is {work.share:.0%} of its excess; the rest is its own)" if work.share <= NEARLY_ALL else ""
     said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
-    if (even := facts.even) is None:
+    if (even := slow.even) is None:
         return f"{said}{rest}."
     fewest, most = even.theirs
     others = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
@@ -163,49 +162,43 @@ def _even(facts: Slow, work: Work, who: str) -> str:
     return f"{said}{rest}. With {even.mine:,} and {others}, as fast as each is, the slowest rank would take {times}."
 
 
-def _together(detection: Detection, who: str) -> str:
+def _together(slow: SlowRanks, who: str) -> str:
     """Return what ranks have in common that are slow together."""
-    facts, count = detection.facts, len(detection.ranks)
-    elsewhere = "" if facts.with_ranks else ", and none elsewhere"
-    if detection.subject:
-        whose = f"{'Both' if count == 2 else f'All {count}'} ranks of {who} are slow together{elsewhere}"
-        return f"{whose}: it is the machine, not one of them."
-    if facts.alone_gain is not None:
-        there = f" They are all on {facts.host}." if facts.host else ""
-        fix = "both" if count == 2 else "all"
-        return f"Fixing one gains {facts.alone_gain:.2f}x at most, as another is the slowest then: fix {fix}.{there}"
-    if facts.host is None:
+    count, host, there = len(slow.slowdown.ranks), slow.host, slow.host_ranks
+    if slow.subject:
+        whose = f"{'Both' if count == 2 else f'All {count}'} ranks of {who} are slow together"
+        return f"{whose}{'' if slow.with_ranks else ', and none elsewhere'}: it is the machine, not one of them."
+    if slow.alone_gain is not None:
+        where, fix = f" They are all on {host}." if host else "", "both" if count == 2 else "all"
+        return f"Fixing one gains {slow.alone_gain:.2f}x at most, as another is the slowest then: fix {fix}.{where}"
+    if host is None or slow.is_all:
         return ""
-    which = f"All {facts.host_ranks} ranks of" if facts.host_ranks > 1 else "It is the only rank on"
-    are = " are slow" if facts.host_ranks > 1 else ""
-    return f"{which} {facts.host}{are}, and no rank elsewhere is slow: look at that machine first."
+    which = f"All {there} ranks of {host} are slow" if there > 1 else f"It is the only rank on {host}"
+    return f"{which}, and no rank elsewhere is slow: look at that machine first."
 
 
-def _where(facts: Slow, who: str, phase: str) -> str:
+def _where(slow: SlowRanks, who: str) -> str:
     """Return where to look, by phase."""
-    if _is_all(facts):
-        return f"No rank stands out: look at what changed then in {LOOK_AT[phase]}."
-    if who == "rank 0" and phase == "other" and facts.host is None:
+    one = slow.slowdown
+    if slow.is_all:
+        return f"No rank stands out: look at what changed then in {LOOK_AT[one.phase]}."
+    if who == "rank 0" and one.phase == "other" and slow.host is None:
         script = "what a script does there on rank 0 only (printing, logging, a progress bar, metrics)"
-        cost = f"costs all ranks {facts.phase_excess_ms:.1f} ms a step"
+        cost = f"costs all ranks {slow.excess_ms:.1f} ms a step"
         return f"Rank 0 alone is slow between its steps: {script} {cost}. Do it less often."
-    if facts.named is not None:
+    if slow.named is not None:
         return ""
-    random = (
-        "Its slow steps come at no regular times, as other programs make them. "
-        if facts.every is None and (facts.pattern == "irregular")
-        else ""
-    )
-    differs = "these ranks have in common" if facts.alone_gain is not None else f"differs on {who}"
-    return f"{random}Look at what {differs} in {LOOK_AT[phase]}."
+    random = "Its slow steps come at no regular times, as other programs make them. "
+    differs = "these ranks have in common" if slow.alone_gain is not None else f"differs on {who}"
+    return f"{random if one.pattern == 'irregular' else ''}Look at what {differs} in {LOOK_AT[one.phase]}."
 
 
-def _measured(detection: Detection) -> str:
+def _measured(slow: SlowRanks) -> str:
     """Return what is known of the cause, and what is not."""
-    facts, work = detection.facts, detection.facts.work
-    if detection.subject:
-        return "What was measured of it is as elsewhere." if facts.why is None else ""
-    if _is_all(facts) or facts.alone_gain is not None:
+    work = slow.work
+    if slow.subject:
+        return "What was measured of it is as elsewhere." if slow.why is None else ""
+    if slow.is_all or slow.alone_gain is not None:
         return ""
     sizes = "The sizes of batches were not measured"
     if work is not None:
@@ -213,3 +206,50 @@ def _measured(detection: Detection) -> str:
         sizes += f", which accounts for {work.share:.0%} of it" if work.times > 1 else ""
         sizes = "Its batches are as large as the others'" if work.is_alike else sizes
     return f"{sizes}; why it is slow was not measured."
+
+
+def turn_steps(slow: SlowRanks) -> int | None:
+    """Return for how many steps each rank is slow where ranks take turns; None: for a step or two."""
+    every = slow.slowdown.every
+    return round(every) if every and every >= SHORT_TURN else None
+
+
+def words_of_turns(slow: SlowRanks) -> Words:
+    """Return the sentence about ranks that are slow in turn, and what to do."""
+    one, turn, over = slow.slowdown, turn_steps(slow), f" {slow.excess_ms:+.1f} ms {slow.slowdown.phase}"
+    if one.until is not None:
+        lead = f"ranks were slow in turn from step {one.since:,} to {one.until:,}:"
+        return Words(lead + over, None, f"ranks were slow in turn until step {one.until:,}", lead)
+    lead = "another rank is slow each step:"
+    if one.work:
+        lead = f"uneven {one.work} make another rank slow each step:"
+    elif turn:
+        lead = f"ranks are slow in turn, each for some {turn:,} steps:"
+    balance = f", load balance {efficiency(slow.part).load_balance_moving:.0%}"
+    text = fitting_parts(lead + over, (1, f"; {one.gain:.2f}x if even"), (2, balance))
+    return Words(text, _with_caveat(_advice_about_turns(slow, turn), slow), lead=lead)
+
+
+def _advice_about_turns(slow: SlowRanks, turn: int | None) -> str:
+    one, who = slow.slowdown, named_ranks(slow.slowdown.ranks, slow.world_size)
+    counts = slow.part.tokens if one.work == "tokens" else slow.part.samples
+    span = f"go from {counts.min():,.0f} to {counts.max():,.0f}"
+    if one.work:
+        return (
+            f"Balance {one.work} within a step: they {span} around {counts.mean():,.0f}. Sort or bucket by length, or"
+            " deal batches out by their sum."
+        )
+    sizes = "the sizes of batches were not measured"
+    if counts.any():
+        is_alike = counts.max() <= (1 + MORE_WORK.enter) * counts.min()
+        sizes = f"the sizes of batches {'are alike' if is_alike else f'{span}, but are not why'}"
+    if turn:
+        return (
+            f"Look at what moves from one rank to the next every {counted(turn, 'step')} on {who}: other programs"
+            " on their cores or GPUs, clocks that rise and fall, experts or shards that are in demand, a shared disk or"
+            f" network; {sizes}. No rank is slow for good."
+        )
+    return (
+        f"Look at what takes its turn in {one.phase} on {who}: batches of uneven length, a shared disk, a"
+        f" collection of garbage; {sizes}, and what it is was not measured."
+    )

@@ -1,16 +1,11 @@
-"""A wait has used up much of its process group's timeout, at whose end NCCL and gloo end the run.
-
-Who is waited for may stand still or work: an evaluation of 14 minutes on rank 0 is no hang, but ends a run whose
-timeout is 10 minutes. Where the run stands still, `hang` is a finding as well and is the run's sentence: it tells who
-and where, this one until when. Neither leaves the other out.
-"""
+"""Waits that near the timeout of their process group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ddpmon.analysis.evidence import Wait
-from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import NEARLY_ALL, Kind, Moment, Severity, Words
 from ddpmon.analysis.processes import disagreements
 from ddpmon.analysis.processes.disagreements import line_of
 from ddpmon.analysis.processes.hangs import NONE_MISSING, Standstill, absent
@@ -23,40 +18,48 @@ NEAR = Threshold(
     of="share of its process group's timeout that a wait has taken",
     why="A judgement: half of the time is left to look at who is waited for, and few waits that end come near it.",
 )
-CRITICAL = Threshold(0.9, of="the same", why="A judgement: little can be done any more.")
 NOT_ENFORCED = Threshold(
     1.25,
     of="the same",
     why="A judgement: backends end a run within a second of the timeout (gloo, measured), so nothing ends this wait.",
 )
 UNHURRIED_S = 120.0
-"""What is left is given in minutes above it, in tens of seconds below."""
+"""Seconds left above which they are given in minutes, below in tens of seconds."""
 
 
-def detect(moment: Moment) -> Iterator[Finding]:
-    """Nothing where no timeout is known."""
+@Kind(
+    gone="the wait that came near the timeout is over",
+    stays_told=False,
+    remedy="Let that rank go on, or give `init_process_group(timeout=…)` more, before the run is ended.",
+)
+def timeout_near(moment: Moment) -> Iterator[Finding]:
+    """A wait has used up much of its process group's timeout, at whose end NCCL and gloo end the run.
+
+    Who is waited for may stand still or work: an evaluation of 14 minutes on rank 0 is no hang, but ends a run whose
+    timeout is 10 minutes. Where the run stands still, `hang` is a finding as well and is the run's sentence: it tells
+    who and where, this one until when. Neither leaves the other out.
+    """
     wait = moment.evidence.wait
     if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
         return
     standing, late = wait.standing, awaited(wait.standing)
     first = standing.stacks.get(late[0]) if late else None
-    yield KIND.finding(
-        "critical" if wait.waited_s >= CRITICAL.enter * wait.timeout_s else "warn",
-        _words(wait, sorted(late), line_of(first) if first else None),
-        sorted(late),
-        evidence={
-            "timeout_s": wait.timeout_s,
-            "waited_s": round(wait.waited_s),
-            "ends_at": round(wait.ends_at),
-            "waiting": sorted(r for r, stack in standing.stacks.items() if stack.blocked and r not in late),
-        },
-        beside={"line": line_of(first) if first else None, "gone": sorted(standing.gone) or None},
-        since_step=max(stack.step for stack in standing.stacks.values()) + 1 if standing.stacks else None,
-    )
+    line = line_of(first) if first else None
+    facts = {
+        "timeout_s": wait.timeout_s,
+        "waited_s": round(wait.waited_s),
+        "ends_at": round(wait.ends_at),
+        "waiting": sorted(r for r, stack in standing.stacks.items() if stack.blocked and r not in late),
+        "line": line,
+        "gone": sorted(standing.gone) or None,
+    }
+    severity: Severity = "critical" if NEARLY_ALL.reached(wait.waited_s / wait.timeout_s) else "warn"
+    words, since = _words(wait, sorted(late), line), standing.next_step
+    yield moment.finding(facts, sorted(late), severity=severity, words=words, since_step=since)
 
 
 def awaited(standing: Standstill) -> Sequence[int]:
-    """Who did not arrive, who is surest first; of whom nothing is known, that it does not wait."""
+    """Return the ranks that did not arrive, the surest first; else those of which nothing is known."""
     return absent(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 
@@ -89,6 +92,3 @@ def _when(left_s: float) -> str:
     if left_s < 10:
         return "in seconds"
     return f"in {left_s / 60:.0f} min" if left_s > UNHURRIED_S else f"in {round(left_s, -1):.0f} s"
-
-
-KIND = Kind("timeout_near", gone="the wait that came near the timeout is over", detect=detect, stays_told=False)

@@ -1,1 +1,1 @@
-"""What processes and devices of ranks show besides steps: how they start, stand, fail, and under which conditions."""
+"""Processes and devices of ranks, besides their steps: how they start, stand, fail, and under which conditions."""

@@ -1,4 +1,4 @@
-"""Whether ranks failed alike: the same exception at the same place, whatever rank, device or process it names."""
+"""Tell whether ranks failed alike: the same exception at the same place, whatever rank, device or process it names."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _OWN = (
     (re.compile(r"(?<![a-z])(rank|cuda|gpu|device|pid|process|port)(\W{0,3}|\s+is\s+)\d+", re.IGNORECASE), r"\1\2#"),
     (re.compile(r"\b\d+ params\b|\binconsistent \d+"), "#"),
 )
-"""What a message says of one rank alone: its number, its device, addresses, amounts of memory, ids of processes, and
+"""Parts of a message about one rank alone: its number, its device, addresses, amounts of memory, ids of processes, and
 how many parameters its model has where DDP finds that others have more or fewer."""
 FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+), in (.+?)\s*$', re.MULTILINE)
 
 
 def same_words(one: str, other: str) -> bool:
-    """Whether two lines say the same but for what each says of its own rank."""
+    """Return whether two lines say the same but for what each says of its own rank."""
     return one == other or _common(one) == _common(other)
 
 
 def alike(one: Failure, other: Failure) -> bool:
-    """Whether two ranks raised the same at the same place. An unknown place is the same as any."""
+    """Return whether two ranks raised the same at the same place. An unknown place is the same as any."""
     here, there = _place(one.traceback), _place(other.traceback)
     return same_words(one.error, other.error) and (here is None or there is None or here == there)
 

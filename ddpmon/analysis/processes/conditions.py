@@ -1,4 +1,4 @@
-"""What the processes and devices of ranks did over the last seconds, and what of it sets a late rank apart.
+"""Find what processes and devices of ranks did over the last seconds, and what of it sets a late rank apart.
 
 A cause is named only where it sets the rank apart from its peers, can account for half of what makes it late, and began
 when the rank became late. What was there before, or came after, is a remark.
@@ -46,7 +46,7 @@ class Conditions:
     rank: int
     host: str = ""
     starved_share: float | None = None
-    """Of the time: its training thread could run and got no core."""
+    """Share of the time in which its training thread could run and got no core."""
     major_faults_per_s: float | None = None
     read_bytes_per_s: float | None = None
     gpu_clock_mhz: float | None = None
@@ -58,17 +58,17 @@ class Conditions:
     worker_cores: frozenset[int] = frozenset()
     """That the workers of its DataLoader may run on; none: unknown."""
     loader_workers: int | None = None
-    """Of the DataLoader that it read most."""
+    """Workers of the DataLoader that it read most."""
     loader_pinned: bool | None = None
-    """Whether that one's batches lie in pinned memory; None: not for a GPU, or unknown."""
+    """That one's batches lie in pinned memory; None: not for a GPU, or unknown."""
     io_wait_share: float | None = None
-    """Of the time: some process of its host waited for storage."""
+    """Share of the time in which some process of its host waited for storage."""
     device_name: str = ""
     """Its GPU's; "": it has none."""
     other_program: str = ""
     """The program, not of this run, that holds most memory of its GPU besides it: "pid 4711 (vllm)"; "": none."""
     means: Mapping[str, float] = field(default_factory=dict)
-    """Of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
+    """Means of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
     around: Callable[[int, int], tuple[Conditions | None, Conditions | None]] = field(
         default=lambda *_: (None, None), compare=False, repr=False
     )
@@ -91,9 +91,9 @@ class Cause:
     short: str
     """Follows the phase in a sentence."""
     fact: str
-    """What sets the rank apart, as the beginning of a sentence."""
+    """Fact that sets the rank apart, as the beginning of a sentence."""
     conclusion: str
-    """What follows from it, and what to do: the rest of that sentence."""
+    """Conclusion from it, and what to do: the rest of that sentence."""
     evidence: dict[str, Any] = field(default_factory=dict)
     began: Literal["with", "apart", "unknown"] = "with"
     """With the lateness; at another time, so that it is only a remark; or nobody knows when."""

@@ -33,7 +33,7 @@ class Waiters:
 
     ranks: list[int]
     stack: Stack
-    """Of the first of them."""
+    """Stack of the first of them."""
     collective: Collective
 
     @property
@@ -63,7 +63,7 @@ class Disagreement:
     """Ranks that wait for each other in vain."""
 
     odd: Waiters
-    """Those to look at."""
+    """Ranks to look at."""
     rest: Waiters
     how: How
     scope: Scope | None = None
@@ -102,7 +102,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
 
 
 def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
-    """Whether two sides are in different calls at the same place of their process group's sequence.
+    """Return whether two sides are in different calls at the same place of their process group's sequence.
 
     A rank that waits in an earlier collective than another may wait for a third one, or for the network.
     """
@@ -120,7 +120,7 @@ def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
 
 
 def _differ(tensors: tuple[str, str], others: tuple[str, str]) -> bool:
-    """Whether both inputs and outputs are known and differ: some gather inputs of several sizes."""
+    """Return whether both inputs and outputs are known and differ: some gather inputs of several sizes."""
     return all(mine and theirs and mine != theirs for mine, theirs in zip(tensors, others, strict=True))
 
 

@@ -23,7 +23,7 @@ _MAX_NAMES = 6
 
 @dataclass(frozen=True)
 class Explanation:
-    """What people read of a failure."""
+    """The words of a failure that people read."""
 
     cause: str
     advice: str | None = None
@@ -82,7 +82,7 @@ def explain_failure(
 
 
 def is_consequence(failure: Failure) -> bool:
-    """Whether an exception only says that a peer has gone, or was raised because of one that does."""
+    """Return whether an exception only says that a peer has gone, or was raised because of one that does."""
     own = explain_failure(failure)
     known_cause = own.is_translated or own.advice is not None
     return own.lost_peer or (not known_cause and any(explain(line).lost_peer for line in chain(failure)))
@@ -109,7 +109,7 @@ def script_line(traceback: str) -> str:
 
 
 def model_difference(failures: Sequence[Failure]) -> str:
-    """What two ranks' models differ in, as far as they told: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
+    """Return what two ranks' models differ in, if they told: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
     told = {failure.rank: failure.facts["model"].splitlines() for failure in failures if "model" in failure.facts}
     ranks = sorted(told)
     for one in ranks:

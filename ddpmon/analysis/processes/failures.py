@@ -1,4 +1,4 @@
-"""Who failed first, and how each rank ended: from what its launcher says, and what the ranks said themselves.
+"""Tell who failed first, and how each rank ended: from what its launcher says, and what the ranks said themselves.
 
 Causes come in this order; within a class the launcher's order of seeing ranks end counts, then time:
 
@@ -33,11 +33,11 @@ from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Failure
 
 _TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
-"""What a wait says that lasted too long: its peer was late, and need not have gone."""
+"""Words of a wait that lasted too long: its peer was late, and need not have gone."""
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
-"""What torch's DataLoader and torch.multiprocessing say of a process of theirs."""
+"""Words of torch's DataLoader and torch.multiprocessing about of a process of theirs."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
-"""What a SIGKILL means while the kernel killed for want of memory there (`Run.memory_kills`)."""
+"""Meaning of a SIGKILL while the kernel killed for want of memory there (`Run.memory_kills`)."""
 _SIGNALLED = 128
 """A shell's exit code of what a signal ended is that much more than the signal."""
 _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -59,9 +59,9 @@ class FirstFailure:
     ranks: tuple[int, ...]
     """Every rank that failed alike, in their order, itself among them: that is one fault, not several."""
     lost_peers: int = 0
-    """How many further ranks only said that a peer had gone."""
+    """Number of further ranks that only said that a peer had gone."""
     advice: str | None = None
-    """What to do next, where the table of known failures says it."""
+    """The next step, where the table of known failures says it."""
     is_out_of_memory: bool = False
     """The kernel killed it, or a process of its, for want of the host's memory."""
     only_lost_peer: bool = False
@@ -258,7 +258,7 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
 
 
 def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -> str:
-    """As in: the command ended with exit 2: error: no such option; where no rank is known to have failed.
+    """Return why a command ended where no rank is known to have failed, as in: the command ended with exit 2: error: x.
 
     name: of the command, "torchrun" or "the command", where a signal ended it.
     """
@@ -287,7 +287,7 @@ def _sent_signal(code: int | None) -> str:
 
 
 def sentence(failure: FirstFailure, world_size: int) -> str:
-    """As in: rank 2 failed first: ValueError: no such class, exit 1; 3 others then stopped."""
+    """Return a sentence such as: rank 2 failed first: ValueError: no such class, exit 1; 3 others then stopped."""
     others = world_size - len(failure.ranks)
     many = "s" if others > 1 else ""
     how = f"{failure.cause}{', ' if failure.exit else ''}{failure.exit}"

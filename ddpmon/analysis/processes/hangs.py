@@ -1,4 +1,4 @@
-"""Who does not come when no rank finishes steps any more, from where every rank's training thread is."""
+"""Tell which ranks are missing in a hang, from where every rank's training thread is."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Held:
 
 @dataclass(frozen=True)
 class Standstill:
-    """Where every rank is while none comes on."""
+    """The place of every rank while none comes on."""
 
     idle_s: float
     stacks: Mapping[int, Stack]
-    """By rank; of those that could tell."""
+    """Stacks of the ranks that could tell, by rank."""
     gone: Sequence[int] = ()
     """Ranks that have left or died."""
     left: Mapping[int, int] = field(default_factory=dict)
-    """Of these, the ranks whose script came to its end, and the steps that they finished."""
+    """Ranks of these whose script came to its end, and the steps that they finished."""
     silent: Sequence[int] = ()
     """Ranks that live, but whose background thread is not heard either. One may be in `stacks` all the same."""
     held: Mapping[int, Held] = field(default_factory=dict)
-    """Of the silent: those that the kernel does not let run."""
+    """Silent ranks that the kernel does not let run."""
     unheard: Mapping[int, str] = field(default_factory=dict)
     """Ranks of which nothing is heard and nothing is known, with their host; "": that is unknown too."""
     world_size: int = 0
@@ -54,6 +54,11 @@ class Standstill:
     """The DataLoader workers that ranks wait for, by rank."""
     gpus: Mapping[int, GpuSigns] = field(default_factory=dict)
     """What the driver says of GPUs, by rank."""
+
+    @property
+    def next_step(self) -> int | None:
+        """Return the step that no rank finishes; None where no rank tells."""
+        return max(stack.step for stack in self.stacks.values()) + 1 if self.stacks else None
 
     @property
     def disagreement(self) -> Disagreement | None:
@@ -152,7 +157,7 @@ def lock_advice(stack: Stack) -> str:
 
 
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
-    """How the kernel keeps silent ranks from running, the worst first, and which; None: it does not."""
+    """Return how the kernel keeps silent ranks from running, the worst first, and which; None: it does not."""
     held = next((standstill.held[rank] for rank in standstill.silent if rank in standstill.held), None)
     ranks = [
         rank
@@ -163,7 +168,7 @@ def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
 
 
 def silence_line(standstill: Standstill) -> str | None:
-    """Where ranks are that fell silent while nothing outside of them keeps them from running; None: no stack says."""
+    """Return the line of ranks that fell silent though nothing outside keeps them from running; None: not known."""
     held, ranks = _silent(standstill)
     if held or standstill.over:
         return None

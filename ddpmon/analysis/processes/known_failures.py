@@ -1,12 +1,14 @@
 """Failures that torch, NCCL, gloo or Python report in words that do not say what to do: their cause and the next step.
 
 The first row whose pattern is in the exception's message holds. Its sentences may use the pattern's named groups and
-facts that the failing rank looked up (`probe/failure_facts.py`). A row with `needs` holds only where those are known.
+facts that the failing rank looked up (`probe/failure_facts.py`). A row holds only where all that they name is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from string import Formatter
 from typing import Literal
 
 
@@ -19,11 +21,15 @@ class KnownFailure:
     cause: str = ""
     """The cause in words that name it; "": the exception's own words do."""
     advice: str = ""
-    needs: tuple[str, ...] = ()
     lost_peer: bool = False
     """Another rank's end, or its absence, is the cause of it."""
     ranks: Literal["any", "some", "several"] = "any"
     """some: not all ranks failed alike. several: the run has several."""
+
+    @cached_property
+    def needs(self) -> list[str]:
+        """Return what its sentences name."""
+        return [name for _, name, _, _ in Formatter().parse(self.cause + self.advice) if name]
 
 
 SHARED_MEMORY = (
@@ -66,7 +72,6 @@ KNOWN_FAILURES = (
         "worker_signal=SIGBUS",
         "DataLoader worker {worker} was killed by SIGBUS, as when /dev/shm is full ({shared_memory})",
         SHARED_MEMORY,
-        needs=("worker", "shared_memory"),
     ),
     KnownFailure(
         r"killed by signal: Bus error|Unexpected bus error encountered in worker",
@@ -78,13 +83,11 @@ KNOWN_FAILURES = (
         "DataLoader worker {worker} was killed by SIGKILL",
         "Nothing in the script sends that: mostly the kernel does where memory is short (see dmesg). Fewer workers,"
         " smaller batches and a lower prefetch_factor need less.",
-        needs=("worker",),
     ),
     KnownFailure(
         "worker_signal=(?P<worker_signal>SIG(?:SEGV|ABRT|ILL|FPE))",
         "DataLoader worker {worker} was killed by {worker_signal}",
         "A library crashed in the worker. With num_workers=0 and PYTHONFAULTHANDLER=1 a crash prints its Python line.",
-        needs=("worker",),
     ),
     KnownFailure("worker_signal=SIG(?:TERM|INT|HUP)|worker .* is killed by signal: Terminated", lost_peer=True),
     # DDP
@@ -93,7 +96,6 @@ KNOWN_FAILURES = (
         "{parameters} got no gradient in the step before: expected to have finished reduction in the prior iteration",
         "Let every parameter take part in every step's loss, or wrap the model with find_unused_parameters=True, which"
         " costs a walk through the graph each step.",
-        needs=("parameters",),
     ),
     KnownFailure(
         "Expected to have finished reduction in the prior iteration",
@@ -106,7 +108,6 @@ KNOWN_FAILURES = (
         "the gradient of {parameters} was ready twice in one backward: expected to mark a variable ready only once",
         "Reentrant activation checkpointing does that (pass use_reentrant=False), and parameters that several forwards"
         " before one backward share. If the graph is the same each step, static_graph=True allows it.",
-        needs=("parameters",),
     ),
     KnownFailure(
         "mark a variable ready only once",
@@ -118,7 +119,6 @@ KNOWN_FAILURES = (
         "DDP expects same model|appears not to match sizes of the same param",
         "the ranks' models differ: {difference}",
         ONE_MODEL,
-        needs=("difference",),
     ),
     KnownFailure(
         r"DDP expects same model.*Rank (?P<here>\d+) has (?P<own>\d+) params, while rank (?P<there>\d+) has"
@@ -126,7 +126,6 @@ KNOWN_FAILURES = (
         "the ranks' models differ: rank {here} trains {own} parameters and rank {there} {other}; frozen on rank {here}:"
         " {frozen}",
         ONE_MODEL,
-        needs=("frozen",),
     ),
     KnownFailure("DDP expects same model|appears not to match sizes of the same param", "", ONE_MODEL),
     KnownFailure(
@@ -193,7 +192,6 @@ KNOWN_FAILURES = (
         "EADDRINUSE|address already in use",
         "port {port} is held by {holder}: address already in use",
         FREE_PORT,
-        needs=("port", "holder"),
     ),
     KnownFailure("EADDRINUSE|address already in use", "", f"`ss -ltnp` shows who holds the port. {FREE_PORT}"),
     KnownFailure(
@@ -215,13 +213,11 @@ KNOWN_FAILURES = (
         r"No space left on device[\s\S]*full=/dev/shm",
         "no space left on device: {full} is full",
         SHARED_MEMORY,
-        needs=("full",),
     ),
     KnownFailure(
         "No space left on device",
         "no space left on device: the disk of {full} is full",
         "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) take the most.",
-        needs=("full",),
     ),
     KnownFailure("No space left on device", "", "`df -h` shows which disk is full; TMPDIR and /dev/shm count too."),
     KnownFailure(
@@ -229,7 +225,6 @@ KNOWN_FAILURES = (
         "too many open files: this process may have {open_files}",
         "Raise the limit (ulimit -n 65536), or call torch.multiprocessing.set_sharing_strategy('file_system'): each"
         " tensor that a DataLoader worker hands over holds a file open.",
-        needs=("open_files",),
     ),
     KnownFailure(
         "Too many open files|items of ancdata",
@@ -257,7 +252,6 @@ KNOWN_FAILURES = (
         "{path} exists already, and was made after this rank had started: FileExistsError",
         "All ranks run this line at once, and another was first. Let one of them download, unpack or make folders"
         " (if rank == 0, and then dist.barrier()), or pass exist_ok=True.",
-        needs=("path",),
         ranks="several",
     ),
     KnownFailure(
@@ -277,14 +271,12 @@ KNOWN_FAILURES = (
         "",
         "Not all ranks fail of it, so their environments differ: this one runs {python}. Compare it, PYTHONPATH and the"
         " node with those of the others.",
-        needs=("python",),
         ranks="some",
     ),
     KnownFailure(
         "^(?:ImportError|ModuleNotFoundError)",
         "",
         "Install it for the Python that runs the ranks, {python}, or activate another environment.",
-        needs=("python",),
     ),
     KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
     KnownFailure("IndexError: index out of range in self", "", INDICES),

@@ -1,4 +1,4 @@
-"""What launchers print when a rank ends badly: torchrun's failure table, and torch.multiprocessing's sentence."""
+"""Parse what launchers print when a rank ends badly: torchrun's failure table, and torch.multiprocessing's sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENTRY = re.compile(
 _SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
 """The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
 FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
-"""What torchrun says when it sees the first rank of an attempt fail."""
+"""Words of torchrun when it sees the first rank of an attempt fail."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddpmon.analysis.processes.conditions import Conditions  # numpy with it, which a live dashboard never needs
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
-"""What a worker that waits uses at most, and one that computes at least."""
+"""Cores that a worker uses at most while it waits, and at least while it computes."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Worker:
 
     @property
     def advice(self) -> str:
-        """What it may wait for, and how to learn more."""
+        """Return what it may wait for, and how to learn more."""
         more = f" py-spy dump --pid {self.pid} shows where it is." if not self.line else ""
         if self.cores is not None and self.cores >= BUSY_CORES:
             return f"The worker computes: a loop without end, or one sample that takes so long.{more}"
@@ -60,7 +60,7 @@ class Worker:
 
 
 def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> str:
-    """What would hide the time that all ranks wait for data, in a step of which they do.
+    """Return what would hide the time that all ranks wait for data, in a step of which they do.
 
     Without workers a batch takes what is waited for. With W of them that cannot keep up one comes a step, so that each
     worker takes W steps for its own; n workers are enough once n batches are ready in that time.
@@ -94,7 +94,7 @@ _UNKNOWN = "Whether disk, decoding or collating takes the time was not measured.
 
 
 def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
-    """What it takes on the host with the fewest cores for a rank."""
+    """Return what it takes on the host with the fewest cores for a rank."""
     hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
         if one.cores:
@@ -119,7 +119,7 @@ class BoundWorkers:
     host: str
     workers: int
     where: str
-    """As in: core 0."""
+    """Their cores, as in: core 0."""
     of: int
     """Cores of the host."""
 

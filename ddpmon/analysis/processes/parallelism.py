@@ -1,4 +1,4 @@
-"""What it means for what is measured that a run trains with something else than DDP: in words, for people."""
+"""Words about runs that train with something else than DDP, and what is measured of them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COLLECTIVES = {
     LOCAL_SGD: "the averaging of weights",
     NOT_PARALLEL: "the collectives that the script calls",
 }
-"""What ranks wait for each other in."""
+"""Collectives in which ranks wait for each other."""
 
 
 def parts(parallelism: str) -> list[str]:
-    """What a kind is made of, each without how it is laid out: FSDP2 and tensor parallel."""
+    """Return what a kind is made of, each without how it is laid out: FSDP2 and tensor parallel."""
     return [part.removesuffix(HYBRID) for part in parallelism.split(PARALLEL_JOIN)] if parallelism else []
 
 
 def with_ddp(parallelism: str) -> bool:
-    """Whether gradients are DDP's to synchronise; of a run that does not tell, they are."""
+    """Return whether gradients are DDP's to synchronise; of a run that does not tell, they are."""
     return not parallelism or DDP in parts(parallelism)
 
 
@@ -51,19 +51,19 @@ def trains_apart(parallelism: str) -> bool:
 
 
 def short(parallelism: str) -> str:
-    """What it is instead of DDP, in as few words as there are; "" where it is DDP."""
+    """Return what it is instead of DDP, in as few words as there are; "" where it is DDP."""
     if parallelism in {"", DDP}:
         return ""
     return "no DDP" if parallelism in {ALONE, NOT_PARALLEL} else parallelism
 
 
 def collectives(parallelism: str) -> str:
-    """What ranks wait for each other in, where that is not DDP's all-reduce."""
+    """Return what ranks wait for each other in, where that is not DDP's all-reduce."""
     return " and ".join(COLLECTIVES[part] for part in parts(parallelism) if part in COLLECTIVES) or "collectives"
 
 
 def measured(parallelism: str, unmeasured: Collection[str]) -> str:
-    """What is measured of such a run and what is not, in one sentence; "" where all is, as design has it for DDP."""
+    """Return what is measured of such a run and what is not, in one sentence; "" where all is, as with DDP."""
     kinds = parts(parallelism)
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""

@@ -29,9 +29,9 @@ class Difference:
     same_at: int | None
     """Last step before it at which they were seen to be the same."""
     ranks: tuple[int, ...]
-    """Those that differ from the majority; all that were compared where there is none."""
+    """Ranks that differ from the majority; all that were compared where there is none."""
     compared: int
-    """How many ranks were compared."""
+    """Number of ranks that were compared."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Unchanged:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the models of different ranks were given at the same moments."""
+    """Inputs of the models of different ranks at the same moments."""
 
     compared: int = 0
     """Moments."""
     equal: int = 0
-    """Those of them at which all ranks had the same."""
+    """Moments at which all ranks had the same."""
     distinct: int = 0
-    """How many different inputs a rank had at them."""
+    """Number of different inputs that a rank had at them."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Replicas:
 
     _digests: dict[_Model, dict[_Moment, dict[int, int]]] = field(default_factory=dict)
     _differences: dict[tuple[int, ...], Difference | None] = field(default_factory=dict)
-    """What was compared since the last digest came: thousands of ranks have many."""
+    """Results of comparing since the last digest came: thousands of ranks have many."""
     _inputs: Inputs | None = None
 
     def add(self, rank: int, digests: Sequence[Digest]) -> None:
@@ -87,7 +87,7 @@ class Replicas:
                 del moments[min(moments)]
 
     def difference(self, *of: int) -> Difference | None:
-        """Of the model whose replicas were seen to differ first, if they still did when they were last compared.
+        """Return the difference that was seen first, of models whose replicas still differed when last compared.
 
         of: indices into DIGESTS; weights if there is none.
         """

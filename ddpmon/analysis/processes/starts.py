@@ -1,4 +1,4 @@
-"""Whether a run stands still before its first step.
+"""Tell whether a run stands still before its first step.
 
 There is no pace to learn from yet, and a slow start is no standstill: imports, a download, a data set that is made
 ready, a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take
@@ -28,11 +28,8 @@ START_S = Threshold(
     of="s for which no rank came on before the first step",
     why="A judgement: as long as a run of short steps may stand still at most (ddpmon/analysis/run_state.py).",
 )
-SHARED_S = Threshold(
-    30.0,
-    of="s for which all ranks were at one line before the first step",
-    why="A judgement: whoever waits for a first step wonders after half a minute where it is.",
-)
+SHARED_S = 2 * START_S.enter
+"""Seconds for which all ranks were at one line before the first step: after that people wonder where it is."""
 BUSY = Threshold(
     0.05,
     of="share of a core that a rank and what it started use, mean over those seconds, or utilization of its GPU",
@@ -61,13 +58,13 @@ class Starting:
 
     @property
     def meets(self) -> bool:
-        """Whether it makes a process group: once all ranks are there, that takes moments, and no backend is at work."""
+        """Return whether it makes a process group: with all ranks there that takes moments, and no backend works."""
         stack = self.stack
         return stack is not None and stack.collective is not None and stack.collective.name in MEETINGS
 
 
 def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | None:
-    """How long the start has stood still; None while it may come on."""
+    """Return how long the start has stood still; None while it may come on."""
     present = {rank: one for rank, one in ranks.items() if not one.gone}
     if not present or len(ranks) < world_size:
         return None
@@ -91,7 +88,7 @@ def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, fl
     """Return the line at which every rank has been for SHARED_S, and for how long; None: they share none."""
     stacks = [one.stack for one in ranks.values() if one.stack is not None and not one.stack.blocked]
     still_s = min((one.still_s for one in ranks.values()), default=0.0)
-    if len(stacks) < max(world_size, 1) or still_s < SHARED_S.enter:
+    if len(stacks) < max(world_size, 1) or still_s < SHARED_S:
         return None
     lines = {(line_of(stack), stack.frames[0] if stack.frames else "") for stack in stacks}
     return (place_of(stacks[0]), still_s) if len(lines) == 1 else None

@@ -21,7 +21,7 @@ class Unarmed:
 
     pid: int
     rank: int | None
-    """Where a launcher gave it one."""
+    """Its rank, if a launcher gave it one."""
     why: str
     """FLAGS: its interpreter ignores the environment; ENVIRONMENT: that was not passed on; LATE: nothing tells."""
     seconds: float
@@ -31,6 +31,6 @@ class Unarmed:
 
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
-    """Those that are not merely importing. over: the run has ended, and nothing arms them any more."""
+    """Return the processes that are not merely importing. over: the run has ended, and nothing arms them any more."""
     least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

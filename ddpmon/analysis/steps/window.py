@@ -12,7 +12,7 @@ from ddpmon.analysis.steps.world import ARRAYS, MEANED, World
 
 FEWEST = 40
 """Steps of a window at least, however long they take: fewer follow single odd ones. Kinds of finding about the whole
-world ask for as many (kinds/whole_world.py)."""
+world ask for as many."""
 ROOM = 256
 """Steps that buffers have room for beyond the window, at least: each time it is full the window is copied."""
 

@@ -1,4 +1,4 @@
-"""Which ranks findings call late: who is to be mended for the steps to be shorter, and in which steps they were."""
+"""Ranks that findings call slow: whose joint gain the timeline shows, and in which steps they were slow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ddpmon.analysis.over_time.heat import LateSteps
 from ddpmon.messages import Finding
 
 
-def to_mend(findings: Sequence[Finding]) -> tuple[list[int], str]:
-    """Ranks that are late by themselves, of the first finding that has such; and their host, where that is late."""
+def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
+    """Return the slow ranks of the first finding that has such, and their host where all of it is slow."""
     for finding in findings:
         if _each_is_late(finding) and finding.cost_ms is not None and finding.lasts:
             return finding.ranks, finding.subject if kind_of(finding).subject == "host" else ""

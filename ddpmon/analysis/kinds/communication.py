@@ -1,0 +1,231 @@
+"""The transfer between ranks holds all of them back, or part of it is for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Kind, Moment, StepCost
+from ddpmon.analysis.kinds.relevance import BOUND, SHORTEST_MS, cost, gradient_transfer, lasting_cost
+from ddpmon.analysis.processes.conditions import BYTES_PER_S, TIMES, Conditions
+from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
+from ddpmon.analysis.slowness.slowdown import WORTH
+from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.words import MB, MIB, binary_size, counted
+from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
+
+LITTLE = 0.1
+"""Share of the rest of a step that transfer is to be by accumulating: more batches gain little."""
+BUCKETS = 4
+"""Into which gradients that are one bucket can be cut, so that all but one go in backward: a quarter is left."""
+LEAST_BUCKET_BYTES = 1 << 17
+"""Bytes below which latency counts on any usual link, and no size of buckets changes it."""
+ONE_BUCKET_BYTES = 25 << 20
+"""DDP's own size of a bucket: bucket_cap_mb, where nobody sets it."""
+FEWEST_CHECKS = 2
+"""The first backward is often unlike the others."""
+FEWEST_STEPS = 10
+"""Reductions are counted, not estimated: few steps are enough for what a transfer takes."""
+
+
+@Kind(
+    "warn",
+    "all-reduce transfers for {transfer_ms:.1f} ms a step:| {share:.0%} of it|, {size}",
+    "Gradients of {times} batches accumulated under no_sync make it {accumulated:.2f}x as fast. {overlap} {link}"
+    "{of_hosts}",
+    gone="communication no longer holds the step back",
+    fewest_steps=FEWEST,
+    by_cost=True,
+    slows="waiting for the transfer between ranks",
+    quantities=("sent", "received"),
+    remedy="Larger batches or accumulation, half precision, fewer bytes a step; then a faster network.",
+)
+def communication_bound(moment: Moment) -> Iterator[Finding]:
+    """The transfer between ranks holds all of them back: DDP's all-reduce, or other collectives in its place.
+
+    Where DDP's all-reduce alone takes less than a third of a step, all collectives of a step are counted together,
+    those of SyncBatchNorm and of the script itself too. What it costs is more than the clocks of hosts may be off.
+    """
+    world, evidence = moment.world, moment.evidence
+    ddp, gradients = with_ddp(evidence.parallelism), gradient_transfer(world)
+    if len(world.ranks) < 2:
+        return
+    of_ddp = lasting_cost(moment, gradients, BOUND, least_ms=evidence.clocks_within_ms) if ddp else None
+    found = of_ddp or lasting_cost(moment, world.transfer_ms.mean(axis=1), BOUND, least_ms=evidence.clocks_within_ms)
+    if found is None:
+        return
+    of_hosts, busy = _of_hosts(moment.conditions)
+    facts, beside = {"transfer_ms": found.cost_ms, "busy_host": busy}, {"of_hosts": of_hosts}
+    if of_ddp:
+        size, bandwidth = float(world.mean("gradient_bytes").mean()), evidence.bus_bandwidth_gb_s()
+        backward = float(np.median(world.mean("phases_ms")[:, Phase.BACKWARD]))
+        yield moment.finding(
+            facts | {"bytes": size, "bus_bandwidth_gb_s": bandwidth}, world.ranks, "transfer", cost=found,
+            beside=beside | shorter_all_reduce(found, size, backward, bandwidth),
+        )  # fmt: skip
+        return
+    half = found.step_ms / (found.step_ms - found.cost_ms / 2)
+    yield moment.finding(
+        facts,
+        world.ranks,
+        "transfer",
+        headline="collectives transfer for {transfer_ms:.1f} ms a step:| {share:.0%} of it|{part}",
+        advice=(_BESIDES_DDP if ddp else _of_collectives(evidence.parallelism, half))
+        + " How many bytes they move was not measured.{of_hosts}",
+        beside={**beside, "part": f", {float(gradients.mean()):.1f} ms of that DDP's" if ddp else ""},
+        cost=found,
+    )
+
+
+_BESIDES_DDP = (
+    "Most of it is not DDP's all-reduce, and nothing hides it; without any transfer steps would be {gain:.2f}x as fast."
+    " SyncBatchNorm calls two collectives a layer: GroupNorm, or BatchNorm with larger batches, calls none. What the"
+    " script itself reduces in each step, such as metrics, can wait for every 50th."
+)
+"""Advice about collectives that a script or its layers call beside DDP's."""
+
+
+def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
+    """Tell what is known of which host's link is slow, and the host whose network carries what is not this run's.
+
+    All ranks send as much in an all-reduce, so their hosts do, give or take how many ranks each has. Which host's link
+    is slow cannot be told from when synchronisations end, since the clocks of hosts are aligned by that.
+    """
+    hosts = {one.host for one in conditions.values()}
+    of_ranks: dict[str, list[float]] = {}
+    for one in conditions.values():
+        if "sent" in one.means and "received" in one.means:
+            of_ranks.setdefault(one.host, []).append(one.means["sent"] + one.means["received"])
+    rates = {host: float(np.median(values)) for host, values in of_ranks.items()}
+    if len(rates) > 1:
+        busy = max(rates, key=lambda name: rates[name])
+        mine, theirs = rates[busy], float(np.median([rate for name, rate in rates.items() if name != busy]))
+        if TIMES.reached(mine / max(theirs, 1.0)) and BYTES_PER_S.reached(mine - theirs):
+            return (
+                f" The network of {busy} carries {mine / MB:,.0f} MB/s, those of the other hosts {theirs / MB:,.0f}:"
+                " look at what else uses its link."
+            ), busy
+    if len(hosts) < 2 or "" in hosts:
+        return "", None
+    return (
+        f" Whether one of the {len(hosts)} hosts has a slower link cannot be told from here, as their clocks are"
+        " aligned by the ends of what it slows: compare the hosts' links (ethtool, iperf3, nccl-tests)."
+    ), None
+
+
+def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: float | None) -> dict[str, object]:
+    """Return facts about how to hide or shorten the all-reduce of gradients.
+
+    Args:
+        cost: What its transfer costs that nothing hides.
+        size: Bytes of the gradients.
+        backward: Milliseconds that backward takes in a step.
+        bandwidth: Bus bandwidth in GB/s; None: not measured.
+
+    """
+    step, transfer = cost.step_ms, cost.cost_ms
+    times = max(2, ceil(transfer / (LITTLE * max(step - transfer, 1e-3))))
+    # All buckets but the last can go while backward runs, as far as that is long enough.
+    hidden = min(transfer * (1 - 1 / BUCKETS), backward)
+    overlap = (
+        f"Backward takes {backward:.1f} ms, too little to hide it: with larger batches, or with half of the bytes"
+        f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x."
+    )
+    if 0 < size < BUCKETS * LEAST_BUCKET_BYTES:
+        overlap = (
+            f"{binary_size(size)} are too few for bandwidth or smaller buckets to matter: what takes the time is that"
+            " ranks reach each other at all. Larger batches make it rarer."
+        )
+    elif 0 < size < ONE_BUCKET_BYTES:
+        overlap = (
+            "Nearly all of it is one of DDP's buckets, which goes when backward is over:"
+            f" bucket_cap_mb={size / BUCKETS / MIB:.2g} makes {BUCKETS} of them, and if the link keeps its pace"
+            f" {hidden:.1f} ms hide in backward: up to {step / (step - hidden):.2f}x."
+        )
+    link = "How fast the link is was not measured (--buckets does)."
+    if bandwidth:
+        link = f"The bus bandwidth is {bandwidth:.2g} GB/s: compare it with the link's."
+    accumulated = step / (step - transfer + transfer / times)
+    return {"size": binary_size(size), "times": times, "accumulated": accumulated, "overlap": overlap, "link": link}
+
+
+def _of_collectives(parallelism: str, half: float) -> str:
+    """Return how to make collectives other than DDP's shorter. half: times as fast with half of the transfer."""
+    kinds = parts(parallelism)
+    if FSDP2 in kinds:
+        return (
+            "Where memory allows, reshard_after_forward=False leaves out backward's all-gathers;"
+            f" MixedPrecisionPolicy(param_dtype=torch.bfloat16) halves the bytes of float32: up to {half:.2f}x;"
+            " model.set_requires_gradient_sync(False) leaves out reduce-scatters between accumulated batches; larger"
+            " batches hide more."
+        )
+    if FSDP in kinds:
+        return (
+            "Where memory allows, ShardingStrategy.SHARD_GRAD_OP leaves out backward's all-gathers;"
+            f" MixedPrecision(param_dtype=torch.bfloat16) halves the bytes of float32: up to {half:.2f}x; larger"
+            " batches hide more."
+        )
+    if TENSOR_PARALLEL in kinds:
+        return "Tensor parallelism wants the fastest links: keep its mesh inside a machine, or make it smaller."
+    return f"They are {collectives(parallelism)}: fewer, larger or asynchronous ones, or larger batches between them."
+
+
+@Kind(
+    "warn",
+    "gradients are reduced {reductions} times an update:| {share:.0%} of a step|; {gain:.2f}x with no_sync",
+    "Put forward and backward of the first {but_one} of {reductions} batches under model.no_sync(): their gradients add"
+    " up on each rank, and the last backward reduces the sum. That saves {transfer_ms:.1f} ms a step ({gain:.2f}x)."
+    " Accelerate's accumulate() and Lightning's accumulate_grad_batches do it themselves. Where a script reads the"
+    " reduced gradients in between, it is meant.",
+    gone="gradients are reduced once for each update",
+    fewest_steps=FEWEST_STEPS,
+    by_cost=True,
+    outdoes=(communication_bound.name,),
+    slows="reducing gradients several times for an update",
+)
+def needless_reductions(moment: Moment) -> Iterator[Finding]:
+    """Gradients are reduced several times for each update: they are accumulated without no_sync.
+
+    What it costs is the transfer of all reductions but the last. Only runs of a single DDP model are judged, and
+    closures (LBFGS) are not: each of their calls needs reduced gradients.
+    """
+    world, evidence = moment.world, moment.evidence
+    counts = {evidence.setups[rank].reductions if rank in evidence.setups else 0 for rank in world.ranks}
+    times = max(counts, default=0)
+    if len(world.ranks) < 2 or len(counts) > 1 or times < 2 or not with_ddp(evidence.parallelism):
+        return
+    needless = gradient_transfer(world) * (times - 1) / times
+    if found := lasting_cost(moment, needless, least_ms=evidence.clocks_within_ms):
+        facts, beside = {"reductions": times, "transfer_ms": found.cost_ms}, {"but_one": times - 1}
+        yield moment.finding(facts, world.ranks, "transfer", beside=beside, cost=found)
+
+
+@Kind(
+    "warn",
+    "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds none:| {share:.0%} of it",
+    "Leave it out of DistributedDataParallel: every parameter got a gradient on every rank in {checks} checked. Keep it"
+    " only if some steps use other parts of the model.",
+    gone="looking for unused parameters costs little now",
+    fewest_steps=FEWEST,
+    by_cost=True,
+    slows="searching for unused parameters",
+)
+def unused_search(moment: Moment) -> Iterator[Finding]:
+    """DDP searches each step for unused parameters, and never found one: find_unused_parameters=True for nothing.
+
+    The walk through the graph is timed on the training thread, and marking one parameter as used on another one; the
+    small all-reduce that belongs to it comes on top. Which parameters were unused is looked at after 1, 10, 100 and
+    every 500 backward calls.
+    """
+    setups = [moment.evidence.setups[rank] for rank in moment.world.ranks if rank in moment.evidence.setups]
+    models = [model for setup in setups for model in setup.models if model.search_us]
+    if not models or any(model.unused or model.searches < FEWEST_CHECKS for model in models):
+        return
+    each_us = [sum(model.search_us for model in setup.models) * max(1, setup.reductions) for setup in setups]
+    found, checks = cost(moment, max(each_us) / 1000), min(model.searches for model in models)
+    if SHORTEST_MS.reached(found.step_ms) and WORTH.reached(found.gain, held=moment.previous is not None):
+        beside = {"checks": counted(checks, "backward call that was", "backward calls that were")}
+        facts = {"search_ms": found.cost_ms, "checked": checks}
+        yield moment.finding(facts, moment.world.ranks, beside=beside, cost=found)

@@ -1,0 +1,88 @@
+"""Ranks that failed, in the attempt that runs and in those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.processes import failures
+from ddpmon.analysis.processes.alike import same_words
+from ddpmon.analysis.processes.explanation import explain
+from ddpmon.analysis.words import counted, rank_list
+from ddpmon.messages import Attempt, Finding
+
+FEWEST_ATTEMPTS = 2
+"""Attempts in a row that fail alike: a lost node or connection hardly comes back at the same step."""
+SAME_STEP = 1
+"""Steps by which attempts may differ: torchrun ends the other ranks a moment later."""
+
+
+def _explains(failed: Finding, hang: Finding) -> bool:
+    """Return whether a failure is why the other ranks stand: not so for a wait that ended or a rank that hung."""
+    return not hang.ranks and not failed.evidence.get("only_lost_peer")
+
+
+@Kind(
+    "critical",
+    "{failed}| {cause}",
+    "{next_step}",
+    subject="rank",
+    is_announced=False,
+    explains="failed",
+    outdoes=("hang",),
+    covers=_explains,
+    remedy="Read the exception and its line, and the next step below it. `ddpmon logs --rank K` has what came before.",
+)
+def rank_failed(moment: Moment) -> Iterator[Finding]:
+    """A rank failed: the first cause, and who failed alike."""
+    if first := moment.evidence.failed:
+        memory = moment.evidence.memory
+        resident = {one.rank: (one.rss_bytes, one.worker_bytes) for one in memory if one.rss_bytes}
+        failed = failures.who_failed(first.ranks, moment.evidence.world_size)
+        beside = {"failed": failed, "cause": first.cause, "next_step": failures.advice(first, resident) or ""}
+        yield moment.finding({"only_lost_peer": first.only_lost_peer or None}, first.ranks, beside=beside)
+
+
+@Kind(
+    "critical",
+    "attempts {numbers} failed alike {after}:| {headline}",
+    "A restart does not mend this, unless the script goes on from a checkpoint past that step: stop the run and look at"
+    " the line and the batch.",
+    stays_told=False,
+)
+def restart_loop(moment: Moment) -> Iterator[Finding]:
+    """Attempts of a run failed alike after as many steps: the next one comes to the same step and fails of it too.
+
+    There is none once the attempt that runs has come further, or failed of something else. A restart may also fail to
+    connect the ranks again, which says nothing of what the others failed of.
+    """
+    evidence = moment.evidence
+    alike = _failed_alike([one for one in evidence.attempts if not explain(one.cause or "").lost_peer])
+    if len(alike) < FEWEST_ATTEMPTS:
+        return
+    latest = alike[-1]
+    cause = latest.cause or ""
+    failed = evidence.failed if evidence.failed and not evidence.failed.only_lost_peer else None
+    if not same_words(failed.cause, cause) if failed else evidence.step > latest.steps + SAME_STEP:
+        return
+    numbers = [*(one.number for one in alike), *([evidence.attempts[-1].number + 1] if failed else [])]
+    beside = {
+        "numbers": rank_list(numbers, 0),
+        "after": f"after {counted(latest.steps, 'step')}" if latest.steps else "before their first step",
+        "headline": failures.headline(latest.ranks, cause, latest.world_size),
+    }
+    yield moment.finding({"attempts": len(numbers), "steps": latest.steps}, latest.ranks, beside=beside)
+
+
+def _failed_alike(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the last attempts, as far back as they failed alike."""
+    if not attempts or not attempts[-1].cause:
+        return []
+    latest = attempts[-1]
+
+    def is_alike(other: Attempt) -> bool:
+        near = abs(other.steps - latest.steps) <= SAME_STEP
+        return near and other.ranks == latest.ranks and same_words(other.cause or "", latest.cause or "")
+
+    return [*takewhile(is_alike, reversed(attempts))][::-1]

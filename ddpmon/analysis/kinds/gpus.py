@@ -1,0 +1,146 @@
+"""GPUs that hold their clocks down, that had an error, or that others use as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.kinds.memory import nearly_full
+from ddpmon.analysis.processes.conditions import SLOWER_CLOCK, median_of
+from ddpmon.analysis.processes.gpus import OF_PROGRAMS, error_words
+from ddpmon.analysis.words import GIB, named_ranks
+from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser
+
+HARMLESS = frozenset({"power cap"})
+"""A GPU at full load is held by its power cap; that alone is no fault."""
+Users = Mapping[int, Sequence[GpuUser]]
+SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
+    "ranks on one GPU", "ranks' memory on other GPUs", "left over", "other processes of the run", "others",
+)  # fmt: skip
+SET_DEVICE = "Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else that uses CUDA"
+ADVICE = {
+    SAME_GPU: f"They take turns on it. {SET_DEVICE}, unless it is meant.",
+    CONTEXTS: "A rank that uses cuda:0 before its own GPU, or loads a checkpoint without map_location, takes memory"
+    f" there that it never gives back. {SET_DEVICE}, and torch.load(…, map_location='cpu').",
+    LEFT_OVER: "It is a rank of another run, whose launcher has ended. End it if nobody needs it: kill {pid}",
+    OF_RUN: "A process that the script has started uses CUDA too, as a DataLoader worker does whose dataset makes CUDA"
+    " tensors. Make them in the rank.",
+    OTHERS: "What it computes and the memory that it holds are missing here. Look whose it is (ps -fp {pid}), or take"
+    " another GPU.",
+}
+
+
+@Kind(
+    "info",
+    "{gpus} of {who} hold{s} {their} clocks down:| {why}|{clock}",
+    "Look at cooling and power limits (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER): all ranks wait for the slowest"
+    " GPU.",
+    gone="no GPU holds its clocks down any more",
+    slows="waiting for throttled GPUs",
+    device=DeviceMark("throttled", ["gpu_temperature", "gpu_clock"], 4),
+    quantities=("gpu_power",),
+)
+def gpu_throttled(moment: Moment) -> Iterator[Finding]:
+    """GPUs hold their clocks down, and did so for most of the last seconds.
+
+    A warning where one of them is clearly below the clocks of the rest.
+    """
+    conditions = moment.evidence.conditions
+    held = {one.rank: one for one in conditions if one.gpu_throttled}
+    usual = median_of(one.gpu_clock_mhz for one in conditions if not one.gpu_throttled)
+    clocks = {rank: one.gpu_clock_mhz for rank, one in held.items() if one.gpu_clock_mhz}
+    low = [rank for rank, mhz in clocks.items() if usual and SLOWER_CLOCK.reached(usual / mhz - 1)]
+    reasons = sorted({reason for one in held.values() for reason in one.gpu_throttled})
+    if not low and HARMLESS.issuperset(reasons):
+        return
+    ranks = sorted(low or held)
+    slowest = min((clocks[rank] for rank in ranks if rank in clocks), default=None)
+    yield moment.finding(
+        {
+            "reasons": reasons,
+            "clock_mhz": slowest,
+            "others_clock_mhz": usual,
+            "temperature_c": max(held[rank].gpu_temperature_c or 0.0 for rank in ranks) or None,
+        },
+        ranks,
+        severity="warn" if low else "info",
+        beside={
+            "gpus": "GPUs" if len(ranks) > 1 else "GPU",
+            "why": ", ".join(reasons),
+            "clock": f", {slowest:,.0f} of {usual:,.0f} MHz" if low else "",
+        },
+    )
+
+
+@Kind(
+    "warn",
+    "the GPU of {who} had a critical error:| {errors}",
+    "The kernel log of its host (dmesg) says more. Errors of its memory, its bus or NVLink come back: train without"
+    " that GPU until it has been reset or replaced.",
+    subject="rank",
+    device=DeviceMark("GPU error", ["gpu"], 5),
+)
+def gpu_error(moment: Moment) -> Iterator[Finding]:
+    """The driver has reported a critical error of a rank's GPU since the rank trains: an Xid, or an ECC error.
+
+    It is a hint where it is one of the program.
+    """
+    for rank, errors in sorted(moment.evidence.gpu_errors.items()):
+        words = {"errors": ", ".join(map(error_words, errors[-2:]))}
+        is_harmless = OF_PROGRAMS.issuperset(errors)
+        yield moment.finding({"errors": [*errors]}, [rank], severity="info" if is_harmless else "warn", beside=words)
+
+
+@Kind(
+    "info",
+    subject="activity",
+    remedy="End what is left over, choose another GPU, or `torch.cuda.set_device(local_rank)` before other CUDA calls.",
+)
+def gpu_shared(moment: Moment) -> Iterator[Finding]:
+    """Others use a rank's GPU: other programs, what an earlier run has left, or other ranks of this run.
+
+    Each sort of others has a finding: a hint, unless one of these GPUs is nearly full.
+    """
+    full, world = nearly_full(moment.evidence.memory), moment.evidence.world_size
+    for sort, users in _by_sort(moment.evidence.gpu_users).items():
+        ranks, everyone = sorted(users), [user for those in users.values() for user in those]
+        held: dict[int, int] = {}
+        for user in everyone:
+            held[user.pid] = held.get(user.pid, 0) + user.used_bytes
+        pid = max(held, key=lambda each: held[each])
+        first, total = next(user for user in everyone if user.pid == pid), sum(held.values())
+        gpus = f"rank {ranks[0]}'s GPU" if len(ranks) == 1 else f"the GPUs of {named_ranks(ranks, world)}"
+        more = ""
+        if sort == SAME_GPU:
+            text = f"{named_ranks(ranks, world)} use the same GPU as another rank"
+        elif sort == CONTEXTS:
+            who = sorted({user.rank for user in everyone})
+            hold = "holds" if len(who) == 1 else "hold"
+            text = f"{named_ranks(who, world)} also {hold} {total / GIB:.1f} GiB on {gpus}"
+        else:
+            of = {LEFT_OVER: " of an ended run", OF_RUN: " of this run"}.get(sort, "")
+            text = f"{first.title}{of} holds {held[pid] / GIB:.1f} GiB on {gpus}"
+            more = f"; {len(held) - 1} more hold {(total - held[pid]) / GIB:.1f} GiB" if len(held) > 1 else ""
+        yield moment.finding(
+            {"bytes_by_pid": {str(each): size for each, size in held.items()}},
+            ranks,
+            severity="warn" if full.keys() & set(ranks) else "info",
+            headline="|{text}|{more}",
+            advice=ADVICE[sort],
+            beside={"text": text, "more": more, "pid": pid},
+            subject=sort,
+        )
+
+
+def _by_sort(users: Users) -> dict[str, dict[int, list[GpuUser]]]:
+    """Return the others on each rank's GPU by the sort that they are."""
+    sorts: dict[str, dict[int, list[GpuUser]]] = {}
+    for rank, those in sorted(users.items()):
+        for user in those:
+            if user.rank != NO_RANK:
+                is_mutual = any(other.rank == rank for other in users.get(user.rank, ()))
+                sort = SAME_GPU if is_mutual else CONTEXTS
+            else:
+                sort = LEFT_OVER if user.left_over else OF_RUN if user.of_run else OTHERS
+            sorts.setdefault(sort, {}).setdefault(rank, []).append(user)
+    return sorts

@@ -1,0 +1,176 @@
+"""Losses that are not as they should be: no numbers any more, suddenly high, or unlike those of other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import Finding
+
+TIMES = Threshold(
+    2.0,
+    of="times what the mean loss was before it jumped, or that of other ranks which a rank's loss is",
+    why="A judgement: a loss that doubles has unlearned something; back within 30% of what it was it has come back.",
+    stay=1.3,
+)
+OF_DEVIATION = 1.4826
+"""Ratio of σ to the median absolute deviation of a normal distribution."""
+JUMP = Threshold(
+    12.0,
+    of="times what a loss strays by which it jumps, or by which the mean of a rank differs from the others'",
+    why="A judgement, far beyond chance: losses have heavy tails, and of few blocks an error is hardly known.",
+    keeps=0.7,
+)
+BEFORE = 30
+"""Steps that tell what the loss was before it jumped: a median of fewer follows single batches."""
+LATELY = 10
+"""The last steps, whose median tells whether the loss has come back: one good batch does not."""
+FIRST = 20
+"""Steps before the jump of the mean in which one rank may have begun it: a bad batch shows in the others' later."""
+BLOCK_STEPS = 10
+"""Steps whose losses are taken as one value, because those of neighbours are alike; the window has four or more."""
+
+
+@Kind(
+    "critical",
+    "loss is {value} on {who} since step {since:,}",
+    "{look}",
+    remedy="Look at the rank and step it began on: its batch, a rate that is too high, half precision.",
+)
+def loss_not_finite(moment: Moment) -> Iterator[Finding]:
+    """A loss is not a number any more: on which ranks first, and since which step.
+
+    Gradients that are not finite reach every rank in that step's all-reduce, and their losses follow a step later.
+    """
+    losses = sorted(moment.evidence.bad_losses, key=lambda loss: loss.rank)
+    if not losses:
+        return
+    first = min(loss.step for loss in losses)
+    began = [loss for loss in losses if loss.step == first]
+    look = "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank."
+    if len(began) == moment.evidence.world_size > 1:
+        look = "Every rank at once: look at the learning rate, the precision (fp16 without loss scaling) and the model."
+    value = " or ".join(sorted({str(loss.value) for loss in began}))
+    facts = {"value": value, "first_steps": {str(loss.rank): loss.step for loss in losses}}
+    ranks, beside = [loss.rank for loss in began], {"since": first, "look": look}
+    yield moment.finding(facts, ranks, beside=beside, since_step=first)
+
+
+@Kind(
+    "warn",
+    "{who}:| loss {loss:.4g}, the others' {median_loss:.4g}|, for the whole window",
+    "Replicas have the same weights, so it is the data or the loss: look at which samples and labels {who} get{s}, and"
+    " at how {their} loss is averaged.",
+    gone="losses of all ranks are alike again",
+    fewest_steps=FEWEST,
+    by_cost=True,
+)
+def loss_diverged(moment: Moment) -> Iterator[Finding]:
+    """A rank's loss is far from the others' for the whole window.
+
+    Half of all ranks at most are far away. A rank's mean must be twice the others' or more, and far beyond its standard
+    error: replicas have the same weights, and shards dealt out at random do not differ by as much.
+    """
+    world, stays = moment.world, moment.previous is not None
+    if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
+        return
+    begins = np.arange(len(world) // BLOCK_STEPS) * BLOCK_STEPS
+    blocks = np.add.reduceat(world.loss, begins, axis=0) / np.diff(begins, append=len(world))[:, None]
+    means = blocks.mean(axis=0)
+    error = float(np.median(blocks.std(axis=0, ddof=1))) / np.sqrt(len(blocks))
+    middle = float(means.min()) if len(means) == 2 else float(np.median(means))
+    away = np.abs(means - middle)
+    far = (away > JUMP.asked(stays) * error) & (away > (TIMES.asked(stays) - 1) * abs(middle)) & (away > 1e-6)
+    if far.any() and far.sum() <= len(means) / 2:
+        ranks, loss = [world.ranks[column] for column in np.flatnonzero(far)], float(means[far][away[far].argmax()])
+        facts = {"loss": loss, "median_loss": middle, "error": error}
+        yield moment.finding(facts, ranks, since_step=moment.since(world))
+
+
+@Kind(
+    "warn",
+    "|loss rose from {loss_before:.4g} to {highest:.4g} at step {step:,}, {where}",
+    "{look}",
+    fewest_steps=2 * BEFORE,
+    by_cost=True,
+    remedy="Look at the batches of that step; a lower rate or clipped gradients make it rarer.",
+)
+def loss_spiked(moment: Moment) -> Iterator[Finding]:
+    """The mean loss jumped to twice what it was and far beyond what it strays, for more than a step or two.
+
+    A warning while it is up. Which rank was first: the one whose own loss left its own usual before the mean did.
+    """
+    world = moment.world
+    if not world.has_loss.all() or not np.isfinite(world.loss).all():
+        return
+    smooth = steady(world.loss.mean(axis=1))  # one odd batch, or two, is no matter
+    at = _last_jump(smooth)
+    if at is None:
+        return
+    was, stray = _usual(smooth, at)
+    up = smooth[at:]
+    usual = was + (TIMES.stay - 1) * abs(was) + stray
+    calm = np.flatnonzero(up <= usual)
+    ended = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= usual
+    # The running median rises two steps after the loss does.
+    at += SMOOTHED // 2
+    first, when = _first_rank(world.loss, at)
+    step, ranks = int(world.step[when]), [] if first is None else [world.ranks[first]]
+    look = (
+        "All ranks at once: it is the weights. A learning rate that is too high there, gradients without clipping,"
+        " or a batch some steps before; compare with the learning rate in Ranks."
+    )
+    if ranks:
+        look = f"Look at what rank {ranks[0]} read at step {step:,}: its loss rose before the others'."
+    yield moment.finding(
+        {"loss_before": was, "highest": float(up.max())},
+        ranks,
+        severity="info" if ended else "warn",
+        beside={"step": step, "where": f"first on rank {ranks[0]}" if ranks else "on all ranks at once", "look": look},
+        since_step=step,
+        until_step=int(world.step[min(len(world) - 1, at + int(calm[0]))]) if ended else None,
+    )
+
+
+def _usual(smooth: Floats, at: int) -> tuple[float, float]:
+    """Return the median of what was before, and how far the values stray from it."""
+    before = smooth[max(0, at - BEFORE) : at]
+    was = float(np.median(before))
+    return was, OF_DEVIATION * float(np.median(np.abs(before - was)))
+
+
+def _last_jump(smooth: Floats) -> int | None:
+    """Return the index of the last jump upwards, in its first step: higher than all steps that tell the usual."""
+    now = smooth[BEFORE:]
+    highest = np.lib.stride_tricks.sliding_window_view(smooth, BEFORE)[:-1].max(axis=1)
+    last = None
+    for at in (np.flatnonzero((now > highest) & (now > TIMES.enter * np.abs(smooth[:-BEFORE]))) + BEFORE).tolist():
+        is_new = last is None or at - last > BEFORE
+        if is_new and smooth[at] > _high(*_usual(smooth, at)):
+            last = at
+    return last
+
+
+def _high(was: Floats | float, stray: Floats | float) -> Floats:
+    """Return the loss from which on it has jumped."""
+    high: Floats = was + np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was))
+    return high
+
+
+def _first_rank(loss: Floats, at: int) -> tuple[int | None, int]:
+    """Return the column of the rank whose loss rose first, None if all did together; and at which index."""
+    begin = max(0, at - FIRST)
+    before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
+    was = np.median(before, axis=0)
+    high = loss[begin : at + 1] > _high(was, OF_DEVIATION * np.median(np.abs(before - was), axis=0))
+    rows = np.flatnonzero(high.any(axis=1))
+    if not len(rows):
+        return None, at
+    columns = np.flatnonzero(high[rows[0]])
+    return int(columns[0]) if loss.shape[1] > 1 and len(columns) == 1 else None, begin + int(rows[0])

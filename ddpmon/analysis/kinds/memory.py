@@ -1,0 +1,232 @@
+"""Memory of hosts and GPUs that grows, is nearly full, or is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ddpmon.analysis.evidence import Memory
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.run_state import STARTING_S
+from ddpmon.analysis.statistics.trend import Trend
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import GIB, MIB, fitting_parts, named_ranks, time_range
+from ddpmon.messages import DeviceMark, Finding
+
+HARMFUL_PER_HOUR = Threshold(
+    1.0,
+    of="times its size that a memory grows by in an hour",
+    why="A judgement: its size again within an hour ends a run overnight.",
+)
+FULL_WITHIN_S = Threshold(
+    43_200.0,
+    of="s until all memory is used up, at the pace at which it grows",
+    why="A judgement: half a day is a night, in which it ends the run.",
+    below=True,
+)
+CERTAIN = Threshold(
+    3.0,
+    of="times the shortest time until all memory is used up that the longest is, for it to be told",
+    why="A judgement: with a time that may be three times as long one can still plan.",
+    below=True,
+)
+NEARLY_FULL = Threshold(
+    0.95,
+    of="share of a GPU's memory that is in use",
+    why="A judgement: of 80 GiB 4 are left, less than a batch that is a tenth longer may ask for.",
+)
+FULL = Threshold(
+    0.98,
+    of="the same",
+    why="A judgement: of 80 GiB 1.6 are left; a warning, because the next batch may not fit.",
+)
+RETRIES = Threshold(
+    3,
+    of="seconds of the last 30 in which the allocator gave its cache back",
+    why="A judgement: once a longer batch may need it, every ten seconds is a rule.",
+    stay=2,
+)
+KEPT = (
+    "Look for what is kept from step to step: losses summed with their graph (use .item() or .detach()), lists of"
+    " outputs"
+)
+COPIED = (
+    "A worker copies the memory of the dataset's Python objects piece by piece, as reading one changes its reference"
+    " count (copy-on-write). Hold them in numpy arrays, tensors or Arrow tables instead of lists and dicts, and look"
+    " for what the dataset keeps of each sample; fewer workers make fewer copies"
+)
+
+
+class _Growth(NamedTuple):
+    """A memory that grows."""
+
+    memory: Memory
+    name: str
+    """Name of a field of `Memory`."""
+    trend: Trend
+
+
+def _growing(moment: Moment, *names: str) -> list[_Growth]:
+    """Return the memories under these names that grow, of ranks that have started up; the fastest first."""
+    found = [
+        _Growth(one, name, one.trends[name])
+        for one in moment.evidence.memory
+        for name in names
+        if STARTING_S.reached(one.trained_s) and name in one.trends
+    ]
+    return sorted(found, key=lambda one: -one.trend.per_s)
+
+
+@Kind(
+    gone="memory no longer grows",
+    device=DeviceMark("memory grows", ["rss", "worker_memory"], 1),
+    remedy="Something keeps what it should let go: losses with their graphs, lists in the dataset, caches. Where"
+    " workers grow: hold the dataset's items in numpy arrays or tensors, not in lists.",
+)
+def memory_growth(moment: Moment) -> Iterator[Finding]:
+    """Memory of ranks, or of their DataLoader workers, grows and grows.
+
+    It is about all ranks whose memory grows, and names the rank, or its workers, that grow fastest.
+    """
+    if grown := _growing(moment, "rss_bytes", "worker_bytes"):
+        host, rank = grown[0].memory.host, grown[0].memory.rank
+        there = [one for one in grown if one.memory.host == host]
+        left = [one.left_bytes for one in moment.evidence.memory if one.host == host and one.left_bytes]
+        lead, advice = f"rank {rank}'s memory grows", f"{KEPT}, caches of a dataset"
+        if grown[0].name == "worker_bytes":
+            lead, advice = f"rank {rank}'s DataLoader workers grow", COPIED
+        yield _growth(moment, grown, there, min(left, default=None), lead=lead, advice=advice)
+
+
+@Kind(
+    gone="GPU memory no longer grows",
+    device=DeviceMark("GPU memory grows", ["gpu_memory", "gpu_reserved"], 2),
+    remedy="Something keeps tensors from step to step: losses with their graphs, lists of outputs.",
+)
+def gpu_memory_growth(moment: Moment) -> Iterator[Finding]:
+    """Memory of GPUs grows and grows, by torch's own count where it has one."""
+    counts = any(one.gpu_reserved_bytes for one in moment.evidence.memory)
+    if grown := _growing(moment, "gpu_reserved_bytes" if counts else "gpu_used_bytes"):
+        first = grown[0].memory
+        left = first.gpu_total_bytes - (first.gpu_used_bytes or 0) if first.gpu_total_bytes else None
+        in_tensors, lead = first.gpu_allocated_bytes, f"rank {first.rank}'s GPU memory grows"
+        advice = KEPT if in_tensors is None else f"{KEPT}; {in_tensors / GIB:.1f} GiB of it are in tensors"
+        yield _growth(moment, grown, grown[:1], left, lead=lead, advice=advice)
+
+
+def _growth(
+    moment: Moment,
+    grown: Sequence[_Growth],
+    together: Sequence[_Growth],
+    left_bytes: int | None,
+    *,
+    lead: str,
+    advice: str,
+) -> Finding:
+    """Return the finding about memories that grow, with the fastest of them, and when all memory is used up.
+
+    Args:
+        moment: The moment of the judgement.
+        grown: All of these memories, the fastest first.
+        together: Memories among them that use up the same memory as the fastest one.
+        left_bytes: Rest of that memory; None: not known.
+        lead: The beginning of the text, up to the pace.
+        advice: A sentence without its full stop.
+
+    """
+    first = grown[0]
+    size, per_s = int(getattr(first.memory, first.name) or 0), first.trend.per_s
+    ranks, times = sorted({one.memory.rank for one in grown}), per_s * 3600 / max(size, 1)
+    full, span_s, is_harmful = "", None, HARMFUL_PER_HOUR.reached(times)
+    if left_bytes is not None:
+        paces = zip(*(one.trend for one in together), strict=True)
+        mean_s, longest_s, shortest_s = (left_bytes / sum(each) for each in paces)
+        is_harmful |= FULL_WITHIN_S.reached(mean_s)
+        if CERTAIN.reached(longest_s / max(shortest_s, 1e-9)):
+            span_s, full = [round(shortest_s), round(longest_s)], time_range(shortest_s, longest_s)
+    text = fitting_parts(
+        f"{lead} {per_s * 60 / MIB:,.0f} MiB a minute",
+        (1, f", {size / GIB:.1f} GiB now"),
+        (0, f"; full in {full}" if full else ""),
+        (2, f"; grows on {named_ranks(ranks, moment.evidence.world_size)}" if len(ranks) > 1 else ""),
+    )
+    whole = f" At this pace all memory is used up in {full}." if full else ""
+    words = Words(text, f"{advice}. In an hour it is {per_s * 3600 / GIB:,.1f} GiB more.{whole}")
+    facts = {"bytes_per_s": per_s, first.name: float(size), "times_per_hour": times, "full_in_s": span_s}
+    return moment.finding(facts, ranks, severity="warn" if is_harmful else "info", words=words)
+
+
+def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
+    """Return the share that is in use of each nearly full GPU, by rank."""
+    shares = {one.rank: (one.gpu_used_bytes or 0) / one.gpu_total_bytes for one in memory if one.gpu_total_bytes}
+    return {rank: share for rank, share in shares.items() if NEARLY_FULL.reached(share)}
+
+
+@Kind(
+    "info",
+    "rank {rank}'s GPU memory is {share:.0%} full:| {left} MiB left|{several}",
+    "A longer batch than any so far would not fit: smaller batches, activation checkpointing or"
+    " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
+    gone="GPU memory is no longer nearly full",
+    device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
+)
+def gpu_memory(moment: Moment) -> Iterator[Finding]:
+    """A GPU is nearly full: the ranks with such GPUs, and the fullest."""
+    shares, gpus = nearly_full(moment.evidence.memory), {one.rank: one for one in moment.evidence.memory}
+    if not shares:
+        return
+    worst, ranks = max(sorted(shares), key=lambda rank: shares[rank]), sorted(shares)
+    reserved, in_tensors = gpus[worst].gpu_reserved_bytes, gpus[worst].gpu_allocated_bytes
+    left, of_torch = (
+        (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst]),
+        "How much of it is torch's cache was not measured.",
+    )
+    if reserved is not None and in_tensors is not None:
+        of_torch = f"torch has {reserved / GIB:.1f} GiB of it, {in_tensors / GIB:.1f} of that in tensors."
+    several = f"; {named_ranks(ranks, moment.evidence.world_size)} above {NEARLY_FULL.enter:.0%}"
+    yield moment.finding(
+        {"share": shares[worst], "left_bytes": left},
+        ranks,
+        severity="warn" if FULL.reached(shares[worst]) else "info",
+        beside={
+            "rank": worst,
+            "left": f"{left / MIB:,.0f}",
+            "several": several if len(ranks) > 1 else "",
+            "of_torch": of_torch,
+        },
+    )
+
+
+@Kind(
+    "warn",
+    "rank {rank}'s GPU memory is short:| torch gave its cache back in {seconds} of 30 s|{several}",
+    "Each time the GPU stands until its memory is freed and taken anew. torch has {reserved:.1f} GiB, {in_tensors:.1f}"
+    " of it in tensors: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True helps where pieces between them are too small"
+    " (fragmentation), smaller batches or activation checkpointing where all of it is needed.",
+    gone="GPU memory is no longer short",
+    device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
+)
+def allocator_retries(moment: Moment) -> Iterator[Finding]:
+    """Allocators of GPU memory give their cache back again and again to find room, and each time the GPU stands.
+
+    It is about all ranks whose allocator does so, and names the one that does so most often.
+    """
+    held = moment.previous is not None
+    found = {
+        one.rank: one
+        for one in moment.evidence.memory
+        if STARTING_S.reached(one.trained_s) and RETRIES.reached(one.retry_seconds, held=held)
+    }
+    if found:
+        rank, most = max(found.items(), key=lambda pair: pair[1].retry_seconds)
+        several = f"; so on {named_ranks(sorted(found), moment.evidence.world_size)}" if len(found) > 1 else ""
+        yield moment.finding(
+            {"seconds": most.retry_seconds, "reserved_bytes": most.gpu_reserved_bytes},
+            sorted(found),
+            beside={
+                "rank": rank,
+                "several": several,
+                "reserved": (most.gpu_reserved_bytes or 0) / GIB,
+                "in_tensors": (most.gpu_allocated_bytes or 0) / GIB,
+            },
+        )

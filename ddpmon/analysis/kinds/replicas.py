@@ -1,0 +1,205 @@
+"""Replicas that are not the same, or that nothing keeps the same: each rank trains a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.processes.parallelism import meant_to_differ, trains_apart, with_ddp
+from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.words import WIDTH, counted, named_ranks
+from ddpmon.messages import BATCH_NORM, DDP, OTHER_BUFFERS, UNREDUCED, Finding, Model
+
+FEWEST_UPDATES = 3
+"""Updates of a rank with gradients that were never reduced: a script may test its optimizer with a step or two."""
+FEWEST_STEPS_APART = 100
+"""Steps without any collective in which ranks have equal weights and losses. Weights are compared at step 10 and 100; a
+library that ddpmon does not know may exchange gradients, but then losses of ranks differ."""
+
+
+@Kind(
+    "critical",
+    "{who} {have} other weights{which} than the rest {since}",
+    "DDP keeps replicas bit-identical. Look for what changes weights on some ranks alone: an optimizer stepped under a"
+    " condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP. If ranks average their"
+    " weights on purpose only now and then (local SGD), this is meant.",
+)
+def replicas_differ(moment: Moment) -> Iterator[Finding]:
+    """Replicas of a model are not the same."""
+    one, parallelism = moment.evidence.difference, moment.evidence.parallelism
+    if one is None or meant_to_differ(parallelism) or not with_ddp(parallelism):
+        return
+    since = f"since step {one.step:,}"
+    if one.same_at is not None and one.step - one.same_at > 1:
+        since = f"since a step between {one.same_at:,} and {one.step:,}"
+    yield moment.finding(
+        {"model": one.model, "same_at_step": one.same_at, "compared": one.compared},
+        one.ranks,
+        headline="the weights{which} of {who} differ {since}" if len(one.ranks) == one.compared else None,
+        beside={"which": f" of model {one.model}" if one.model else "", "since": since},
+        since_step=one.step,
+    )
+
+
+@Kind(
+    "info",
+    "|BatchNorm's running statistics differ between {who}|, since step {step:,} at the latest",
+    "With broadcast_buffers=False each rank keeps the statistics of its own batches: ranks evaluate different models,"
+    " and a checkpoint has those of one rank. Broadcast or average them before evaluating and saving, or use"
+    " torch.nn.SyncBatchNorm.convert_sync_batchnorm.",
+)
+def buffers_differ(moment: Moment) -> Iterator[Finding]:
+    """Buffers of a model differ between ranks where DDP does not broadcast them: a hint, as it may be meant.
+
+    BatchNorm's running statistics are reported only where other buffers, which have less reason to differ, are the
+    same.
+    """
+    differences = moment.evidence.differences
+    statistics, others = differences.get(BATCH_NORM), differences.get(OTHER_BUFFERS)
+    difference = others or statistics
+    if difference is None or meant_to_differ(moment.evidence.parallelism):
+        return
+    yield moment.finding(
+        {"same_at_step": difference.same_at, "compared": difference.compared, "batch_norm": others is None},
+        difference.ranks,
+        headline="|buffers other than BatchNorm's differ on {who}|, since step {step:,} at the latest"
+        if others
+        else None,
+        advice="With broadcast_buffers=False nothing keeps buffers the same: a codebook, a queue or averaged weights"
+        " that each rank updates from its own batches make ranks train different models. All-reduce what they are"
+        " updated with. A state that belongs to a rank's own data is meant to differ."
+        if others
+        else None,
+        beside={"step": difference.step},
+        since_step=difference.step,
+    )
+
+
+@Kind(
+    "critical",
+    "{who} updated weights {most:,} times with gradients DDP never reduced; replicas differ",
+    "Call the DDP model itself in training (not model.module), and let the last backward before each optimizer step"
+    " run outside of no_sync; without that, every rank trains a model of its own.",
+    outdoes=(replicas_differ.name,),
+)
+def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
+    """Weights are updated with gradients that were never reduced.
+
+    The count of such updates is no proof: a script may average gradients by itself, or train a further model beside
+    the one in DDP. That replicas differ is, so the finding is critical with it alone; where they were compared since
+    and are the same, there is none.
+    """
+    evidence, different, same = moment.evidence, moment.evidence.difference, moment.evidence.same
+    grows = [one for one in evidence.unsynchronised if one.count >= FEWEST_UPDATES and one.steps - one.last_at < FEWEST]
+    if not grows or meant_to_differ(evidence.parallelism):
+        return
+    ranks = sorted(one.rank for one in grows)
+    facts = {"optimizer_steps": {str(one.rank): one.count for one in grows}}
+    who = {"who": "every rank"} if len(ranks) == evidence.world_size > 1 else {}
+    beside = {"most": max(one.count for one in grows), **who}
+    if different is not None and set(ranks) & set(different.ranks):
+        yield moment.finding(
+            {**facts, "same_at_step": different.same_at, "replicas_differ": list(different.ranks),
+             "model": different.model, "compared": different.compared},
+            ranks, beside=beside, since_step=different.step,
+        )  # fmt: skip
+    elif same is None or not (same.updates or same.step >= max(one.last_at for one in grows)):
+        yield moment.finding(
+            {**facts, "same_at_step": same.step if same else None},
+            ranks,
+            severity="info",
+            headline="{who} updated weights {most:,} times with gradients DDP never reduced",
+            advice="Nothing shows yet that replicas differ. If another model than the one in DDP is trained, or the"
+            " script averages gradients by itself, this is meant; else call the DDP model itself in training.",
+            beside=beside,
+        )
+
+
+@Kind(
+    "warn",
+    "DDP does not reduce| {which}",
+    "{listed}: frozen when the model was wrapped, or made later, so that each rank updates its own. Unfreeze and"
+    " complete the model before DistributedDataParallel, or wrap it again after unfreezing, on all ranks at once.",
+    gone="DDP reduces all parameters that are trained",
+    outdoes=(replicas_differ.name,),
+)
+def parameters_not_reduced(moment: Moment) -> Iterator[Finding]:
+    """An optimizer updates parameters of a DDP model that DDP does not reduce: each rank trains its own.
+
+    DDP reduces what requires gradients when the model is wrapped. What was frozen then and is unfrozen later, or is
+    made later, it does not know. The finding is critical once replicas were seen to differ: a script might reduce
+    these parameters by itself.
+    """
+    evidence = moment.evidence
+    found = [(rank, one) for rank, one in evidence.models if one.unreduced_count and one.ranks > 1]
+    if not found or evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
+        return
+    model, different = found[0][1], evidence.differences.get(UNREDUCED)
+    different = different if different is not None and different.model == model.number else None
+    yield moment.finding(
+        {"not_reduced": model.unreduced_count, "names": model.unreduced,
+         "replicas_differ": list(different.ranks) if different else None},
+        [rank for rank, _ in found],
+        severity="critical" if different else "warn",
+        beside={"which": _as_many_as_fit(model), "listed": _listed(model, len(model.unreduced))},
+        since_step=different.step if different else None,
+    )  # fmt: skip
+
+
+def _listed(model: Model, many: int) -> str:
+    others = model.unreduced_count - many
+    return ", ".join(model.unreduced[:many]) + (f" and {others:,} more" if others else "")
+
+
+def _as_many_as_fit(model: Model) -> str:
+    """Name as many of the parameters as fit into the sentence."""
+    verb = "is" if model.unreduced_count == 1 else "are"
+    texts = [f"{_listed(model, many)}, which {verb} trained" for many in range(len(model.unreduced), 0, -1)]
+    room = WIDTH - len("DDP does not reduce ")
+    none = f"{counted(model.unreduced_count, 'parameter')} that {verb} trained"
+    return next((text for text in texts if len(text) <= room), none)
+
+
+@Kind(
+    "critical",
+    advice="{why} Wrap the model in DistributedDataParallel after init_process_group, and give each rank its part of"
+    " the data (DistributedSampler). If these are trainings of their own on purpose, start each as a run of its own.",
+)
+def independent_copies(moment: Moment) -> Iterator[Finding]:
+    """Ranks train models of their own: no DDP, nothing that keeps their weights the same.
+
+    Either weights differ, or weights, losses and all else are the same: then each trains the same copy.
+    """
+    evidence, one = moment.evidence, moment.evidence.difference
+    if not trains_apart(evidence.parallelism):
+        return
+    quiet, since, same_at = _steps_without_collectives(moment), None, None
+    ranks, who = list(range(evidence.world_size)), "each rank"
+    if one is not None and one.compared == evidence.world_size:
+        if len(one.ranks) < evidence.world_size:
+            who = f"{'each of ' if len(one.ranks) > 1 else ''}{named_ranks(one.ranks, evidence.world_size)}"
+        ranks, since, same_at = list(one.ranks), one.step, one.same_at
+        why = f"Weights differ since step {since:,} at the latest, and nothing keeps them the same."
+    elif evidence.same is not None and quiet >= FEWEST_STEPS_APART:
+        same_at = evidence.same.step
+        why = "Weights and losses are the same on all ranks: each does the same work, and all but one for nothing."
+    else:
+        return
+    headline = "{who} trains a model of its own: no DDP, no gradient all-reduce"
+    if quiet and len(ranks) == evidence.world_size:
+        headline = "{compared:,} processes, no collective in {steps}: each trains a model of its own"
+    yield moment.finding(
+        {"same_at_step": same_at, "compared": evidence.world_size, "steps_without_collective": quiet or None},
+        ranks, headline=headline, beside={"who": who, "why": why, "steps": counted(quiet, "step")}, since_step=since,
+    )  # fmt: skip
+
+
+def _steps_without_collectives(moment: Moment) -> int:
+    """Return for how many steps no rank was blocked in a collective, with equal losses where weights are equal."""
+    world = moment.longer
+    if world is None or (world.wait_ms + world.transfer_ms).max() > 0:
+        return 0
+    if moment.evidence.difference is None and not ((world.loss == world.loss[:, :1]) & world.has_loss).all():
+        return 0
+    begun = moment.previous is not None and "steps_without_collective" in moment.previous.evidence
+    return int(world.step[-1]) if begun else len(world)

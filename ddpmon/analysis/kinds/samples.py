@@ -1,0 +1,179 @@
+"""Samples that ranks read: the same ones, in the same order, unequally many, or some not at all.
+
+What DataLoaders and samplers show is told before it harms; equal losses and equal inputs are what it leads to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ddpmon.analysis.kinds.kind import NEARLY_ALL, Kind, Moment
+from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import named_ranks
+from ddpmon.messages import Finding
+from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, SEED_VARIES
+
+CHANCE = Threshold(
+    1e-9,
+    of="chance that losses of different samples are equal on two ranks in all of the steps in which they were",
+    why="A judgement: once in thirty years, asked every second. As often as a rank has one loss twice in a row, two"
+    " ranks may share one in a step: losses that are constant, 0, or of few values in half precision mean nothing.",
+    below=True,
+)
+FEWEST_MOMENTS = 4
+"""Moments at which inputs were the same on all ranks, at all but one of them other ones, where losses differ: of 64
+numbers of an input, some differ between samples; dropout makes the losses of one differ."""
+FEWEST_REPEATS = 2
+"""Epochs in a row that repeat the seeds of the one before: a script may seed once more as its training begins."""
+FEWEST_STEPS = 2
+"""A first step shows that ranks train from these loaders; many scripts make one step and end."""
+
+
+@Kind(
+    "warn",
+    "|{who} train on the same samples|{since}",
+    "Each rank does the work that one would do alone. Pass sampler=DistributedSampler(dataset) to the DataLoader and"
+    " call sampler.set_epoch(epoch) in each epoch; each rank must take its own part of an IterableDataset. If ranks"
+    " overfit one batch as a test, this is meant.",
+    gone="ranks train on different samples now",
+    fewest_steps=FEWEST,
+)
+def same_data(moment: Moment) -> Iterator[Finding]:
+    """All ranks train on the same samples: their losses have been equal to the last bit for many steps.
+
+    There is none where inputs were seen to differ: ranks may share a loss that is made of the features of all. Where
+    inputs are not compared, no step may have another collective that can make losses equal. Inputs that never change
+    are those of a benchmark or a test.
+    """
+    world, inputs = moment.world, moment.evidence.inputs
+    if len(world.ranks) < 2 or not with_ddp(moment.evidence.parallelism) or inputs.equal < inputs.compared:
+        return
+    facts, who = {"inputs_compared": inputs.compared}, named_ranks(world.ranks, moment.evidence.world_size)
+    equal = ((world.loss == world.loss[:, :1]) & world.has_loss).all(axis=1)
+    found = None if inputs.compared > 1 and inputs.distinct == 1 else moment.streak(world, equal, FEWEST)
+    if found and _is_beyond_chance(moment, max(0, found.since - int(world.step[0]))):
+        since = f": equal losses for {found.steps:,} steps"
+        beside, steps = {"who": who, "since": since}, {"steps": found.steps}
+        yield moment.finding(facts | steps, beside=beside, since_step=found.since)
+    elif inputs.compared >= FEWEST_MOMENTS and inputs.distinct >= FEWEST_MOMENTS - 1:
+        beside = {"who": who, "since": f": inputs were equal all {inputs.compared} times"}
+        yield moment.finding(facts | {"steps": 0}, beside=beside)
+
+
+def _is_beyond_chance(moment: Moment, begin: int) -> bool:
+    """Return whether losses that are equal from a step of the window on are not so by chance, nor made so."""
+    world, losses = moment.world, moment.world.loss[begin:, 0]
+    others_ms = (world.wait_ms + world.transfer_ms - world.exposed_ms)[begin:]
+    repeated = int((losses[1:] == losses[:-1]).sum())
+    is_made = not moment.evidence.inputs.compared and others_ms.max() > 0
+    return not is_made and CHANCE.reached(((repeated + 1) / (len(losses) + 1)) ** len(losses))
+
+
+@Kind(
+    "warn",
+    "each epoch repeats the order of the one before:| set_epoch is not called",
+    "Call sampler.set_epoch(epoch) before each epoch, on the DistributedSampler of the DataLoader: it shuffles by its"
+    " seed and its epoch alone, so that without the call every rank gets the same batches in the same order each time."
+    " shuffle=False says that this is meant.",
+    gone="epochs have orders of their own",
+)
+def same_order(moment: Moment) -> Iterator[Finding]:
+    """Each epoch has the samples in the order of the one before: set_epoch is not called.
+
+    Only torch's own DistributedSampler is judged, with shuffle=True, and passes that trained and came to their end.
+    """
+    if found := {rank: loader for rank, loader in moment.evidence.loaders if loader.repeats}:
+        loader = found[min(found)]
+        yield moment.finding({"sampler": loader.sampler, "seed": loader.seed, "samples": loader.samples}, [*found])
+
+
+@Kind(
+    "info",
+    "DataLoader workers have the same seeds in each epoch:| augmentations repeat",
+    "The seed of new workers comes from torch's generator, or from the generator of the DataLoader, and the script"
+    " seeds that anew before each epoch. Seed it once, or with the epoch added, if samples are augmented at random.",
+)
+def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
+    """DataLoader workers begin each epoch with the seeds of the epoch before, so that random augmentations repeat.
+
+    It is a hint: without random augmentations it does no harm. That workers of several ranks have the same seeds is no
+    finding: ranks have other samples.
+    """
+    if ranks := {rank for rank, loader in moment.evidence.loaders if loader.seed_repeats >= FEWEST_REPEATS}:
+        yield moment.finding({}, sorted(ranks))
+
+
+@Kind(
+    "warn",
+    "{odd}:| {how}",
+    gone="samplers share the data out among the ranks",
+    remedy="Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
+)
+def samplers_disagree(moment: Moment) -> Iterator[Finding]:
+    """DistributedSamplers of the ranks do not share the data out: some samples are read several times, or never.
+
+    Only torch's own DistributedSampler is judged, and only where every rank trains one DDP model over the whole world,
+    from one loader: else several ranks may be meant to read the same.
+    """
+    samplers, world_size = moment.evidence.loaders_of_plain_ddp(DISTRIBUTED_SAMPLER), moment.evidence.world_size
+    parts = Counter((one.replicas, one.rank) for one in samplers.values())
+    seeds, sizes = {one.seed for one in samplers.values()}, {one.replicas for one in samplers.values()}
+    (replicas, place), most = next(iter(parts.most_common(1)), ((0, 0), 0))
+    advice = "Leave num_replicas and rank of DistributedSampler out, or give dist.get_world_size() and dist.get_rank()."
+    if most > 1:
+        same = [rank for rank, one in samplers.items() if (one.replicas, one.rank) == (replicas, place)]
+        odd = f"{named_ranks(same, world_size)} read the same part of the data"
+        how = f"rank {place} of {replicas}"
+        advice = (
+            f"DistributedSampler(num_replicas={replicas}, rank={place}) is the same on them. Leave both arguments out,"
+            " or give dist.get_world_size() and dist.get_rank()."
+        )
+    elif replicas > world_size and len(sizes) == 1:
+        odd = f"{1 - world_size / replicas:.0%} of the samples are read by no rank"
+        how = f"num_replicas={replicas} for {world_size} ranks"
+    elif len(seeds) > 1 and SEED_VARIES not in seeds and all(one.shuffle for one in samplers.values()):
+        odd, how = "ranks shuffle by different seeds", "samples are read twice, or by no rank"
+        advice = (
+            "Give DistributedSampler the same seed on all ranks: each shuffles the whole dataset by itself and takes"
+            " its part of that order, so that the parts only fit together where the order is the same."
+        )
+    else:
+        return
+    facts = {
+        name: [getattr(one, name) for one in samplers.values()] for name in ("replicas", "rank", "seed", "shuffle")
+    }
+    yield moment.finding(facts, [*samplers], advice=advice, beside={"odd": odd, "how": how})
+
+
+@Kind(
+    "warn",
+    "{who} {have} {least:,} batches, others {theirs}:| may hang after batch {least:,}",
+    "The others wait for ever in their next backward, unless the loop ends before on all ranks. Give each rank as many"
+    " batches (DistributedSampler pads, drop_last=True cuts), or train inside `with Join([model]):`.",
+    fewest_steps=FEWEST_STEPS,
+    stays_told=False,
+)
+def uneven_batches(moment: Moment) -> Iterator[Finding]:
+    """DataLoaders of the ranks have different numbers of batches: the run hangs once the first of them ends.
+
+    It is a hint until the end is near: a loop may end earlier on all ranks. Only the first pass of plain DDP is judged,
+    where each rank trains from one loader: who gets through it has made provision. Join makes provision by itself.
+    """
+    loaders = moment.evidence.loaders_of_plain_ddp()
+    joins = any(model.joins for _, model in moment.evidence.models)
+    if not loaders or joins or any(one.again for one in loaders.values()):
+        return
+    batches, steps = {rank: one.batches for rank, one in loaders.items()}, int(moment.world.step[-1])
+    least, most = min(batches.values()), max(batches.values())
+    if not 0 < least < most or steps > least:
+        return
+    fewest = min(count for count in batches.values() if count > least)
+    yield moment.finding(
+        {"batches": [*batches.values()], "steps": steps},
+        [rank for rank, count in batches.items() if count == least],
+        severity="warn" if NEARLY_ALL.reached(steps / least) else "info",
+        beside={"least": least, "theirs": f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"},
+    )

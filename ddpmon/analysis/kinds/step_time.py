@@ -1,0 +1,167 @@
+"""Time of a step that holds all ranks back and that no rank's slowness makes: data, gaps, collections, overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import Kind, Moment
+from ddpmon.analysis.kinds.relevance import BOUND, COSTLY, RELEVANT, SHORTEST_MS, cost, lasting_cost, most_ranks
+from ddpmon.analysis.processes import loaders
+from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.excess import EXPLAINS
+from ddpmon.analysis.steps.recurrence import goes_on, recurring_mean
+from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.words import counted
+from ddpmon.messages import Finding, Phase
+
+COLLECTS_MS = 0.1
+"""Milliseconds of a step from which on it counts as one with a collection: young generations take less everywhere."""
+LARGE = 0.5
+"""Share of the second-longest collection from which on one is large: full collections, not those of the young."""
+BEFORE_BACKWARD = "before backward"
+GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward and backward"}
+"""The probe's name of time before a forward or a backward that nothing measures, and how sentences call it."""
+
+
+@Kind(
+    "warn",
+    "all ranks wait {data_ms:.1f} ms a step for data:| {share:.0%} of it|{where}|; {gain:.2f}x without",
+    "{look}",
+    gone="data keeps up again",
+    fewest_steps=FEWEST,
+    by_cost=True,
+    slows="waiting for data",
+    remedy="More DataLoader workers (the text says how many would keep up), a faster format, decoded once.",
+)
+def data_bound(moment: Moment) -> Iterator[Finding]:
+    """All ranks wait for data."""
+    world, conditions = moment.world, moment.evidence.conditions
+    if found := lasting_cost(moment, most_ranks(world, Phase.DATA), BOUND):
+        bound = loaders.bound_workers(conditions)
+        beside = {
+            "where": f"; workers on {bound.where} alone" if bound else "",
+            "look": loaders.advice(found.cost_ms, found.step_ms, conditions),
+        }
+        yield moment.finding({"data_ms": found.cost_ms}, world.ranks, "data", beside=beside, cost=found)
+
+
+@Kind(
+    "info",
+    "|a step takes {step_ms:.1f} ms, and {forward_backward_ms:.1f} of them are forward and backward",
+    "{fixed_ms:.1f} ms of each step{batch} are the optimizer, {synchronisations} and what is around them, whatever the"
+    " batch: batches twice as large pay it half as often, up to {gain:.2f}x the samples a second.",
+    fewest_steps=FEWEST,
+    by_cost=True,
+)
+def overhead_bound(moment: Moment) -> Iterator[Finding]:
+    """Steps are so small that most of them is what it takes to take one. Never more than a hint: nothing is wrong.
+
+    It is told only where forward is measured, and steps are too short for any other kind to tell shares of them.
+    """
+    world = moment.world
+    data, forward, backward = np.median(world.mean("phases_ms"), axis=0)[[Phase.DATA, Phase.FORWARD, Phase.BACKWARD]]
+    computes, wait = float(forward + backward), float(world.mean("wait_ms").mean())
+    step, fixed, share, _, since = cost(moment, float(world.step_ms.mean()) - computes - float(data) - wait)
+    is_most = EXPLAINS.reached(share, held=moment.previous is not None)
+    if "forward" in moment.evidence.unmeasured or SHORTEST_MS.reached(step) or not is_most:
+        return
+    facts = {"step_ms": step, "forward_backward_ms": computes, "fixed_ms": fixed}
+    samples, ddp = round(float(world.mean("samples").mean())), with_ddp(moment.evidence.parallelism)
+    beside = {
+        "batch": f" of {counted(samples, 'sample')}" if samples else "",
+        "synchronisations": "the all-reduce" if ddp else "the collectives",
+    }
+    facts["gain"] = 2 * step / (2 * step - fixed)
+    yield moment.finding(facts, world.ranks, beside=beside, since_step=since)
+
+
+@Kind(
+    "info",
+    "{gap_ms:.1f} ms of each step pass {place}, outside of any DataLoader:| {share:.0%}",
+    "What the script does {place} costs {gap_ms:.1f} ms of each step. Where it loads or moves data there, a DataLoader"
+    " with workers, or a thread that fetches the next batch, does so beside the training; `with ddpmon.phase(…)` around"
+    " parts of it tells more.",
+    fewest_steps=FEWEST,
+    by_cost=True,
+)
+def gap(moment: Moment) -> Iterator[Finding]:
+    """Time passes before a forward or a backward, outside of what is measured: scripts that load by hand load there.
+
+    It is a hint where most ranks spend a share of the step there that is worth having.
+    """
+    world, named = moment.world, moment.evidence.named
+    if named is None or not lasting_cost(moment, most_ranks(world, Phase.OTHER), COSTLY):
+        return
+    means = named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
+    spent = {name: float(np.quantile(means[name], 0.5, method="lower")) for name in GAPS if name in means}
+    name = max(spent, key=lambda each: spent[each], default="")
+    found = cost(moment, spent.get(name, 0.0))
+    if not COSTLY.reached(found.share):
+        return
+    facts, beside = {"where": name, "gap_ms": found.cost_ms}, {"place": GAPS[name]}
+    if name == BEFORE_BACKWARD and "forward" in moment.evidence.unmeasured:
+        yield moment.finding(
+            {**facts, "forward_included": True},
+            world.ranks,
+            "other",
+            headline="{gap_ms:.1f} ms of each step pass before backward, the forward included:| {share:.0%}",
+            advice="No forward is measured here, so that it is one with whatever else the script does in these"
+            " {gap_ms:.1f} ms of each step, such as loading or moving data. `with ddpmon.phase(…)` around the model's"
+            " call tells them apart.",
+            cost=found,
+        )
+    else:
+        yield moment.finding(facts, world.ranks, "other", beside=beside, cost=found)
+
+
+@Kind(
+    "warn",
+    "Python's garbage collection costs {gc_ms:.1f} ms a step:| {share:.0%} of it|, up to {longest_ms:.0f} ms at once",
+    "gc.freeze() after the model is built takes what lives forever out of it. {rarer}",
+    gone="garbage collection no longer holds the step back",
+    fewest_steps=FEWEST,
+    by_cost=True,
+    slows="garbage collection",
+    remedy="`gc.freeze()` after setting up, and `gc.disable()` with a `gc.collect()` every so many steps.",
+)
+def gc_pauses(moment: Moment) -> Iterator[Finding]:
+    """Python's garbage collection holds all ranks back.
+
+    The others wait for whoever collects, so that in each step the longest pause counts. The finding lasts while
+    collections go on.
+    """
+    world, gc_ms, means = moment.world, moment.world.gc_ms, moment.world.mean("gc_ms")
+    found = lasting_cost(moment, gc_ms.max(axis=1))
+    stays = moment.previous is not None
+    if found is None or not _goes_on(gc_ms.max(axis=1), RELEVANT.asked(stays) * found.step_ms):
+        return
+    same_time = found.cost_ms - float(means.mean()) if len(world.ranks) > 1 else 0.0
+    rarer = "All ranks collect at once already: larger numbers for gc.set_threshold make it rarer."
+    if EXPLAINS.reached(same_time / found.cost_ms):
+        rarer = (
+            f"gc.disable() and a gc.collect() on all ranks at once every so many steps save {same_time:.1f} ms a step"
+            " of waiting for each other."
+        )
+    facts = {
+        "gc_ms": found.cost_ms,
+        "longest_ms": float(gc_ms.max()),
+        "steps_share": float((gc_ms > COLLECTS_MS).any(axis=1).mean()),
+        "same_time_ms": same_time,
+    }
+    ranks = [world.ranks[column] for column in np.flatnonzero(means > EXPLAINS.enter * means.max())]
+    yield moment.finding(facts, ranks, beside={"rarer": rarer}, cost=found)
+
+
+def _goes_on(each_ms: Floats, least_ms: float) -> bool:
+    """Return whether collections have not stopped.
+
+    Args:
+        each_ms: [S] The longest time that a rank collects in each step.
+        least_ms: Mean of a step from which on they matter.
+
+    """
+    large = np.flatnonzero(each_ms >= LARGE * np.partition(each_ms, -2)[-2])
+    return goes_on(large, len(each_ms) - 1) or bool(recurring_mean(each_ms[large[-1] + 1 :]) >= least_ms)

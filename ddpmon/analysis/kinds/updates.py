@@ -1,0 +1,190 @@
+"""Updates that teach a model nothing, or not what they should: its optimizer, their rate, the mode it trains in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from ddpmon.analysis.kinds.kind import LASTING, NEARLY_ALL, Kind, Moment
+from ddpmon.analysis.kinds.replicas import replicas_differ
+from ddpmon.analysis.processes.parallelism import trains_apart
+from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.messages import DDP, SCALED_UPDATES, Finding
+
+SKIPPED = Threshold(
+    20,
+    of=f"of the latest {SCALED_UPDATES} updates through a GradScaler: those that it skipped",
+    why="torch begins with a scale of 65,536, which 16 skipped updates make 1; later one in 2,000 is usual.",
+    keeps=0.5,
+)
+FIRST_STEPS = 2
+"""The window may lack the first step."""
+ALIKE = 1e-6
+"""Two rates within this share of each other are the same: two machines may round a cosine differently."""
+
+
+@Kind(
+    "critical",
+    "the optimizer holds none of the DDP model's parameters:| it learns nothing",
+    "Its weights are the same at step {last:,} as at step {first:,}. Make the optimizer from model.parameters() once"
+    " the model is complete: parts that are replaced later, as {listed}, are not in it.",
+    gone="an optimizer updates all parameters of the DDP model",
+    remedy="Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
+)
+def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
+    """No optimizer updates parameters of a DDP model: it was made from others, or they were left out.
+
+    That an optimizer holds none of a model's parameters is no proof: it may hold copies of them in full precision. That
+    the weights stay the same is. Where some are left out it may be meant, and is a hint.
+    """
+    evidence, same = moment.evidence, moment.evidence.unchanged
+    if evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
+        return
+    drifts = evidence.difference.model if evidence.difference else None
+    found = [(rank, one) for rank, one in evidence.models if one.idle_count and one.number != drifts]
+    frozen = [(rank, one) for rank, one in found if not one.stepped and same and same.model == one.number]
+    if not (found := frozen or [(rank, one) for rank, one in found if one.stepped]):
+        return
+    model, ranks = found[0][1], [rank for rank, _ in found]
+    more = model.idle_count - len(model.idle)
+    listed = ", ".join(model.idle) + (f" and {more:,} more" if more else "")
+    beside = {"listed": listed, "first": same.first if same else 0, "last": same.last if same else 0}
+    facts = {"parameters": model.parameters, "not_updated": model.idle_count, "names": model.idle}
+    if frozen:
+        yield moment.finding(facts, ranks, beside=beside)
+        return
+    verb = "is" if model.idle_count == 1 else "are"
+    yield moment.finding(
+        facts,
+        ranks,
+        severity="info",
+        headline="{count} of the DDP model {verb} in no optimizer||: {listed}",
+        advice="Their gradients are computed and reduced in each step, and never used. Give them to the optimizer, or"
+        " set requires_grad=False before the model is wrapped where they are to stay as they are.",
+        beside={**beside, "count": counted(model.idle_count, "parameter"), "verb": verb},
+    )
+
+
+@Kind(
+    "warn",
+    "{who} train{s} in evaluation mode since step {since:,}",
+    "model.eval() was called and model.train() was not called after it: dropout is off, and BatchNorm no longer"
+    " follows the data. Call model.train() at the beginning of each epoch, on the model that is trained. If these"
+    " layers are frozen on purpose, for fine-tuning, this is meant.",
+    gone="the model is trained in training mode again",
+    fewest_steps=1,
+)
+def trains_in_eval(moment: Moment) -> Iterator[Finding]:
+    """A model is trained in evaluation mode, after it was trained in training mode.
+
+    It counts in DDP models with torch's dropout or BatchNorm: in others the mode changes nothing that is known.
+    """
+    updates = {str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING.reached(many)}
+    if updates:
+        last, before = int(moment.world.step[-1]), moment.previous
+        since = (before and before.since_step) or max(1, last - max(updates.values()) + 1)
+        yield moment.finding({"updates": updates}, [*map(int, updates)], beside={"since": since}, since_step=since)
+
+
+@Kind(
+    "warn",
+    "{most} of the last {of} updates were skipped: gradients are infinite or NaN",
+    "GradScaler skips an update whose gradients overflowed, and halves its scale. So many in a row mean that the model"
+    " itself yields NaN or numbers beyond float16: use bfloat16, lower the learning rate, clip gradients after"
+    " scaler.unscale_(), and look for a division by 0 or a log of 0 (torch.autograd.set_detect_anomaly).",
+    gone="the GradScaler skips few updates again",
+)
+def updates_skipped(moment: Moment) -> Iterator[Finding]:
+    """A GradScaler skips many updates: gradients overflow again and again.
+
+    The rank with the most counts: gradients are the same on all ranks of DDP, and so are the skips.
+    """
+    skipped = moment.evidence.skipped
+    most = max(skipped.values(), default=0)
+    if SKIPPED.reached(most, held=moment.previous is not None):
+        yield moment.finding(
+            {"skipped": {str(rank): count for rank, count in skipped.items()}},
+            severity="critical" if NEARLY_ALL.reached(most / SCALED_UPDATES) else "warn",
+            beside={"most": most, "of": SCALED_UPDATES},
+        )
+
+
+@Kind(
+    "warn",
+    "the learning rate has been 0 since step {since:,}: no weight changes any more",
+    "The schedule has come to its end before the training: compare its total number of steps with how often"
+    " scheduler.step() is called, once a batch or once an epoch; and stop the run, as it learns nothing.",
+    gone="the learning rate is above 0 again",
+    fewest_steps=FEWEST,
+)
+def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
+    """The learning rate is 0: steps change no weight.
+
+    It is a hint where the rate has been 0 since the first step: a warm-up may count in epochs.
+    """
+    world = moment.longer or moment.world
+    if found := moment.streak(world, (world.learning_rate == 0).all(axis=1)):
+        at_first = found.since <= FIRST_STEPS
+        yield moment.finding(
+            {"steps": found.steps},
+            severity="info" if at_first else "warn",
+            headline="the learning rate has been 0 for {steps:,} steps, since the first: no weight changed"
+            if at_first
+            else None,
+            advice="If a warm-up counts in epochs, its first epoch is lost: begin it above 0, or count it in steps."
+            if at_first
+            else None,
+            beside={"since": found.since},
+            since_step=found.since,
+        )
+
+
+def _since_then(whole: Finding, part: Finding) -> bool:
+    """Return whether weights differ since the rates do: weights that were seen to differ before are another fault."""
+    return part.lasts and (part.since_step or 0) >= (whole.since_step or 0)
+
+
+@Kind(
+    "warn",
+    "|{which}|, since step {since:,}",
+    "DDP averages gradients, and each rank then updates its weights with its own rate: replicas drift apart. Ranks must"
+    " decide alike: feed ReduceLROnPlateau the validation loss averaged over ranks (all_reduce it first), step"
+    " schedulers equally often, and give all ranks the same arguments. Restart from a checkpoint of before.",
+    gone="learning rates of all ranks are the same again",
+    fewest_steps=int(LASTING.enter),
+    outdoes=(replicas_differ.name,),
+    covers=_since_then,
+)
+def learning_rates_differ(moment: Moment) -> Iterator[Finding]:
+    """Ranks step with different learning rates: their replicas drift apart.
+
+    There is none where weights were compared since and are the same: groups of ranks may train models of their own.
+    """
+    world, evidence = moment.world, moment.evidence
+    rates = world.learning_rate
+    differ = np.isfinite(rates).all(axis=1) & ~np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0).all(axis=1)
+    found = moment.streak(world, np.asarray(differ))
+    if found is None or trains_apart(evidence.parallelism) or (evidence.same and evidence.same.step > found.since):
+        return
+    now = dict(zip(world.ranks, (float(f"{rate:.6g}") for rate in rates[-1].tolist()), strict=True))
+    (usual, most), *others = Counter(now.values()).most_common()
+    if not others:
+        return
+    has_majority = most > others[0][1]
+    odd = {rank: rate for rank, rate in now.items() if not has_majority or rate != usual}
+    low, high = (each(now, key=lambda rank: now[rank]) for each in (min, max))
+    which = f"learning rates differ: {now[low]:g} on rank {low}, {now[high]:g} on rank {high}"
+    if has_majority and len(set(odd.values())) == 1:
+        whose = f"the learning rate of {named_ranks([*odd], 0)}" if len(odd) > 1 else f"rank {min(odd)}'s learning rate"
+        which = f"{whose} is {min(odd.values()):g}, the others' {usual:g}"
+    yield moment.finding(
+        {"rates": {str(rank): rate for rank, rate in odd.items()}, "usual": usual if has_majority else None},
+        [*odd],
+        severity="critical" if evidence.difference else "warn",
+        beside={"which": which, "since": found.since},
+        since_step=found.since,
+    )
