@@ -80,20 +80,23 @@ def describe_ranks(
         values = series[0]
         chosen = [_span(rows, values, spans, place, before) for place in _places(rows, spans, before)]
         chosen = [part for span in chosen for part in _by_phase(rows, excess, span)]
-        if before is None and begins_as_noise(rows, series[0], chosen[-1].begin, chosen[-1].end):
-            return []
     scope = who.scope(group.columns, rows.world.ranks, hosts)
     one = Slowdown(
         tuple(rows.world.ranks[place] for place in group.columns), scope, {}, "", "lasting", 0, (0, 0), None, None,
         0.0, 0.0, 0.0, int(rows.world.step[-1]), 1.0, 1.0, group.changed,
     )  # fmt: skip
-    goes_on = chosen[-1].until is None and not found.single
-    hidden = hidden_since(rows, series, chosen[-1].begin, before) if goes_on else None
+    latest = chosen[-1]
+    goes_on = latest.until is None and not found.single
+    hidden = hidden_since(rows, series, latest.begin, before) if goes_on else None
+    if before is None and (
+        hidden is not None or (again is None and begins_as_noise(rows, series[0], latest.begin, latest.end))
+    ):
+        return []
     if hidden is not None:
-        chosen[-1] = replace(chosen[-1], end=hidden)
+        chosen[-1] = replace(latest, end=hidden)
     if again is not None and not found.single:
-        latest = [part for part in found.steps(rows) if part[1] < rows.world.step[-1]]
-        one = replace(one, stretches=tuple(latest[-RECENT:]))
+        ended_steps = [part for part in found.steps(rows) if part[1] < rows.world.step[-1]]
+        one = replace(one, stretches=tuple(ended_steps[-RECENT:]))
     others = sorted({*range(len(rows.world.ranks))}.difference(peers, group.columns))
     described = [_described(rows, one, span, found.counts, excess, group, others) for span in chosen]
     return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
