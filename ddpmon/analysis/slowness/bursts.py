@@ -30,9 +30,9 @@ COUNTED = 0.3
 BURST_STEPS = 22
 """Steps that a burst lasts at most, as long as nothing is known: experts that get more tokens have them for 5 to 20,
 and the first one is known to 2."""
-SEEN_STEPS = 1800
+SEEN_STEPS = 1300
 """Steps, of all ranks together, after which bursts are known: ranks that spend 2% of their steps in bursts of ten, as
-much as is worth telling, have had 3.6 in so many, and none by chance in 3% of the runs."""
+much as is worth telling, have had 2.6 in so many, and none by chance in 7% of the runs."""
 
 
 def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
