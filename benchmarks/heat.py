@@ -26,7 +26,7 @@ from collections import defaultdict
 import numpy as np
 
 from ddpmon.analysis.over_time.cells import BINS
-from ddpmon.analysis.over_time.heat import LATE, Heat, code
+from ddpmon.analysis.over_time.heat import LATE, Heat, least_cell
 from ddpmon.analysis.steps.world import ARRAYS, World
 from ddpmon.messages import HEAT_STEPS, NOTABLE
 
@@ -97,7 +97,7 @@ def measure(kind: str, share: float, ranks: int, worlds: int) -> dict[int, dict[
             values["ms"].append((time.process_time() - began) * 1e3)
             values["clean"].append(float((cells >= LATE).mean()))
             grid = clean.grid("own", steps, BINS)
-            values["fixed"].append(float((grid.cells >= code(grid, NOTABLE)).mean()))
+            values["fixed"].append(float((grid.cells >= least_cell(grid, NOTABLE)).mean()))
         for name, who, late, since in faults:
             made = times.copy()
             made[since:, who] *= late

@@ -172,7 +172,7 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
     for rank, process in seats.items():
         if process.sample is not None:
             after_us = process.sample.time_us - reach_us
-            store.sampled.add(rank, process.hello.host, recording.samples(process.id, after_us, MAX_US))
+            store.sample_bins.add(rank, process.hello.host, recording.samples(process.id, after_us, MAX_US))
     if saved:
         store.histories = Histories.restored(saved.histories)
     since = saved.step if saved and saved.attempt == store.registry.attempt else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.analysis.kinds.slow_steps import late_steps
+from ddpmon.analysis.over_time.rank_history import rank_courses
 from ddpmon.analysis.processes.hangs import why_no_stack
 from ddpmon.messages import InspectView, InspectWish, StackView
 from ddpmon.plain import utf8
@@ -12,7 +13,7 @@ from ddpmon.store.store import Store
 
 def inspect_view(store: Store, wish: InspectWish) -> InspectView:
     """One rank's course through time, and its latest stack."""
-    rows = store.past.courses(wish.rank, wish.steps, wish.columns, late_steps(store.findings))
+    rows = rank_courses(store.heat, wish.rank, wish.steps, wish.columns, late_steps(store.findings))
     columns, last_step = (len(rows[0].mine), store.heat.last_step) if rows else (0, 0)
     return InspectView(wish.rank, wish.steps, columns, last_step, rows, stack_view(store, wish.rank))
 

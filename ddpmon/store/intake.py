@@ -12,9 +12,8 @@ import numpy as np
 from ddpmon.analysis import verdict
 from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.over_time.heat import Heat
-from ddpmon.analysis.over_time.longest import LongestSteps
-from ddpmon.analysis.over_time.past import Past
-from ddpmon.analysis.over_time.sampled import Sampled
+from ddpmon.analysis.over_time.longest_steps import LongestSteps
+from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.run_state import WARM_UP_STEPS, LongestPauses
 from ddpmon.analysis.since_change import since_change
@@ -95,8 +94,7 @@ class Intake:
         self.heat = Heat()
         self.since_start = SinceStart()
         self.pause_filter = PauseFilter()
-        self.past = Past(self.heat)
-        self.sampled = Sampled()
+        self.sample_bins = SampleBins()
         self.longest_steps = LongestSteps()
         self.history_step = 0
         """The last step that is in the histories."""
@@ -203,7 +201,7 @@ class Intake:
         """Take samples of a rank that were not taken before."""
         if not self.registry.is_seated(process):
             return
-        self.sampled.add(process.rank, process.hello.host, samples)
+        self.sample_bins.add(process.rank, process.hello.host, samples)
         if (behind_us := process.clock_behind_us) is not None:
             run_began_us = self.clock.us_at(self.run.created_at) - behind_us
             self.histories.add_samples(process.rank, samples, run_began_us)
@@ -211,7 +209,7 @@ class Intake:
             before = self._sampled_us.get(process.id, 0)
             if sample.gpu_percent is not None and sample.time_us > before:
                 since = max(before, sample.time_us - SAMPLE_US)
-                self.heat.sample(process.rank, since, sample.time_us, sample.gpu_percent)
+                self.heat.add_gpu_sample(process.rank, since, sample.time_us, sample.gpu_percent)
                 self._sampled_us[process.id] = sample.time_us
 
     def add_logged(self, process: RankProcess, scalars: Sequence[Scalar]) -> None:
@@ -284,7 +282,7 @@ class Intake:
             self.pause_filter.end(self._final_pauses, self.step + 1)
             self._final_pauses = {}
         self.histories.end_seconds(final=final)
-        self.heat.lay()
+        self.heat.overlay_samples()
         self.world = self._window.world(self._window_s)
         if self.world is not None:
             self._summarise(self.world)

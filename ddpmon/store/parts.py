@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 
 from ddpmon.analysis.kinds.slow_steps import late_steps, ranks_to_fix
-from ddpmon.analysis.over_time.fold import fold
-from ddpmon.analysis.over_time.heat import LATE, code, folded, hot_since, worst
+from ddpmon.analysis.over_time.heat import LATE, least_cell
+from ddpmon.analysis.over_time.rank_history import own_courses, sync_courses
+from ddpmon.analysis.over_time.rank_rows import group_ranks, hot_since, worst_cells, worst_column
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
@@ -75,12 +76,12 @@ def _listed(spans: RankSpans) -> list[int]:
 
 
 def _strips(store: Store, wish: StripsWish) -> StripsView:
-    courses = store.past.own_courses(_listed(wish.ranks), wish.steps, wish.columns)
+    courses = own_courses(store.heat, _listed(wish.ranks), wish.steps, wish.columns)
     return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.heat.last_step, courses)
 
 
 def _sync(store: Store, wish: SyncWish) -> StripsView:
-    courses = [] if "wait" in store.registry.unmeasured else store.past.sync_courses(wish.steps, wish.columns)
+    courses = [] if "wait" in store.registry.unmeasured else sync_courses(store.heat, wish.steps, wish.columns)
     return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.heat.last_step, courses)
 
 
@@ -89,7 +90,7 @@ def _samples(store: Store, wish: SamplesWish) -> SamplesView:
     seats = [store.registry.seats[rank] for rank in ranks if rank in store.registry.seats]
     memories = [p.sample.gpu_memory_total_bytes or 0 for p in seats if p.sample]
     full = {"gpu": 100.0, "cpu": 100.0, "starved": 1.0, "gpu_memory": max(memories, default=0) or 1e-9}
-    courses = store.sampled.courses(ranks, wish.names, wish.seconds, wish.columns, full)
+    courses = store.sample_bins.courses(ranks, wish.names, wish.seconds, wish.columns, full)
     return SamplesView(wish.seconds, len(courses[0].cells) if courses else 0, courses)
 
 
@@ -109,9 +110,9 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
         return None
     chosen = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
     ranks, of_ranks = [heat.ranks[column] for column in chosen], grid.cells[chosen]
-    rows = fold([_host(store, rank) for rank in ranks], wish.rows)
-    cells = folded(of_ranks, rows)
-    least = LATE if judged else code(grid, _HOT.get(wish.metric, NOTABLE))
+    rows = group_ranks([_host(store, rank) for rank in ranks], wish.rows)
+    cells = worst_cells(of_ranks, rows)
+    least = LATE if judged else least_cell(grid, _HOT.get(wish.metric, NOTABLE))
     compared = judged and wish.metric != "step"
     lit = [compared and bool((line >= least).any()) for line in of_ranks]
     heat_rows = []
@@ -121,7 +122,7 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
         ends = ranks[row.columns[0]], ranks[row.columns[-1]]
         heat_rows.append(
             HeatRow(
-                row.hosts, ends, len(row.columns), ranks[worst(of_ranks, row)], round(share, 3), since,
+                row.hosts, ends, len(row.columns), ranks[worst_column(of_ranks, row)], round(share, 3), since,
                 sum(lit[column] for column in row.columns),
             )
         )  # fmt: skip
@@ -150,7 +151,7 @@ def within(rank: int, spans: RankSpans) -> bool:
 def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
     if store.world is None:
         return None
-    chosen = store.longest_steps.of(wish.step) if wish.step else None
+    chosen = store.longest_steps.find(wish.step) if wish.step else None
     view = timeline(store.world if chosen is None else chosen, wish.steps, *ranks_to_fix(store.findings))
     world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]

@@ -7,18 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.over_time.fold import fold
 from ddpmon.analysis.over_time.heat import (
     BINS,
     IN_NOISE,
     LATE,
     Heat,
     LateSteps,
-    code,
-    folded,
-    hot_since,
-    worst,
+    least_cell,
 )
+from ddpmon.analysis.over_time.rank_rows import group_ranks, hot_since, worst_cells, worst_column
 from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise
@@ -43,7 +40,7 @@ def test_a_late_rank_is_hot_where_it_was_late_and_nowhere_else():
     own[40:60, 2, 0] += 27 * 0.5
     grid = heat_of(own).grid("own", 1, 100)
     assert grid.cells.shape == (4, 100)
-    hot = grid.cells >= code(grid, NOTABLE)
+    hot = grid.cells >= least_cell(grid, NOTABLE)
     assert np.flatnonzero(hot[2]).tolist() == list(range(40, 60))
     assert not hot[[0, 1, 3]].any()
     assert values(grid)[2, 50] == pytest.approx(0.5, abs=0.01)
@@ -55,14 +52,13 @@ def test_bins_hold_means_however_the_steps_came(steps, parts):
     own = own_times(300, 3, noise=0.2, seed=1)
     grid = heat_of(own, parts=parts).grid("own", steps, BINS)
     total = own.sum(axis=2)
-    share = total / np.median(total, axis=1, keepdims=True)
     number = np.arange(1, 301) // steps
     for place in range(grid.cells.shape[1]):
         mine = number == grid.first_bin + place
         if not mine.any():
             assert (grid.cells[:, place] == NOTHING).all()
             continue
-        means = share[mine].mean(axis=0)
+        means = total[mine].mean(axis=0)
         others = [np.median(np.delete(means, rank)) for rank in range(3)]
         assert values(grid)[:, place] == pytest.approx(np.clip(means / others - 1, -0.25, 1.0), abs=0.005)
 
@@ -120,7 +116,7 @@ def test_before_the_first_step_there_is_nothing():
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=300), st.integers(1, 60))
 def test_every_rank_is_in_one_row_and_rows_fit(nodes, most):
     hosts = [f"n{node:02}" for node in sorted(nodes)]
-    rows = fold(hosts, most)
+    rows = group_ranks(hosts, most)
     assert len(rows) <= most
     assert sorted(column for row in rows for column in row.columns) == list(range(len(hosts)))
     if len(set(hosts)) <= most:
@@ -132,12 +128,12 @@ def test_every_rank_is_in_one_row_and_rows_fit(nodes, most):
 def test_folding_a_thousand_ranks_hides_no_hot_one():
     cells = np.full((1024, 50), 50, np.uint8)
     cells[813, 20:30] = 200
-    rows = fold([f"n{rank // 8:03}" for rank in range(1024)], 40)
-    shown = folded(cells, rows)
+    rows = group_ranks([f"n{rank // 8:03}" for rank in range(1024)], 40)
+    shown = worst_cells(cells, rows)
     (place,) = [i for i, row in enumerate(rows) if 813 in row.columns]
     assert (shown[place, 20:30] == 200).all()
     assert (np.delete(shown, place, axis=0) == 50).all()
-    assert worst(cells, rows[place]) == 813
+    assert worst_column(cells, rows[place]) == 813
 
 
 @pytest.mark.parametrize(
@@ -177,8 +173,8 @@ def test_one_of_two_ranks_is_told_over_its_only_peer():
 
 
 def test_nothing_is_folded_to_nothing():
-    assert fold([], 10) == []
-    assert folded(np.zeros((0, 7), np.uint8), []).shape == (0, 7)
+    assert group_ranks([], 10) == []
+    assert worst_cells(np.zeros((0, 7), np.uint8), []).shape == (0, 7)
 
 
 def noisy(steps, ranks, share=0.05, seed=1):
@@ -337,9 +333,7 @@ def test_the_whole_run_is_shown_in_the_finest_columns_in_which_it_fits(last, par
         assert grid.cells.shape[1] <= columns
         assert grid.steps == 1 or last // (grid.steps // 2) + 1 > columns
         assert grid.first_bin == 1 // grid.steps
-        total = own.sum(axis=2)
-        share = total / np.median(total, axis=1, keepdims=True)
         number = np.arange(1, last + 1) // grid.steps
-        mean = share[number == grid.first_bin].mean(axis=0)
+        mean = own.sum(axis=2)[number == grid.first_bin].mean(axis=0)
         assert values(grid)[:, 0] == pytest.approx(np.clip(mean / mean[::-1] - 1, -0.25, 1), abs=0.005)
         assert grid.end_us[-1] == world_with(own, first=1).end_us[-1]

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from ddpmon.analysis.over_time.heat import Heat
-from ddpmon.analysis.over_time.longest import LongestSteps
-from ddpmon.analysis.over_time.past import Past
-from ddpmon.analysis.over_time.sampled import Sampled
+from ddpmon.analysis.over_time.longest_steps import LongestSteps
+from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.analysis.steps.since_start import SinceStart
 from ddpmon.messages import Finding, Sample
 from ddpmon.source import FakeSource
@@ -31,13 +30,13 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     since_start.append(world)
     for second in range(2, int(world.end_us[-1] / 1e6) + 1) if gpu else ():
         for rank in world.ranks:
-            heat.sample(rank, (second - 1) * 1_000_000, second * 1_000_000, gpu(rank, second))
-    heat.lay()
-    sampled = Sampled()
+            heat.add_gpu_sample(rank, (second - 1) * 1_000_000, second * 1_000_000, gpu(rank, second))
+    heat.overlay_samples()
+    sample_bins = SampleBins()
     for rank in world.ranks if gpu else ():
         seconds = range(2, int(world.end_us[-1] / 1e6) + 1)
         told = [Sample(second * 1_000_000, cpu_percent=101.0, gpu_percent=gpu(rank, second)) for second in seconds]
-        sampled.add(rank, f"node{rank // per_host:02}", told)
+        sample_bins.add(rank, f"node{rank // per_host:02}", told)
     longest_steps = LongestSteps()
     longest_steps.append(world)
     histories = Histories()
@@ -51,7 +50,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     }  # fmt: skip
     return SimpleNamespace(
         since_start=since_start, last_steps=world.last,
-        heat=heat, past=Past(heat), sampled=sampled, longest_steps=longest_steps, histories=histories, world=world,
+        heat=heat, sample_bins=sample_bins, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings), clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
             seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,

@@ -6,20 +6,19 @@ bin. A bin of a rank counts as late if it exceeds them by more than such means s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import BINS, Bytes, holds_since, latest_bins, quantise
-from ddpmon.analysis.over_time.fold import RankGroup
-from ddpmon.analysis.over_time.step_bins import MS, SUMMED, Bins, Part, StepBins
-from ddpmon.analysis.over_time.utilization import Utilization
+from ddpmon.analysis.over_time.cells import BINS, Bytes, quantise
+from ddpmon.analysis.over_time.gpu_idle import GpuIdle
+from ddpmon.analysis.over_time.step_bins import Bins, Part, StepBins
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, OWN_PHASES, WHOLE_RUN, Phase
+from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, WHOLE_RUN, Phase
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
 OVER = (-0.25, 1.0)
@@ -44,8 +43,6 @@ SPIKES = 1.5
 """How many times the largest single spike of the median rank a cell must reach."""
 _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 """Ratio of the median square of a normal variable to its variance."""
-_OWN, _WAIT, _STEP, _LOSS = (SUMMED.index(name) for name in ("own", "wait", "step", "loss"))
-_PHASES = slice(SUMMED.index(OWN_PHASES[0]), SUMMED.index(OWN_PHASES[-1]) + 1)
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,14 @@ class Grid:
     high: float
     last_step: int
     end_us: Ints
-    """[bins] When the last step of each ended; 0: it has none."""
+    """[bins] End of the last step of each; 0: it has none."""
     noise: float | None = None
     """The share over the others up to which a cell counts as noise; None: there are too few bins to measure it."""
 
 
 @dataclass(frozen=True)
 class LateSteps:
-    """Steps in which ranks were late, as a finding has them."""
+    """Steps in which a finding says that ranks were late."""
 
     ranks: frozenset[int]
     first: int
@@ -75,7 +72,7 @@ class LateSteps:
     """None: they still are."""
     phase: str | None
     about: bool = False
-    """Whether the first step is not known exactly."""
+    """True where the first step is not known exactly."""
 
 
 class Heat:
@@ -85,40 +82,32 @@ class Heat:
         self.ranks: tuple[int, ...] = ()
         self.last_step = 0
         self._levels: dict[int, StepBins] = {}
-        """By the steps of a bin; that of WHOLE_RUN begins with the first step."""
-        self._utilization = Utilization()
+        """Bins by their number of steps; those of WHOLE_RUN begin with the first step."""
+        self._gpu_idle = GpuIdle()
 
-    def sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
-        """Take a rank's GPU utilization between two moments of its own clock, for the next `lay`."""
-        self._utilization.sample(rank, since_us, at_us, percent)
+    def add_gpu_sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
+        """Add a rank's GPU utilization between two moments of its own clock, for the next `overlay_samples`."""
+        self._gpu_idle.add_sample(rank, since_us, at_us, percent)
 
-    def lay(self) -> None:
+    def overlay_samples(self) -> None:
         """Lay the samples over the steps that they overlap, as far as those have come."""
-        if laid := self._utilization.laid(self.ranks):
+        if laid := self._gpu_idle.overlay(self.ranks):
             for level in self._levels.values():
                 level.overlay(*laid)
 
     def append(self, part: World, ahead_us: Ints | None = None) -> None:
-        """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
+        """Append further steps. ahead_us: [R] lead of the clock of their ends over each rank's own clock."""
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
-            self._levels = {steps: StepBins(steps, len(part.ranks), MS.stop) for steps in HEAT_STEPS}
-            self._levels[WHOLE_RUN] = StepBins(1, len(part.ranks), len(SUMMED))
-            self._utilization.forget()
+            self._levels = {steps: StepBins(max(1, steps), len(part.ranks)) for steps in (*HEAT_STEPS, WHOLE_RUN)}
+            self._gpu_idle.forget()
         if not len(part):
             return
         self.last_step = int(part.step[-1])
-        values = np.empty((*part.own_ms.shape, MS.stop), np.float32)
-        typical = part.typical_ms[:, None]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # As shares of the step's median, so that no long step outweighs the others of its bin.
-            values[..., _OWN] = np.nan_to_num(part.own_ms / typical, posinf=0.0)
-            values[..., _PHASES] = np.nan_to_num(part.phases_ms / typical[..., None], posinf=0.0)
-            values[..., _WAIT] = np.nan_to_num(part.wait_ms / part.length_ms)
-            values[..., _LOSS] = np.where(part.has_loss, part.loss, 0.0)
-        values[..., _STEP] = part.length_ms
-        values[..., MS][..., : Phase.WAIT] = part.phases_ms
-        values[..., MS][..., Phase.WAIT :] = np.stack([part.wait_ms, part.transfer_ms], axis=2)
+        loss = np.where(part.has_loss, part.loss, 0.0)
+        ms = (part.own_ms[..., None], part.phases_ms, part.wait_ms[..., None], part.transfer_ms[..., None])
+        with np.errstate(over="ignore"):
+            values = np.concatenate([*ms, loss[..., None]], axis=2, dtype=np.float32)
         each = np.ones(len(part), np.int64)
         added = Part(part.step, part.end_us, values, each, part.has_loss.astype(np.int32))
         whole = self._levels[WHOLE_RUN]
@@ -128,7 +117,7 @@ class Heat:
             added = self._levels[steps].append(added)
             coarsest = added if steps <= whole.steps else coarsest
         whole.append(coarsest)
-        self._utilization.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
+        self._gpu_idle.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
     def bins(self, steps: int, most: int) -> Bins | None:
         """Return the latest bins, as `grid` describes them; None before the first step."""
@@ -138,10 +127,11 @@ class Heat:
         merged = 1
         while steps == WHOLE_RUN and self.last_step // (level.steps * merged) >= most:
             merged *= 2
-        return Bins.of(level, merged, latest_bins(self.last_step, level.steps * merged, most))
+        last, first = self.last_step // (level.steps * merged), 1 // (level.steps * merged)  # A run begins with step 1.
+        return Bins.of(level, merged, np.arange(max(first, last - min(most, BINS) + 1), last + 1))
 
     def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
-        """The latest bins of a metric, one row a rank; None before the first step.
+        """Return the latest bins of a metric, one row a rank; None before the first step.
 
         Args:
             metric: One of HEAT_METRICS.
@@ -152,29 +142,26 @@ class Heat:
         shown = self.bins(steps, bins)
         if shown is None:
             return None
-        if metric in OWN_PHASES or metric == "own":
-            values, has_value = shown.over_others(metric), shown.count[:, None] > 0
-        else:
-            sums, counts = shown.sums(metric)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                values, has_value = sums / counts, counts > 0
-        has_value = has_value & np.ones_like(values, bool)
         low, high = OVER
-        if metric == "wait":
-            low, high = 0.0, 1.0
-        elif metric == "gpu":
-            low, high = IDLE
-        elif metric == "step":
-            middle = np.median(values[has_value]) if has_value.any() else 1.0
-            values = values / max(float(middle), 1e-9) - 1
+        has_value: Bools = np.broadcast_to(shown.count[:, None] > 0, (len(shown.numbers), len(self.ranks)))
+        if metric == "gpu":
+            (values, has_value), (low, high) = shown.idle(), IDLE
         elif metric == "loss":
+            values, has_value = shown.loss()
             finite = values[has_value & np.isfinite(values)]
             low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+        elif metric in {"wait", "step"}:
+            ms = shown.phases_ms()
+            step = np.maximum(ms.sum(axis=2), 1e-9)
+            values = ms[..., Phase.WAIT] / step if metric == "wait" else step / np.nanmedian(step) - 1
+            low = 0.0 if metric == "wait" else low
+        else:
+            values = shown.over_others(metric)
         cells = quantise(values, has_value, low, high).T
         return Grid(cells, int(shown.numbers[0]), shown.steps, low, high, self.last_step, shown.end_us)
 
     def judged(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
-        """The latest bins as `grid` has them, by how far they exceed the noise.
+        """Grade the latest bins, as `grid` has them, by how far they exceed the noise.
 
         A cell is NOTHING, IN_NOISE, or LATE and one more for each of HEAT_LEVELS that it reaches.
 
@@ -194,14 +181,14 @@ class Heat:
         over = kept.over_others(metric)
         alone = metric != "step" and len(self.ranks) < 2
         noise, lit = (None, np.zeros(over.shape, bool)) if alone else beyond_noise(kept, metric, over)
-        lit = lit | self._told(metric, kept, late)
+        lit = lit | self._late_cells(metric, kept, late)
         graded = LATE + np.searchsorted(HEAT_LEVELS[1:], over, side="right")
         cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
         low, high = HEAT_LEVELS[0], HEAT_LEVELS[-1]
         first = int(kept.numbers[-len(cells)])
         return Grid(cells.T, first, kept.steps, low, high, self.last_step, kept.end_us[-bins:], noise)
 
-    def _told(self, metric: str, bins: Bins, late: Iterable[LateSteps]) -> Bools:
+    def _late_cells(self, metric: str, bins: Bins, late: Iterable[LateSteps]) -> Bools:
         """[B, R] Cells that findings say are late."""
         told = np.zeros((len(bins.numbers), len(self.ranks)), bool)
         begins = bins.numbers * bins.steps
@@ -282,32 +269,7 @@ def noise_of(over: Floats) -> float | None:
     return max(NEGLIGIBLE, float(far * (strays + differ) ** 0.5), SPIKES * spikes)
 
 
-def code(grid: Grid, value: float) -> int:
-    """The least cell that stands for at least `value`."""
+def least_cell(grid: Grid, value: float) -> int:
+    """Return the least cell that stands for at least `value`."""
     share = (value - grid.low) / max(grid.high - grid.low, 1e-12)
     return int(np.ceil(np.clip(share, 0.0, 1.0) * (MOST - LEAST) + LEAST - 1e-6))
-
-
-def folded(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:
-    """The worst of each row's ranks in every bin."""
-    worst_of_each = [cells[list(row.columns)].max(axis=0) for row in rows]
-    return np.stack(worst_of_each) if rows else cells[:0]
-
-
-def worst(cells: Bytes, row: RankGroup) -> int:
-    """The column of a row's rank that is worst over all bins."""
-    means = cells[list(row.columns)].astype(np.int64).sum(axis=1)
-    return row.columns[int(means.argmax())]
-
-
-def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
-    """Share of a row's bins with a value that are at least `least`, and since which place they are; None: not now.
-
-    cells: [bins].
-    """
-    filled = np.flatnonzero(cells != NOTHING)
-    if not len(filled):
-        return 0.0, None
-    hot = cells[filled] >= least
-    since = holds_since(hot)
-    return float(hot.mean()), None if since is None else int(filled[since])

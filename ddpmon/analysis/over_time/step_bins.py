@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import over_peers
-from ddpmon.messages import HEAT_METRICS, PHASES
+from ddpmon.messages import PHASES
 
 Values = NDArray[np.float32]
 
-SUMMED = tuple(metric for metric in HEAT_METRICS if metric != "gpu")
-"""What every step brings with it. GPU utilization is sampled by the second, and comes after the step."""
-MS = slice(len(SUMMED), len(SUMMED) + len(PHASES))
-"""Columns behind those: milliseconds of each phase."""
+SUMMED = ("own", *PHASES, "loss")
+"""Columns of the sums: ms of own time and of each phase, and the losses."""
+MS = slice(SUMMED.index(PHASES[0]), SUMMED.index(PHASES[-1]) + 1)
+"""The columns of the phases."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,12 @@ class Part:
     step: Ints
     """The first of them."""
     end_us: Ints
-    """When the last of them ended."""
+    """The end of the last of them."""
     sums: Values
+    """[N, R, SUMMED]"""
     count: Ints
     losses: NDArray[np.int32]
+    """[N, R] Number of losses in the sums."""
 
     def binned(self, steps: int) -> Part:
         """Add up the parts of each bin of so many steps."""
@@ -45,14 +47,14 @@ class Part:
 
 
 class StepBins:
-    """The last BINS bins of one resolution, as a ring. columns: the first of a part's, which are kept."""
+    """The last BINS bins of one resolution, as a ring."""
 
-    def __init__(self, steps: int, ranks: int, columns: int) -> None:
+    def __init__(self, steps: int, ranks: int) -> None:
         self.steps = steps
         self.number: Ints = np.full(BINS, -1, np.int64)
-        """Which bin is in a slot."""
+        """Number of the bin in each slot."""
         self.end_us: Ints = np.zeros(BINS, np.int64)
-        self.sums = np.zeros((BINS, ranks, columns), np.float32)
+        self.sums = np.zeros((BINS, ranks, len(SUMMED)), np.float32)
         self.count: Ints = np.zeros(BINS, np.int64)
         self.losses = np.zeros((BINS, ranks), np.int32)
         self.idle: NDArray[np.float32] | None = None
@@ -75,7 +77,7 @@ class StepBins:
         for array in self._added_up:
             array[stale] = 0
         self.number[slots], self.end_us[slots] = bins[kept], part.end_us[kept]
-        self.sums[slots] += part.sums[kept, :, : self.sums.shape[2]]
+        self.sums[slots] += part.sums[kept]
         self.count[slots] += part.count[kept]
         self.losses[slots] += part.losses[kept]
         return part
@@ -90,7 +92,7 @@ class StepBins:
                 array[half:] = 0
             self.end_us[:half] = np.maximum(self.end_us[::2], self.end_us[1::2])
             self.end_us[half:] = 0
-            number = np.maximum(self.number[::2], self.number[1::2]) // 2  # of none, -1 again
+            number = np.maximum(self.number[::2], self.number[1::2]) // 2  # An empty slot stays -1.
             self.number[:half], self.number[half:] = number, -1
 
     def overlay(self, step: Ints, idle: NDArray[np.float32], samples: NDArray[np.int32]) -> None:
@@ -115,9 +117,9 @@ class Bins:
     numbers: Ints
     """[B]"""
     slots: Ints
-    """[B, merged] Where they are in the level."""
-    there: Bools
-    """[B, merged] Whether they are in it."""
+    """[B, merged] Their slots in the level."""
+    present: Bools
+    """[B, merged] True where the level still has them."""
 
     @classmethod
     def of(cls, level: StepBins, merged: int, numbers: Ints) -> Bins:
@@ -137,61 +139,70 @@ class Bins:
 
     @property
     def count(self) -> Ints:
-        """[B] Steps that are in each."""
+        """[B] Number of steps in each bin."""
         counted: Ints = self._added_up(self.level.count)
         return counted
 
     @property
     def end_us(self) -> Ints:
-        """[B] When the last step of each ended; 0: it has none."""
-        ends: Ints = np.where(self.there, self.level.end_us[self.slots], 0).max(axis=1)
+        """[B] End of the last step of each bin; 0: it has none."""
+        ends: Ints = np.where(self.present, self.level.end_us[self.slots], 0).max(axis=1)
         return ends
 
-    def sums(self, metric: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """[B, R] Sums of a metric, and of how many values each is."""
-        level = self.level
-        if metric == "gpu":
-            if level.idle is None:
-                nothing = np.zeros((len(self.numbers), level.sums.shape[1]))
-                return nothing, nothing
-            return self._added_up(level.idle), self._added_up(level.samples)
-        place = SUMMED.index(metric)
-        sums = self._added_up(level.sums[..., place])
-        return (sums, self._added_up(level.losses)) if metric == "loss" else (sums, self.count[:, None])
-
-    def mean_ms(self, columns: slice | Ints) -> Floats:
+    def phases_ms(self, columns: slice | Ints = slice(None)) -> Floats:
         """[B, R, 7] Mean of each phase of the ranks in some columns; NaN where a bin has no step."""
-        sums = self._added_up(self.level.sums[:, columns, MS])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means: Floats = sums.astype(np.float64) / self.count[:, None, None]
-        return means
+        return _means(self._added_up(self.level.sums[:, columns, MS]), self.count[:, None, None])
 
-    def mean_loss(self, columns: slice | Ints) -> Floats:
-        """[B, R] Mean loss of the ranks in some columns; NaN where they have none."""
-        sums, losses = (each[:, columns] for each in self.sums("loss"))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means: Floats = sums.astype(np.float64) / losses
-        return means
+    def loss(self, columns: slice | Ints = slice(None)) -> tuple[Floats, Bools]:
+        """[B, R] Mean loss of the ranks in some columns, and where they have one."""
+        losses = self._added_up(self.level.losses[:, columns])
+        return _means(self._added_up(self.level.sums[:, columns, SUMMED.index("loss")]), losses), losses > 0
+
+    def idle(self) -> tuple[Floats, Bools]:
+        """[B, R] Share of the time in which each rank's GPU was idle, and where that was sampled."""
+        if self.level.idle is None:
+            nothing = np.zeros((len(self.numbers), self.level.sums.shape[1]))
+            return nothing, nothing > 0
+        samples = self._added_up(self.level.samples)
+        return _means(self._added_up(self.level.idle), samples), samples > 0
 
     def over_others(self, metric: str) -> Floats:
-        """[B, R] Mean own time over the median of the other ranks' means, or a phase of it, as a share of that own
-        time; [B, 1] for the step: over what is usual in the run.
+        """Return how far means exceed those of the other ranks.
+
+        Args:
+            metric: "own" or one of its phases; or "step", which is compared with the usual step of the run.
+
+        Returns:
+            [B, R] share of the others' own time; [B, 1] for "step".
+
         """
-        count = np.maximum(self.count, 1).astype(np.float32)[:, None]
         if metric == "step":
-            step = np.median(self.sums(metric)[0], axis=1, keepdims=True) / count
+            step = np.median(self._ms("own") + self._ms("wait") + self._ms("transfer"), axis=1, keepdims=True)
             usual = np.broadcast_to(np.median(step[self.count > 0]), step.shape)
             over = step - usual
         else:
-            own = self.sums("own")[0] / count
+            own = self._ms("own")
             over_own = over_peers(own)
             usual = own - over_own
-            over = over_own if metric == "own" else over_peers(self.sums(metric)[0] / count)
+            over = over_own if metric == "own" else over_peers(self._ms(metric))
         share: Floats = np.divide(over, usual, out=np.zeros_like(over), where=usual > 0)
         return share
+
+    def _ms(self, metric: str) -> Floats:
+        """[B, R] Mean of one of SUMMED; 0 where a bin has no step."""
+        counts = np.maximum(self.count, 1).astype(np.float32)[:, None]
+        means: Floats = self._added_up(self.level.sums[..., SUMMED.index(metric)]) / counts
+        return means
 
     def _added_up(self, array: NDArray[Any]) -> NDArray[Any]:
         """[B, ...] Sums of these bins; 0 where nothing is."""
         shown: NDArray[Any] = array[self.slots]
-        shown[~self.there] = 0
+        shown[~self.present] = 0
         return shown[:, 0] if self.merged == 1 else shown.sum(axis=1)
+
+
+def _means(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """NaN where nothing was counted."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means: Floats = sums.astype(np.float64) / counts
+    return means

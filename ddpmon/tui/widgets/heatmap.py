@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual import events
 
 from ddpmon import numbers
-from ddpmon.analysis.over_time.fold import fold
+from ddpmon.analysis.over_time.rank_rows import group_ranks
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     HEAT_JUDGED,
@@ -166,7 +166,7 @@ class HeatMap(BlockPane):
         rules = 0 if self.by_host else max(0, hosts - 1)
         most = max(1, height - 1 - _below(rows, height))
         if most < rows <= PHASES_OF and not self.by_host:
-            rows, rules = len(fold([rank.host for rank in ranks], most)), 0
+            rows, rules = len(group_ranks([rank.host for rank in ranks], most)), 0
         tall = max(1, min(TALLEST, height // (3 * rows)))
         below = _BELOW + (tall > 1 and 1 + _BELOW + 1 + rows * tall + rules >= _ROOMY)
         return Block(_LEAST_WIDTH, 4, height=1 + below + rows * tall + rules)

@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.heat import Heat, LateSteps
-from ddpmon.analysis.over_time.past import Past
+from ddpmon.analysis.over_time.rank_history import own_courses, rank_courses, sync_courses
 from ddpmon.messages import HEAT_STEPS, PHASES
 from ddpmon.messages.cells import MOST, NOT_FINITE, NOTHING
 from tests.worlds import OWN, own_times, world_with
@@ -17,7 +17,7 @@ def of(*parts):
     heat = Heat()
     for part in parts:
         heat.append(part)
-    return Past(heat)
+    return heat
 
 
 def fed(own, *, loss=None, parts=1, first=1):
@@ -27,7 +27,7 @@ def fed(own, *, loss=None, parts=1, first=1):
 
 
 def rows(made, rank, steps=1, columns=40, late=()):
-    return {row.name: row for row in made.courses(rank, steps, columns, late)}
+    return {row.name: row for row in rank_courses(made, rank, steps, columns, late)}
 
 
 def values(row, of="mine"):
@@ -70,7 +70,7 @@ def test_without_a_finding_that_goes_on_it_says_nothing_of_a_rank(late):
 def test_it_does_not_matter_in_how_many_parts_the_steps_come():
     own = own_times(300, 3, noise=0.05)
     for steps in HEAT_STEPS:
-        whole, parts = (fed(own, parts=n).courses(1, steps, 60) for n in (1, 77))
+        whole, parts = (rank_courses(fed(own, parts=n), 1, steps, 60) for n in (1, 77))
         assert len(whole) == len(parts)
         for a, b in zip(whole, parts, strict=True):
             assert a.high == pytest.approx(b.high, rel=1e-5)
@@ -135,9 +135,9 @@ def test_one_very_slow_step_does_not_press_the_others_flat():
 
 
 def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there():
-    assert of().courses(0, 1, 40) == []
-    assert fed(own_times(10, 2)).courses(7, 1, 40) == []
-    assert fed(own_times(10, 2)).courses(0, 3, 40) == []
+    assert rank_courses(of(), 0, 1, 40) == []
+    assert rank_courses(fed(own_times(10, 2)), 7, 1, 40) == []
+    assert rank_courses(fed(own_times(10, 2)), 0, 3, 40) == []
 
 
 def test_other_ranks_or_a_restart_begin_anew():
@@ -149,22 +149,22 @@ def test_other_ranks_or_a_restart_begin_anew():
 def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual():
     own = np.full((200, 3, 5), 2.0)
     own[100:, 1, 0] += 10.0
-    past = of(world_with(own, first=1))
-    courses = past.own_courses([1, 2, 7], 8, 25)
+    heat = of(world_with(own, first=1))
+    courses = own_courses(heat, [1, 2, 7], 8, 25)
     assert [course.rank for course in courses] == [1, 2]
     assert {(course.name, course.low, course.high) for course in courses} == {("own", 9.0, 20.0)}
     late, even = (list(course.cells) for course in courses)
     assert set(even) == {24}
     assert (late[0], late[-2]) == (24, 254)
-    assert past.own_courses([1], 7, 25) == []
-    assert of().own_courses([0], 1, 10) == []
+    assert own_courses(heat, [1], 7, 25) == []
+    assert own_courses(of(), [0], 1, 10) == []
 
 
 def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
     own = np.full((200, 4, 5), 2.0)
     own[100:, 1, 0] += 10.0
-    past = of(world_with(own, first=1))
-    courses = {course.name: course for course in past.sync_courses(8, 25)}
+    heat = of(world_with(own, first=1))
+    courses = {course.name: course for course in sync_courses(heat, 8, 25)}
     decoded = {
         name: [course.low + (cell - 1) / (MOST - 1) * (course.high - course.low) for cell in course.cells]
         for name, course in courses.items()
@@ -178,4 +178,4 @@ def test_wait_transfer_and_efficiencies_are_those_of_each_bin():
     assert decoded["communication"][-2] == pytest.approx(20.0 / step, abs=0.01)
     assert decoded["parallel"][-2] == pytest.approx(12.5 / step, abs=0.01)
     alone = of(world_with(own[:, :1], first=1))
-    assert alone.sync_courses(8, 25) == []
+    assert sync_courses(alone, 8, 25) == []

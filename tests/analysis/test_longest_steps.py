@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ddpmon.analysis.over_time.longest import APART, KEPT, LongestSteps
+from ddpmon.analysis.over_time.longest_steps import MAX_KEPT, MIN_DISTANCE, LongestSteps
 from tests.worlds import own_times, world_with
 
 
@@ -29,16 +29,16 @@ def test_they_are_kept_in_whatever_pieces_steps_come_and_hold_all_that_was_told(
     for parts in (1, 7, 200):
         kept = fed(made, parts)
         assert numbers(kept)[:3] == [500, 900, 100]
-        assert len(kept.steps) == KEPT
+        assert len(kept.steps) == MAX_KEPT
     at = int(np.searchsorted(made.step, 500))
-    assert np.array_equal(kept.of(500).phases_ms[0], made.phases_ms[at])
-    assert kept.of(500).ranks == made.ranks
-    assert kept.of(7) is None
+    assert np.array_equal(kept.find(500).phases_ms[0], made.phases_ms[at])
+    assert kept.find(500).ranks == made.ranks
+    assert kept.find(7) is None
     assert kept.since == int(made.step[0])
 
 
 def test_of_a_stretch_of_long_steps_the_longest_stands_for_all():
-    long = dict.fromkeys(range(300, 300 + APART), 50.0) | {305: 70.0, 800: 30.0}
+    long = dict.fromkeys(range(300, 300 + MIN_DISTANCE), 50.0) | {305: 70.0, 800: 30.0}
     assert numbers(fed(world(long), 9))[:2] == [305, 800]
 
 

@@ -1,4 +1,4 @@
-"""GPU utilization through steps: samples come by the second and are laid over the steps that they overlap."""
+"""Idle time of GPUs through steps: samples come by the second and are laid over the steps that they overlap."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ddpmon.analysis.steps.world import World
 
 KEPT_STEPS = 4096
 """The last steps, to which samples that come after them may belong."""
-WAITING_MOST = 64
+MAX_WAITING = 64
 """Samples of a rank that wait for the step to end in which they were taken."""
 
 
-class Utilization:
-    """Takes samples of a world's ranks and its steps, in whatever order they come."""
+class GpuIdle:
+    """Combines samples of a world's ranks with its steps, in whatever order they come."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, int, float]] = []
@@ -30,17 +30,17 @@ class Utilization:
         """[3, S] Number, begin and end."""
         self._ahead_us: Ints = np.zeros(0, np.int64)
 
-    def sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
-        """Take what a GPU did between two moments of its rank's own clock."""
+    def add_sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
+        """Add the utilization of a GPU between two moments of its rank's own clock."""
         self._waiting.append((rank, since_us, at_us, percent))
 
     def append(self, part: World, ahead_us: Ints) -> None:
-        """Take further steps. ahead_us: [R] by how much the clock of their ends is ahead of each rank's own."""
+        """Append further steps. ahead_us: [R] lead of the clock of their ends over each rank's own clock."""
         self._ahead_us = ahead_us
         begin_us = part.end_us - np.round(part.step_ms * 1000).astype(np.int64)
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]
 
-    def laid(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
+    def overlay(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
         """Lay samples over steps as soon as those have come; forget what is from before the first step.
 
         Returns:
@@ -59,7 +59,7 @@ class Utilization:
         since, at = since + self._ahead_us[column], at + self._ahead_us[column]
         due = at <= end_us[-1]
         later = [sample for sample, taken in zip(waiting, due.tolist(), strict=True) if not taken]
-        self._waiting = later[-WAITING_MOST * len(ranks) :]
+        self._waiting = later[-MAX_WAITING * len(ranks) :]
         first = np.searchsorted(end_us, since, side="right")
         end = np.searchsorted(begin_us, at, side="left")
         taken = due & (first < end) & np.isfinite(percent)

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.analysis.over_time.cells import BINS
-from ddpmon.analysis.over_time.sampled import Sampled
+from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.messages import Sample
 
 SECOND = 1_000_000
@@ -24,7 +24,7 @@ def cells(sampled, *ranks, name="gpu", seconds=1, columns=8):
 
 
 def test_a_second_is_a_column_from_nothing_to_the_whole_scale():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(0.0, 100.0, 50.0))
     assert cells(sampled, 0) == {0: [0, 0, 0, 0, 0, 1, 254, 127]}
     (course,) = sampled.courses([0], ["gpu"], 1, 3, FULL)
@@ -32,52 +32,51 @@ def test_a_second_is_a_column_from_nothing_to_the_whole_scale():
 
 
 def test_ranks_of_a_host_stand_below_one_another_and_one_that_fell_silent_ends_earlier():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(100.0, 100.0, 100.0, 100.0, 100.0))
     sampled.add(1, "a", gpus(100.0, 100.0))
     assert cells(sampled, 0, 1, columns=5) == {0: [254] * 5, 1: [254, 254, 0, 0, 0]}
 
 
 def test_another_hosts_clock_does_not_matter():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(100.0, 100.0))
     sampled.add(8, "b", gpus(100.0, 100.0, first=77))
     assert cells(sampled, 0, 8, columns=3) == {0: [0, 254, 254], 8: [0, 254, 254]}
 
 
 def test_what_ranks_had_stays_when_more_come_and_hosts_of_any_age_fill_the_same_slots():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(*[40.0] * 5, *[100.0] * 3))
     before = cells(sampled, 0)
     for rank in range(1, 200):
         sampled.add(rank, f"host{rank}", gpus(*[50.0] * 4, first=977 * rank))
     assert cells(sampled, 0) == before
     assert cells(sampled, 1, 199) == {rank: [0, 0, 0, 0, *[127] * 4] for rank in (1, 199)}
-    assert sampled._levels[0]._bin.any(axis=1).sum() == 8, "or each host takes memory of its own for all ranks"
 
 
 def test_a_sample_that_came_a_little_late_leaves_no_gap_and_a_silence_does():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(100.0, "gap", 100.0, "gap", "gap", 100.0))
     assert cells(sampled, 0, columns=6) == {0: [254, 254, 254, 0, 0, 254]}
 
 
 def test_wide_columns_are_means_and_reach_back_further():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(*[0.0, 100.0] * 400, first=1_600))
     assert cells(sampled, 0, seconds=16, columns=50)[0] == [127] * 50
     assert set(cells(sampled, 0, seconds=1, columns=BINS)[0]) == {1, 254}
 
 
 def test_samples_that_were_taken_before_count_once():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(*[100.0] * 16, first=1_600))
     sampled.add(0, "a", gpus(*[0.0] * 16, first=1_600))
     assert cells(sampled, 0, seconds=16, columns=1) == {0: [254]}
 
 
 def test_what_nobody_measured_has_no_course_and_a_rank_on_another_host_begins_anew():
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(100.0, 100.0))
     assert cells(sampled, 0, name="rss") == {}
     assert cells(sampled, 5) == {}
@@ -86,12 +85,12 @@ def test_what_nobody_measured_has_no_course_and_a_rank_on_another_host_begins_an
 
 
 def test_many_ranks_side_by_side_are_as_each_would_be_alone():
-    together, percents = Sampled(), {rank: [rank % 100, 50.0 + rank % 7, None, 10.0] * 9 for rank in range(300)}
+    together, percents = SampleBins(), {rank: [rank % 100, 50.0 + rank % 7, None, 10.0] * 9 for rank in range(300)}
     for second in range(36):
         for rank in percents:
             together.add(rank, f"h{rank // 8}", gpus(percents[rank][second], first=1_000 + second))
     for rank in (0, 1, 63, 64, 299):
-        alone = Sampled()
+        alone = SampleBins()
         alone.add(rank, "a", gpus(*percents[rank]))
         for seconds, columns in ((1, 40), (16, 3)):
             there = cells(together, rank, seconds=seconds, columns=columns)
@@ -101,6 +100,6 @@ def test_many_ranks_side_by_side_are_as_each_would_be_alone():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
 def test_what_is_no_number_is_not_known(value):
-    sampled = Sampled()
+    sampled = SampleBins()
     sampled.add(0, "a", gpus(value, 100.0))
     assert cells(sampled, 0, columns=2) == {0: [0, 254]}

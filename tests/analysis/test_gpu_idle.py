@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.over_time.cells import BINS
-from ddpmon.analysis.over_time.heat import Heat, code
-from ddpmon.analysis.over_time.utilization import WAITING_MOST
+from ddpmon.analysis.over_time.gpu_idle import MAX_WAITING
+from ddpmon.analysis.over_time.heat import Heat, least_cell
 from ddpmon.messages.cells import NOTHING
 from tests.worlds import own_times, world_with
 
@@ -27,8 +27,8 @@ def idle(heat, steps=1):
 
 def sampled(heat, rank, percents, ahead_us=0):
     for second, percent in enumerate(percents, start=1):
-        heat.sample(rank, second * SECOND - ahead_us, (second + 1) * SECOND - ahead_us, percent)
-    heat.lay()
+        heat.add_gpu_sample(rank, second * SECOND - ahead_us, (second + 1) * SECOND - ahead_us, percent)
+    heat.overlay_samples()
 
 
 def test_a_second_is_laid_over_all_its_steps_and_what_nobody_told_is_blank():
@@ -60,7 +60,7 @@ def test_less_work_is_worse_so_that_the_idlest_of_folded_ranks_is_shown():
     sampled(heat, 0, [90.0])
     sampled(heat, 1, [30.0])
     grid = heat.grid("gpu", 8, BINS)
-    hot = grid.cells >= code(grid, 0.5)
+    hot = grid.cells >= least_cell(grid, 0.5)
     assert not hot[0].any()
     assert hot[1, 1:4].all()
 
@@ -83,29 +83,29 @@ def test_a_sample_waits_for_the_step_in_which_it_was_taken():
     sampled(heat, 0, [50.0])
     assert np.isnan(idle(heat)).all()
     heat.append(steps.between(20, 90))
-    heat.lay()
+    heat.overlay_samples()
     assert (~np.isnan(idle(heat)[0])).sum() == 31
 
 
 def test_samples_from_before_the_first_step_and_of_no_rank_are_forgotten():
     heat = Heat()
     for rank in (0, 7):
-        heat.sample(rank, 0, SECOND // 2, 40.0)
-        heat.lay()
+        heat.add_gpu_sample(rank, 0, SECOND // 2, 40.0)
+        heat.overlay_samples()
     heat.append(world())
-    heat.sample(7, SECOND, 2 * SECOND, 40.0)
-    heat.sample(0, 0, SECOND, 40.0)
-    heat.lay()
+    heat.add_gpu_sample(7, SECOND, 2 * SECOND, 40.0)
+    heat.add_gpu_sample(0, 0, SECOND, 40.0)
+    heat.overlay_samples()
     assert np.isnan(idle(heat)).all()
 
 
 def test_while_nothing_comes_on_samples_do_not_pile_up():
     heat = Heat()
     heat.append(world())
-    for second in range(10, 10 + 5 * WAITING_MOST):
-        heat.sample(0, second * SECOND, (second + 1) * SECOND, 100.0)
-        heat.lay()
-    assert len(heat._utilization._waiting) <= 2 * WAITING_MOST
+    for second in range(10, 10 + 5 * MAX_WAITING):
+        heat.add_gpu_sample(0, second * SECOND, (second + 1) * SECOND, 100.0)
+        heat.overlay_samples()
+    assert len(heat._gpu_idle._waiting) <= 2 * MAX_WAITING
 
 
 def test_very_many_steps_in_a_second_and_values_that_are_none():

@@ -1,0 +1,129 @@
+"""Phases and loss of ranks through time, beside their peers: the courses that screens draw.
+
+They are worked out for the ranks that someone looks at, from the bins of steps that the heat map has.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ddpmon.analysis.over_time.cells import measured_cells, quantise
+from ddpmon.analysis.over_time.heat import Heat, LateSteps
+from ddpmon.analysis.over_time.step_bins import Bins
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.statistics.excess import some_of
+from ddpmon.messages import PHASES, Course, PastRow, Phase
+
+_FLOOR = 0.05
+"""Least share of the step that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
+_AIR = 1.3
+"""Height of a scale as a multiple of the usual value, so that a slow step stands out."""
+_BAND = 0.1
+"""Share of the median own time that a scale of own times spans below and above it at least: noise stays small."""
+
+
+def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[PastRow]:
+    """Return all quantities of a rank over the latest bins; none before its first step.
+
+    Args:
+        heat: Bins of all ranks.
+        rank: The rank that is inspected.
+        steps: Steps of a bin, one of HEAT_STEPS.
+        columns: Number of bins, at most.
+        late: Steps in which findings say that ranks were late.
+
+    """
+    bins, ranks = heat.bins(steps, columns), heat.ranks
+    if bins is None or rank not in ranks:
+        return []
+    place = ranks.index(rank)
+    peers = some_of(np.delete(np.arange(len(ranks)), place))
+    since = {name: each for each in late if each.last is None and rank in each.ranks for name in ("own", each.phase)}
+    mine, others = _course_ms(bins, np.array([place])), _course_ms(bins, peers)
+    step = mine["step"][:, 0]
+    rows = []
+    for name in ("own", *PHASES, "step"):
+        values, usual = mine[name][:, 0], _medians(others[name])
+        high = max(_AIR * max(_highest(values), _highest(usual)), _FLOOR * _highest(step), 1e-6)
+        cells, peer_cells = measured_cells(values, 0.0, high), measured_cells(usual, 0.0, high)
+        finding = since.get(name)
+        longer = f"since {'about ' * finding.about}step {finding.first:,}" if finding else ""
+        rows.append(PastRow(name, 0.0, high, cells, peer_cells, longer))
+    loss, has_loss = bins.loss(np.array([place]))
+    return [*rows, _loss_row(loss[:, 0], has_loss[:, 0], bins.loss(peers)[0])] if has_loss.any() else rows
+
+
+def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
+    """Return the own time of some ranks through the latest bins, on one scale; unknown ranks are left out.
+
+    The scale begins below what is usual, not at 0: a few percent set ranks apart.
+    """
+    bins = heat.bins(steps, columns)
+    ranks = [rank for rank in ranks if rank in heat.ranks]
+    if bins is None or not ranks:
+        return []
+    own = _course_ms(bins, np.array([heat.ranks.index(rank) for rank in ranks]))["own"]
+    seen = own[np.isfinite(own)]
+    middle = float(np.median(seen)) if len(seen) else 0.0
+    low = max(0.0, min(float(seen.min(initial=middle)), (1 - _BAND) * middle))
+    high = max(_highest(own.ravel()), (1 + _BAND) * middle, 1e-6)
+    return [
+        Course(rank, "own", low, high, measured_cells(values, low, high))
+        for rank, values in zip(ranks, own.T, strict=True)
+    ]
+
+
+def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
+    """Return wait and transfer, mean over ranks and on one scale, and the efficiencies of each bin; none of one rank.
+
+    Efficiencies are those of a window of steps: load balance = mean(own) / max(own), communication = max(own) / step,
+    and their product.
+    """
+    bins = heat.bins(steps, columns)
+    if bins is None or len(heat.ranks) < 2:
+        return []
+    ms = _course_ms(bins, slice(None))
+    wait, transfer, step = (ms[name].mean(axis=1) for name in ("wait", "transfer", "step"))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        slowest = ms["own"].max(axis=1)
+        balance, communication = ms["own"].mean(axis=1) / slowest, slowest / step
+    high = max(_highest(wait), _highest(transfer), _FLOOR * _highest(step), 1e-6)
+    scaled = [("wait", wait, high), ("transfer", transfer, high), ("parallel", balance * communication, 1.0)]
+    scaled += [("load balance", balance, 1.0), ("communication", communication, 1.0)]
+    has_step = ~np.isnan(step)
+    return [Course(0, name, 0.0, top, quantise(values, has_step, 0.0, top).tobytes()) for name, values, top in scaled]
+
+
+def _course_ms(bins: Bins, columns: slice | Ints) -> dict[str, Floats]:
+    """[B, R] Own time, each phase and the step of the ranks in some columns, by name."""
+    ms = bins.phases_ms(columns)
+    phases = {name: ms[..., place] for place, name in enumerate(PHASES)}
+    return {"own": ms[..., : Phase.WAIT].sum(axis=2), **phases, "step": ms.sum(axis=2)}
+
+
+def _medians(peers: Floats) -> Floats:
+    """[B] Median over peers with a value; NaN where there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        middle: Floats = np.median(peers, axis=1)
+        return np.nanmedian(peers, axis=1) if np.isnan(middle).any() else middle
+
+
+def _loss_row(loss: Floats, has_loss: Bools, peers: Floats) -> PastRow:
+    usual = _medians(peers)
+    finite = np.concatenate([loss[np.isfinite(loss)], usual[np.isfinite(usual)]])
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    cells = quantise(loss, has_loss, low, high).tobytes()
+    return PastRow("loss", low, high, cells, measured_cells(usual, low, high))
+
+
+def _highest(values: Floats) -> float:
+    """Return the highest value worth a scale: one slow step must not press the others flat."""
+    ordered = np.sort(values[np.isfinite(values)])
+    if not len(ordered):
+        return 0.0
+    usual, most = float(ordered[int(0.95 * (len(ordered) - 1))]), float(ordered[-1])
+    return most if most <= 2 * usual or len(ordered) < 20 else 1.5 * usual
