@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.steps.since_start import Sums, efficiency_since
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import Summary
-from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     END_STATES,
@@ -43,7 +43,7 @@ def report(
     snapshot: Snapshot,
     world: World | None,
     summary: Summary | None,
-    since_start: Sums | None = None,
+    since_start: StepSums | None = None,
     stale_s: float | None = None,
 ) -> dict[str, Any]:
     """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers.
@@ -52,7 +52,7 @@ def report(
     """
     run = snapshot.run
     ended = snapshot.state in END_STATES
-    gradients = summary if summary and summary.gradient_bytes else None
+    gradients = summary.sums if summary and summary.sums.gradient_bytes else None
     collectives = snapshot.all_reduce if snapshot.all_reduce and not gradients else None
     waits = summary if summary and "wait" not in snapshot.unmeasured else None
     gains = _what_if(world, summary, snapshot.findings) if world and summary and len(world.ranks) > 1 else []
@@ -92,19 +92,14 @@ def report(
         },
         "time": _times(snapshot.times, _run_seconds(snapshot)),
         "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
-        "efficiency": _efficiency(waits.efficiency if waits else None),
+        "efficiency": _efficiency(waits.sums.efficiency if waits else None),
         # None where the report covers all steps.
         "efficiency_since_start": {"window": [since_start.first, since_start.last]}
-        | _efficiency(efficiency_since(since_start))
+        | _efficiency(since_start.efficiency)
         if waits and since_start and waits.window[0] > since_start.first
         else None,
         "all_reduce": {
-            "bytes_per_step": round(gradients.gradient_bytes) if gradients else None,
-            "wait_ms": json_number(gradients.exposed_wait_ms if gradients else None),
-            "transfer_ms": json_number(gradients.exposed_ms - gradients.exposed_wait_ms if gradients else None),
-            "exposed_share": json_number(
-                gradients.exposed_ms / max(gradients.step_ms_mean, 1e-9) if gradients else None
-            ),
+            **_gradients(gradients),
             "bus_bandwidth_gb_s": json_number(snapshot.bus_bandwidth_gb_s),
             "buckets": [msgspec.to_builtins(bucket) for bucket in snapshot.buckets],
         },
@@ -150,6 +145,18 @@ def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
             }
             for kind, spent in times.paused_s.items()
         },
+    }
+
+
+def _gradients(sums: StepSums | None) -> dict[str, float | None]:
+    """Return the cost of the gradient synchronisation in a mean step; None: there is none."""
+    if sums is None:
+        return dict.fromkeys(("bytes_per_step", "wait_ms", "transfer_ms", "exposed_share"))
+    return {
+        "bytes_per_step": round(sums.gradient_bytes / sums.steps),
+        "wait_ms": json_number(sums.exposed_wait_ms / sums.steps),
+        "transfer_ms": json_number((sums.exposed_ms - sums.exposed_wait_ms) / sums.steps),
+        "exposed_share": json_number(sums.exposed_ms / max(sums.length_ms, 1e-9)),
     }
 
 
@@ -205,8 +212,12 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     if len(late) > 1:
         together = gain(world, [world.ranks.index(rank) for rank in late])
         gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})
-    of_all = {None: gain_all_even, "wait": gain_without_waiting, "transfer": gain_with_even_transfer}
-    gains += [{"rank": None, "phase": phase, "gain": each(world)} for phase, each in of_all.items()]
+    of_all = {
+        None: gain_all_even(world),
+        "wait": summary.sums.gain_without_waiting,
+        "transfer": gain_with_even_transfer(world),
+    }
+    gains += [{"rank": None, "phase": phase, "gain": each} for phase, each in of_all.items()]
     return [entry | {"gain": round(entry["gain"], 4)} for entry in gains]
 
 

@@ -14,7 +14,7 @@ from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.processes.unarmed import Unarmed
 from ddpmon.analysis.steps.pauses import PauseFilter
-from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.messages import (
     MAX_STEP,
     MAX_US,

@@ -19,7 +19,7 @@ from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.ledger import Judged, Ledger
 from ddpmon.analysis.processes.unarmed import Unarmed, worth_telling
 from ddpmon.analysis.steps.pauses import Times
-from ddpmon.analysis.steps.since_start import Sums
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 from ddpmon.recording import schema
 from ddpmon.recording.column_queue import ColumnQueue
@@ -43,7 +43,7 @@ class Checkpoint(msgspec.Struct):
 
     attempt: int
     step: int
-    since_start: Sums | None
+    since_start: StepSums | None
     histories: SavedHistories
     times: Times | None
     bad_losses: list[BadLoss] = []

@@ -9,7 +9,7 @@ from ddpmon.analysis.ledger import Ledger
 from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.steps.pauses import PauseFilter
-from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.messages import END_STATES, MAX_STEP, MAX_US

@@ -1,9 +1,11 @@
-"""What all-reduce costs over the steps that a viewer asks for."""
+"""The cost of all-reduce over the steps that a viewer asks for."""
 
 from __future__ import annotations
 
-from ddpmon.analysis.steps.since_start import Sums, efficiency_since, gain_without_waiting_since, slowest_since
-from ddpmon.analysis.steps.summary import summarise
+from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.steps.step_sums import StepSums
+from ddpmon.analysis.steps.what_if import gain_with_even_transfer
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     COST_STEPS,
     SYNC_COLLECTIVE,
@@ -14,48 +16,45 @@ from ddpmon.messages import (
     CostWish,
 )
 from ddpmon.store.store import Store
-from ddpmon.store.view import all_reduce_view, counts_collectives
 
 
 def cost_view(store: Store, wish: CostWish) -> CostView | None:
-    """None before the first step."""
-    if wish.over == "start":
-        sums = store.since_start.sums
-        return None if sums is None else _since_start(store, sums)
+    """Return the cost; None before the first step."""
     world = store.last_steps(COST_STEPS) if wish.over == "last" else store.world
-    if world is None:
+    sums = store.since_start.sums if wish.over == "start" else None if world is None else StepSums.of(world)
+    if sums is None:
         return None
-    summary = summarise(world)
-    several = len(world.ranks) > 1 and "wait" not in store.registry.unmeasured
-    slowest = int(summary.own_ms.argmax())
-    return CostView(
-        wish.over,
-        summary.window,
-        len(world),
-        all_reduce_view(world, summary, collectives=counts_collectives(store)),
-        summary.efficiency if several else None,
-        world.ranks[slowest] if several else None,
-        float(summary.over_median[slowest]) if several else None,
-    )
-
-
-def _since_start(store: Store, sums: Sums) -> CostView:
+    shown = CostView(wish.over, (sums.first, sums.last), sums.steps, None, None)
     if len(sums.ranks) < 2 or "wait" in store.registry.unmeasured:
-        return CostView("start", (sums.first, sums.last), sums.steps, None, None)
+        return shown
+    all_reduce = all_reduce_view(store, sums, world if wish.over != "start" else None)
+    return CostView(shown.over, shown.window, shown.steps, all_reduce, sums.efficiency, *sums.slowest_rank)
+
+
+def all_reduce_view(store: Store, sums: StepSums, world: World | None) -> AllReduceView | None:
+    """Return the cost of the gradient synchronisation of some steps; of the script's collectives where DDP has none.
+
+    Args:
+        store: The run.
+        sums: Sums over the steps.
+        world: The steps themselves, where there are few enough for a what-if.
+
+    Returns:
+        None where there is no synchronisation, or nobody to wait for.
+
+    """
     gradients = sums.gradient_bytes > 0
     wait, blocked = (sums.exposed_wait_ms, sums.exposed_ms) if gradients else (sums.wait_ms, sums.blocked_ms)
-    has_all_reduce = gradients or (counts_collectives(store) and blocked > 0)
-    all_reduce = AllReduceView(
+    counts_collectives = not with_ddp(store.registry.parallelism) and "wait" not in store.registry.unmeasured
+    if len(sums.ranks) < 2 or not (gradients or (counts_collectives and blocked > 0)):
+        return None
+    return AllReduceView(
         payload_bytes=sums.gradient_bytes / sums.steps,
         wait_ms=wait / sums.steps,
         transfer_ms=(blocked - wait) / sums.steps,
         exposed_share=blocked / max(sums.length_ms, 1e-9),
-        gain_without_waiting=gain_without_waiting_since(sums),
+        gain_without_waiting=sums.gain_without_waiting,
+        gain_with_even_transfer=None if world is None else gain_with_even_transfer(world),
         beside_ms=max(0.0, sums.blocked_ms - sums.exposed_ms) / sums.steps if gradients else None,
         kind=SYNC_KINDS[SYNC_GRADIENTS if gradients else SYNC_COLLECTIVE],
-    )
-    slowest, over = slowest_since(sums)
-    tree = efficiency_since(sums)
-    return CostView(
-        "start", (sums.first, sums.last), sums.steps, all_reduce if has_all_reduce else None, tree, slowest, over
     )

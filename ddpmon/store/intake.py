@@ -25,7 +25,7 @@ from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.departed import Departed
 from ddpmon.analysis.steps.named import NamedTimes
 from ddpmon.analysis.steps.pauses import PauseFilter
-from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of
 from ddpmon.analysis.steps.waits import split

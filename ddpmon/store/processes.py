@@ -10,7 +10,7 @@ import msgspec
 
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
-from ddpmon.analysis.steps.alignment import PARTIAL_ROWS
+from ddpmon.analysis.steps.alignment import MAX_PARTIAL_STEPS
 from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, Step
 from ddpmon.messages.nodes import End
 from ddpmon.runs import Process
@@ -126,7 +126,7 @@ class RankProcess:
     @property
     def loses_records(self) -> bool:
         """Whether it goes on, as it says itself, without records of its steps: the others are aligned without it."""
-        return PARTIAL_ROWS.reached(self.steps - self.last_step)
+        return self.steps - self.last_step >= MAX_PARTIAL_STEPS
 
     @property
     def rank(self) -> int:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.processes.parallelism import measured, with_ddp
-from ddpmon.analysis.steps.summary import Summary, loss_trend, summarise
-from ddpmon.analysis.steps.what_if import gain_with_even_transfer, gain_without_waiting
-from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.processes.parallelism import measured
+from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     PAUSES,
-    SYNC_COLLECTIVE,
-    SYNC_KINDS,
-    AllReduceView,
     PausingView,
     Phase,
     RunView,
@@ -23,6 +18,7 @@ from ddpmon.messages import (
     VerdictFacts,
 )
 from ddpmon.plain import utf8
+from ddpmon.store.costs import all_reduce_view
 from ddpmon.store.rank_views import rank_views
 from ddpmon.store.refusals import STRANGER
 from ddpmon.store.store import Store
@@ -81,7 +77,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         step_ms_max=summary.step_ms_max if summary else None,
         loss=loss,
         loss_falls=store.loss_falls,
-        all_reduce_ms=summary.exposed_ms if summary and summary.gradient_bytes else None,
+        all_reduce_ms=summary.sums.exposed_ms / summary.sums.steps if summary and summary.sums.gradient_bytes else None,
         wait_share=float(summary.phases_ms[:, Phase.WAIT].mean()) / summary.step_ms_mean
         if summary and waits and summary.step_ms_mean > 0
         else None,
@@ -102,10 +98,8 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         accumulation=store.accumulation,
         training_epoch=training_epoch,
         training_epochs=training_epochs,
-        all_reduce=all_reduce_view(
-            store.summarised or store.first_step, summary, collectives=counts_collectives(store)
-        ),
-        efficiency=summary.efficiency if summary and waits and len(summary.ranks) > 1 else None,
+        all_reduce=all_reduce_view(store, summary.sums, store.summarised or store.first_step) if summary else None,
+        efficiency=summary.sums.efficiency if summary and waits and len(summary.ranks) > 1 else None,
         quantities=[name for name in store.histories.names if name not in unmeasured],
         parallelism=parallelism,
         unmeasured=unmeasured,
@@ -155,42 +149,6 @@ def _epoch(store: Store) -> tuple[int | None, int | None]:
     """(the epoch that runs, of how many) as the first rank says that knows most: one rank alone may show a bar."""
     epochs = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
     return next((each for each in epochs if each[1] is not None), epochs[0] if epochs else (None, None))
-
-
-def counts_collectives(store: Store) -> bool:
-    """Whether ranks wait for each other in collectives of the script instead of DDP's all-reduce."""
-    return not with_ddp(store.registry.parallelism) and "wait" not in store.registry.unmeasured
-
-
-def all_reduce_view(world: World | None, summary: Summary | None, *, collectives: bool = False) -> AllReduceView | None:
-    """What the gradient synchronisation of some steps costs; None where there is none, or nobody to wait for.
-
-    collectives: tell of them where no gradients are synchronised.
-    """
-    if world is None or summary is None or len(summary.ranks) < 2:
-        return None
-    if not summary.gradient_bytes:
-        wait, transfer = summary.phases_ms[:, Phase.WAIT :].mean(axis=0).tolist()
-        if not collectives or not wait + transfer > 0:
-            return None
-        return AllReduceView(
-            payload_bytes=0.0,
-            wait_ms=wait,
-            transfer_ms=transfer,
-            exposed_share=(wait + transfer) / max(summary.step_ms_mean, 1e-9),
-            gain_without_waiting=gain_without_waiting(world),
-            gain_with_even_transfer=gain_with_even_transfer(world),
-            kind=SYNC_KINDS[SYNC_COLLECTIVE],
-        )
-    return AllReduceView(
-        payload_bytes=summary.gradient_bytes,
-        wait_ms=summary.exposed_wait_ms,
-        transfer_ms=summary.exposed_ms - summary.exposed_wait_ms,
-        exposed_share=summary.exposed_ms / max(summary.step_ms_mean, 1e-9),
-        gain_without_waiting=gain_without_waiting(world),
-        gain_with_even_transfer=gain_with_even_transfer(world),
-        beside_ms=max(0.0, float(summary.phases_ms[:, Phase.WAIT :].sum(axis=1).mean()) - summary.exposed_ms),
-    )
 
 
 def _verdict_facts(store: Store) -> VerdictFacts:

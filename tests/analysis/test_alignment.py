@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from ddpmon.analysis.steps.alignment import LATE_US, PARTIAL_ROWS, Aligner
+from ddpmon.analysis.steps.alignment import MAX_LAG_US, MAX_PARTIAL_STEPS, Aligner
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from tests.worlds import own_times, records, world_of, world_with
@@ -70,14 +70,14 @@ def test_what_comes_of_a_step_that_waits_joins_what_is_there_and_the_last_word_c
 def test_the_world_goes_on_without_a_rank_that_tells_no_more():
     count = 400
     told = records(own_times(count, 3))
-    assert told[0][-1].end_us - told[0][0].end_us > 2 * LATE_US.enter
+    assert told[0][-1].end_us - told[0][0].end_us > 2 * MAX_LAG_US
     aligner = Aligner(3)
     for rank in (0, 1):
         aligner.add(rank, told[rank])
     aligner.add(2, told[2][:10])
     taken = aligner.take()
     assert [rows.ranks for rows in taken] == [(0, 1, 2), (0, 1)]
-    assert len(taken[1].steps) > PARTIAL_ROWS.enter
+    assert len(taken[1].steps) > MAX_PARTIAL_STEPS
     assert numbers(taken) == sorted(numbers(taken))
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import loss_trend, summarise
-from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer, gain_without_waiting
+from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer
 from tests.worlds import own_times, records, world_of, world_with
 
 
@@ -12,7 +13,7 @@ def test_a_persistent_straggler_lowers_the_persistent_factor_alone():
     own = own_times(100, 4)
     own[:, 3, 2] += 13.5
     summary = summarise(world_with(own))
-    tree = summary.efficiency
+    tree = summary.sums.efficiency
     assert tree.load_balance_persistent == pytest.approx((3 * 27 + 40.5) / 4 / 40.5)
     assert tree.load_balance_moving == pytest.approx(1)
     assert summary.critical_share.tolist() == [0, 0, 0, 1]
@@ -24,7 +25,7 @@ def test_a_straggler_that_moves_lowers_the_moving_factor_and_each_is_critical_eq
     for step in range(100):
         own[step, step % 4, 0] += 12
     summary = summarise(world_with(own))
-    tree = summary.efficiency
+    tree = summary.sums.efficiency
     assert tree.load_balance_persistent == pytest.approx(1)
     assert tree.load_balance_moving == pytest.approx(30 / 39)
     assert summary.critical_share.tolist() == [0.25] * 4
@@ -32,7 +33,7 @@ def test_a_straggler_that_moves_lowers_the_moving_factor_and_each_is_critical_eq
 
 
 def test_efficiencies_multiply():
-    tree = summarise(world_with(own_times(200, 5, noise=0.4))).efficiency
+    tree = summarise(world_with(own_times(200, 5, noise=0.4))).sums.efficiency
     assert tree.load_balance == pytest.approx(tree.load_balance_persistent * tree.load_balance_moving)
     assert tree.parallel == pytest.approx(tree.load_balance * tree.communication)
     assert 0 < tree.parallel < 1
@@ -69,9 +70,9 @@ def test_samples_are_counted_per_second():
 def test_the_exposed_all_reduce_is_wait_and_transfer_of_the_gradients():
     own = own_times(50, 2)
     own[:, 1, 0] += 10
-    summary = summarise(world_with(own, transfer=4))
-    assert summary.exposed_ms == pytest.approx(5 + 4)
-    assert summary.exposed_wait_ms == pytest.approx(5)
+    sums = StepSums.of(world_with(own, transfer=4))
+    assert sums.exposed_ms / 50 == pytest.approx(5 + 4)
+    assert sums.exposed_wait_ms / 50 == pytest.approx(5)
 
 
 @pytest.mark.parametrize(("slope", "falls"), [(-0.01, True), (0.01, False), (0.0, None)])
@@ -124,7 +125,7 @@ def test_the_gain_is_that_of_the_same_world_without_the_fault(ranks, noise):
 def test_without_waiting_each_step_is_its_mean_work():
     own = own_times(60, 4)
     own[:, 1, 0] += 20
-    assert gain_without_waiting(world_with(own)) == pytest.approx(53 / 38)
+    assert StepSums.of(world_with(own)).gain_without_waiting == pytest.approx(53 / 38)
 
 
 def test_transfers_at_their_median_lose_their_outliers():

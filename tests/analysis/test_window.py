@@ -79,7 +79,7 @@ def test_the_findings_and_means_of_a_window_are_those_from_scratch(fault):
         slowdowns, before = described[0], found[0]
         summary, again = summarise(world), summarise(fresh)
         assert summary.step_ms_p95 == again.step_ms_p95
-        assert astuple(summary.efficiency) == pytest.approx(astuple(again.efficiency))
+        assert astuple(summary.sums.efficiency) == pytest.approx(astuple(again.sums.efficiency))
     assert bool(before) == (fault not in {"none", "burst"})
 
 

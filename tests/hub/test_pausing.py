@@ -112,7 +112,7 @@ def test_means_are_of_training_steps_and_the_evaluation_is_told(store):
     store.judge(113.0, time.time())
     assert end_us == STEPS
     assert store.summary.step_ms_mean == pytest.approx(before.step_ms_mean, rel=0.05)
-    assert store.summary.efficiency.parallel == pytest.approx(before.efficiency.parallel, rel=0.05)
+    assert store.summary.sums.efficiency.parallel == pytest.approx(before.sums.efficiency.parallel, rel=0.05)
     assert store.summary.window == (2, STEPS + 20)
     assert f"evaluation before step {STEPS + 1}: 12 s on rank 0" in [event.text for event in store.events]
     times = snapshot(store, "e", 1, 113.0, time.time()).times

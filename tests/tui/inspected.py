@@ -68,7 +68,7 @@ def store_of(own, *, loss=None, gpu=False):
             )  # fmt: skip
     for rank, recorded in told.items():
         process = registry.seats[rank]
-        store.sampled.add(rank, HOST, process.samples)
+        store.sample_bins.add(rank, HOST, process.samples)
         store.add_steps(process, process.fresh(recorded), time_of(told))
     store.digest()
     store.judge(time_of(told), BEGAN + time_of(told))
@@ -156,7 +156,7 @@ def at_work(ranks=8, *, gpu=True, seconds=240):
                     gpu_percent=4.0 if idle else 92.0, starved_share=0.4 if idle else 0.01,
                 )
             )  # fmt: skip
-        source.store.sampled.add(rank, HOST, samples)
+        source.store.sample_bins.add(rank, HOST, samples)
     source.renew()
     return source
 

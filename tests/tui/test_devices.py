@@ -300,7 +300,7 @@ def test_lanes_wish_for_what_fits_and_w_widens_their_columns():
 
 def test_a_lane_of_which_nothing_is_known_says_so():
     source = inspected.at_work(4)
-    source.store.sampled._ranks.pop(1)
+    source.store.sample_bins._ranks.pop(1)
     _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=(120, 40))
     rows = [row.split() for row in text.splitlines()]
     assert ["1", "–", "1", "–"] in rows

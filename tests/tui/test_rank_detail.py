@@ -2,7 +2,9 @@
 
 import pytest
 
+from ddpmon.analysis.over_time.rank_history import own_courses
 from ddpmon.messages import InspectWish, StripsWish
+from ddpmon.store import parts
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.widgets.devicelanes import DeviceLanes
 from tests.tui import golden, inspected, snapshots
@@ -69,10 +71,11 @@ def test_what_it_printed_last_stands_there():
     assert "the data loader has to decode very large images" in text
 
 
-def test_a_rank_whose_own_time_is_not_known_says_so():
+def test_a_rank_whose_own_time_is_not_known_says_so(monkeypatch):
     source = inspected.late()
-    cut = source.store.past.own_courses
-    source.store.past.own_courses = lambda ranks, *more: cut([rank for rank in ranks if rank != 3], *more)
+    monkeypatch.setattr(
+        parts, "own_courses", lambda heat, ranks, *more: own_courses(heat, [rank for rank in ranks if rank != 3], *more)
+    )
     _, text = drive(source, "2", until(lambda _: source.current.strips is not None), "j", size=(160, 50))
     row = next(row for row in text.splitlines() if row.split()[:1] == ["3"])
     assert row.rstrip().endswith("–")

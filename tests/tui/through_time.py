@@ -9,7 +9,7 @@ import numpy as np
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.longest_steps import LongestSteps
 from ddpmon.analysis.over_time.sample_bins import SampleBins
-from ddpmon.analysis.steps.since_start import SinceStart
+from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.messages import Finding, Sample
 from ddpmon.source import FakeSource
 from ddpmon.store.clock import Clock

@@ -8,7 +8,7 @@ from functools import partial
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.slow import has_company, slow_ranks
 from ddpmon.analysis.kinds.slow_words import turn_steps, words, words_of_turns
-from ddpmon.analysis.steps.summary import efficiency
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.messages import Finding
 
 _kind = partial(Kind, gone="{who} {has} recovered", by_cost=True)
@@ -102,7 +102,7 @@ def moving_straggler(moment: Moment) -> Iterator[Finding]:
     for one in slow_ranks(moment, {"rotating"}):
         one.before = moment.previous
         facts = {
-            "load_balance_moving": efficiency(one.part).load_balance_moving,
+            "load_balance_moving": StepSums.of(one.part).efficiency.load_balance_moving,
             "excess_ms": one.slowdown.excess_ms,
             "phase_excess_ms": one.excess_ms,
             "gain": one.slowdown.gain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.analysis.kinds.kind import Words
 from ddpmon.analysis.kinds.slow import SlowRanks
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
-from ddpmon.analysis.steps.summary import efficiency
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.words import WIDTH, counted, fitting, fitting_parts, named_ranks
 
 LOOK_AT = {
@@ -225,7 +225,7 @@ def words_of_turns(slow: SlowRanks) -> Words:
         lead = f"uneven {one.work} make another rank slow each step:"
     elif turn:
         lead = f"ranks are slow in turn, each for some {turn:,} steps:"
-    balance = f", load balance {efficiency(slow.part).load_balance_moving:.0%}"
+    balance = f", load balance {StepSums.of(slow.part).efficiency.load_balance_moving:.0%}"
     text = fitting_parts(lead + over, (1, f"; {one.gain:.2f}x if even"), (2, balance))
     return Words(text, _with_caveat(_advice_about_turns(slow, turn), slow), lead=lead)
 

@@ -15,34 +15,32 @@ later moves the line, unseen, within those bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.statistics.arrays import Ints, median
 from ddpmon.analysis.steps.table import ARRIVAL, END, KIND, Rows
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import SYNC_GRADIENTS, ClockView
 from ddpmon.plain import utf8
 
-KEPT = 512
+MAX_POINTS = 512
 """Ends that a fit is made of: some minutes of most runs, in which clocks drift alike."""
 BLOCK = 64
 """Steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
-FEWEST = 32
+MIN_DRIFT_POINTS = 32
 """Ends that tell a drift, at least: the slope of fewer would be that of a thread that was woken late."""
-MOST_DRIFT = 1e-3
+MAX_DRIFT = 1e-3
 """A fitted drift is cut to that: no clock that is disciplined at all is as far off."""
 JUMPED = 8
 """Ends in a row that tell a jump of the clock: one may be late, eight by chance are not."""
-JUMP_US = Threshold(
-    100_000,
-    of="µs that each of the last ends is off the line",
-    why="A judgement: far more than waking a thread takes; the clock stood still, as on a machine that was suspended.",
-)
+JUMP_US = 100_000
+"""Distance of such ends from the line: far more than waking a thread takes. The clock stood still, as on a machine that
+was suspended."""
 STRAYS = 0.68, 2.0
-"""The share of ends that lie so far from the line, and how many times that it may be off: two standard deviations where
-ends stray normally. What a third of ends does, as threads that were woken very late, does not count."""
+"""A quantile of the distances of ends from the line, and its multiple that bounds the error: two standard deviations of
+ends that stray normally. The last third of ends, threads that were woken very late, does not count."""
 RESOLUTION_US = 10
 """Ends are told in whole µs by several clocks: no line is told to be better."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
@@ -53,98 +51,122 @@ class Clocks:
     """The lines of all hosts to one of them, learned from step to step."""
 
     def __init__(self, reference: str = "") -> None:
-        """reference: the host whose clock is the world's; one that has no rank is replaced by the first rank's."""
+        """Begin without any points.
+
+        Args:
+            reference: Host whose clock is the world's; one that has no rank is replaced by the first rank's.
+
+        """
         self.reference = reference
-        self._points: dict[str, Ints] = {}
-        """[N, 4] By host: when synchronisations ended by its clock, what to add to that, and bounds of it."""
+        self._hosts: dict[str, _HostClock] = {}
 
     def offsets_us(self, rows: Rows, hosts: Mapping[int, str]) -> Ints | None:
-        """[S, R] What to add to the times of ranks, by their hosts; None where all share a clock.
+        """Learn from further steps and return the offsets to add to the times of ranks.
 
-        Rows must come in the order of their steps: the fit follows them.
+        Args:
+            rows: Steps in rising order: the fit follows them.
+            hosts: Host of each rank.
+
+        Returns:
+            [S, R] µs; None where all ranks share a clock.
+
         """
         names = [hosts.get(rank, "") for rank in rows.ranks]
         if len(set(names)) < 2:
             return None
         if self.reference not in names:
             self.reference = names[0]
-            self._points.clear()
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        host_of = np.array([numbers[name] for name in names])
-        listed, reference = list(numbers), numbers[self.reference]
+            self._hosts.clear()
+        listed = list(dict.fromkeys(names))
+        host_of = np.array([listed.index(name) for name in names])
         syncs, at = _syncs(rows, host_of), rows.number("end_us")
+        reference = listed.index(self.reference)
         offsets = np.zeros(at.shape, np.int64)
         for first in range(0, len(rows), BLOCK):
             block = slice(first, first + BLOCK)
-            added, fitted = self._added(syncs[:, block], at[block], host_of, listed, reference)
-            offsets[block, fitted] = added
+            for host, name in enumerate(listed):
+                if host == reference:
+                    continue
+                clock = self._hosts.setdefault(name, _HostClock())
+                clock.learn(syncs[:, block, host], syncs[:, block, reference])
+                if clock.line is not None:
+                    columns = host_of == host
+                    offsets[block, columns] = clock.line.at(at[block, columns])
         return offsets
 
     def agreements(self) -> list[ClockView]:
-        """Of each host but the reference, as far as anything was learned of it."""
-        return [_agreement(host, self.reference, points) for host, points in self._points.items() if len(points)]
-
-    def _added(self, syncs: Ints, at: Ints, host_of: Ints, names: Sequence[str], reference: int) -> tuple[Ints, Bools]:
-        """What to add in a block of steps to the times of ranks whose hosts' lines are there, and which these are.
-
-        syncs: [2, S, H] as `_syncs` has them. at: [S, R] times of ranks. host_of: [R] the number of each rank's host.
-        """
-        ends, arrivals = syncs
-        alike: dict[tuple[int, bytes], list[int]] = {}
-        for host, name in enumerate(names):
-            if host != reference:
-                both = (ends[:, host] != NEVER) & (ends[:, reference] != NEVER)
-                alike.setdefault((len(self._points.get(name, ())), both.tobytes()), []).append(host)
-        lines = _Lines(len(names))
-        # Hosts that sent of the same synchronisations are worked out together: there may be thousands.
-        for (count, both_bytes), group in alike.items():
-            both = np.frombuffer(both_bytes, bool)
-            before = [self._points[names[host]] for host in group] if count else [NO_POINTS] * len(group)
-            mine, theirs = ends[both][:, group].T, ends[both][:, [reference]].T
-            least, most = arrivals[both][:, [reference]].T - mine, theirs - arrivals[both][:, group].T
-            new = np.stack([mine, theirs - mine, least, most], axis=-1)
-            tables = np.concatenate([np.stack(before), new], axis=1)[:, -KEPT:]
-            jumped = _jumped(tables)
-            for cut, chosen in ((0, ~jumped), (-JUMPED, jumped)):
-                if tables.shape[1] and chosen.any():
-                    lines.fit(np.array(group)[chosen], tables[chosen, cut:])
-            for host, table, has_jumped in zip(group, tables, jumped.tolist(), strict=True):
-                self._points[names[host]] = table[-JUMPED:] if has_jumped else table
-        fitted = lines.fitted[host_of]
-        return lines.at(at[:, fitted], host_of[fitted]), fitted
+        """Return how well each host but the reference agrees with it, as far as anything was learned."""
+        return [
+            _agreement(host, self.reference, clock.points, clock.line)
+            for host, clock in self._hosts.items()
+            if clock.line is not None
+        ]
 
 
 NEVER = np.iinfo(np.int64).max
-"""In the place of an end where there was no gradient synchronisation."""
-NO_POINTS = np.empty((0, 4), np.int64)
+"""Stands for the end of a gradient synchronisation where there was none."""
 
 
-class _Lines:
-    """What to add to each host's clock at a moment of it. Times count from one near by: they are large numbers."""
+@dataclass(frozen=True)
+class _Line:
+    """Offset of a clock at each moment of it. Times count from one near by: they are large numbers."""
 
-    def __init__(self, hosts: int) -> None:
-        self.fitted: Bools = np.zeros(hosts, bool)
-        self._origin_us, self._base_us = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
-        self._offset_us, self.drift = np.zeros(hosts), np.zeros(hosts)
+    origin_us: int
+    base_us: int
+    offset_us: float
+    drift: float
 
-    def fit(self, hosts: Ints, tables: Ints) -> None:
-        """Lay the lines of some hosts through [H, N, 4] points, at least one each."""
-        self.fitted[hosts] = True
-        self._origin_us[hosts], self._base_us[hosts] = tables[:, -1, _AT], tables[:, -1, _ADDED]
-        self.drift[hosts], self._offset_us[hosts] = _fitted(tables)
+    @classmethod
+    def through(cls, points: Ints) -> _Line:
+        """Fit a line to [N, 4] points, at least one."""
+        at = points[:, _AT] - points[-1, _AT]
+        added = points[:, _ADDED] - points[-1, _ADDED]
+        drift, half = 0.0, len(points) // 2
+        if len(points) >= MIN_DRIFT_POINTS:
+            run, rise = (each[half:] - each[: len(each) - half] for each in (at, added))
+            rises = run > 0
+            drift = median(rise[rises] / run[rises]) if rises.any() else 0.0
+            drift = min(MAX_DRIFT, max(-MAX_DRIFT, drift))
+        return cls(int(points[-1, _AT]), int(points[-1, _ADDED]), median(added - drift * at), drift)
 
-    def at(self, time_us: Ints, host_of: Ints) -> Ints:
-        """[S, N] of times of N ranks. host_of: [N]"""
-        since = time_us - self._origin_us[host_of]
-        added = np.round(self._offset_us[host_of] + self.drift[host_of] * since).astype(np.int64)
-        together: Ints = self._base_us[host_of] + added
-        return together
+    def at(self, time_us: Ints) -> Ints:
+        """Return the offsets at some moments, of the same shape."""
+        since_us = time_us - self.origin_us
+        offsets: Ints = self.base_us + np.round(self.offset_us + self.drift * since_us).astype(np.int64)
+        return offsets
+
+
+class _HostClock:
+    """The latest points of a host, and the line through them."""
+
+    def __init__(self) -> None:
+        self.points: Ints = np.empty((0, 4), np.int64)
+        """[N, 4] Ends of synchronisations by its clock, their offsets to the reference, and bounds of the offsets."""
+        self.line: _Line | None = None
+
+    def learn(self, mine: Ints, reference: Ints) -> None:
+        """Add points, each [2, S] as `_syncs` has them, and fit the line anew; forget all before a jump."""
+        both = (mine[0] != NEVER) & (reference[0] != NEVER)
+        if not both.any():
+            return
+        (end, arrival), (reference_end, reference_arrival) = mine[:, both], reference[:, both]
+        new = np.stack([end, reference_end - end, reference_arrival - end, reference_end - arrival], axis=1)
+        self.points = np.concatenate([self.points, new])[-MAX_POINTS:]
+        latest = self.points[-JUMPED:]
+        if self.line is not None and len(self.points) >= 2 * JUMPED:
+            off = latest[:, _ADDED] - self.line.at(latest[:, _AT])
+            if max(off.min(), -off.max()) > JUMP_US:
+                self.points = latest
+        self.line = _Line.through(self.points)
 
 
 def _syncs(rows: Rows, host_of: Ints) -> Ints:
-    """[2, S, H] When each host's first rank left a step's gradient synchronisation, and when its last one arrived.
+    """Find the moments that tell the clocks of hosts.
 
-    NEVER in the place of an end where there was none.
+    Returns:
+        [2, S, H] The end of a step's gradient synchronisation on each host's first rank, and the arrival of its last
+        rank; NEVER in the place of an end where there was none.
+
     """
     ends, arrivals = np.full(rows.table.size, NEVER), np.full(rows.table.size, -NEVER)
     owner, syncs = rows.syncs()
@@ -164,41 +186,8 @@ def _syncs(rows: Rows, host_of: Ints) -> Ints:
     )
 
 
-def _jumped(tables: Ints) -> Bools:
-    """[H] Whether each clock's latest ends are off the line through those before, all to one side."""
-    if tables.shape[1] < 2 * JUMPED:
-        return np.zeros(len(tables), bool)
-    lines, hosts = _Lines(len(tables)), np.arange(len(tables))
-    lines.fit(hosts, tables[:, :-JUMPED])
-    latest = tables[:, -JUMPED:]
-    off = latest[..., _ADDED] - lines.at(latest[..., _AT].T, hosts).T
-    one_side: Bools = np.maximum(off.min(axis=1), -off.max(axis=1)) > JUMP_US.enter
-    return one_side
-
-
-def _fitted(tables: Ints) -> tuple[Floats, Floats]:
-    """Drift and offset [H] of the lines through [H, N, 4] points, in what their last points are the origin of."""
-    at: Floats = (tables[..., _AT] - tables[:, -1:, _AT]).astype(np.float64)
-    added: Floats = (tables[..., _ADDED] - tables[:, -1:, _ADDED]).astype(np.float64)
-    drift = np.zeros(len(tables))
-    half = at.shape[1] // 2
-    if at.shape[1] >= FEWEST:
-        run = at[:, half:] - at[:, : at.shape[1] - half]
-        rise = added[:, half:] - added[:, : at.shape[1] - half]
-        if (run > 0).all():
-            drift = np.median(rise / run, axis=1)
-        else:
-            for host, (one_run, one_rise) in enumerate(zip(run, rise, strict=True)):
-                rises = one_run > 0
-                drift[host] = np.median(one_rise[rises] / one_run[rises]) if rises.any() else 0.0
-        drift = np.clip(drift, -MOST_DRIFT, MOST_DRIFT)
-    return drift, np.median(added - drift[:, None] * at, axis=1)
-
-
-def _agreement(host: str, reference: str, points: Ints) -> ClockView:
-    line = _Lines(1)
-    line.fit(np.array([0]), points[None])
-    along = line.at(points[:, [_AT]], np.array([0]))[:, 0]
+def _agreement(host: str, reference: str, points: Ints, line: _Line) -> ClockView:
+    along = line.at(points[:, _AT])
     share, times = STRAYS
     strays = times * float(np.quantile(np.abs(points[:, _ADDED] - along), share))
     least, most = int((points[:, _LEAST] - along).max()), int((points[:, _MOST] - along).min())
@@ -208,7 +197,7 @@ def _agreement(host: str, reference: str, points: Ints) -> ClockView:
         utf8(host),
         utf8(reference),
         int(along[-1]) / 1e6,
-        float(line.drift[0]) * 1e6,
+        line.drift * 1e6,
         (within if surely is None else min(within, max(RESOLUTION_US, surely))) / 1e3,
         None if surely is None else surely / 1e3,
     )

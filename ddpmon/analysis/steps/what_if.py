@@ -55,13 +55,8 @@ def gain_all_even(world: World) -> float:
     return _times_faster(world.step_ms, world.step_ms - over_peers(world.own_ms).max(axis=1))
 
 
-def gain_without_waiting(world: World) -> float:
-    """The same if the work of each step were spread evenly, so that nobody waits."""
-    return _times_faster(world.step_ms, world.step_ms - world.slowest_ms + world.own_ms.mean(axis=1))
-
-
 def gain_with_even_transfer(world: World) -> float:
-    """The same if every step's transfer took its median."""
+    """Return the gain if every step's transfer took its median."""
     rest = world.step_ms - world.slowest_ms
     return _times_faster(world.step_ms, world.slowest_ms + np.median(rest))
 
