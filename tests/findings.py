@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.events import Announcement, News
+from ddpmon.analysis.events import Announcement, Announcer
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds import kind_of
@@ -42,7 +42,7 @@ class Moment(NamedTuple):
 
 def unfold(world: World, evidence: Evidence = NOTHING, *, every: int = 20) -> list[Moment]:
     """Judge a run after every few steps, by its last 600 steps and its last 30 seconds, as a hub does."""
-    engine, window, news, moments = Engine(), Window(600), News(), []
+    engine, window, news, moments = Engine(), Window(600), Announcer(), []
     hosts, before = _hosts(world, evidence), []
     for end in range(every, len(world) + every, every):
         part = world.between(end - every, end)
@@ -51,7 +51,7 @@ def unfold(world: World, evidence: Evidence = NOTHING, *, every: int = 20) -> li
         told = engine.judge(window.world(), hosts)
         known = with_changes(evidence, slowdowns=told, world_size=len(world.ranks))
         found = findings(window.world(30.0), known, before, window.world())
-        moments.append(Moment(min(end, len(world)), told, found, news.of(before, found, inf)))
+        moments.append(Moment(min(end, len(world)), told, found, news.announce(before, found, inf)))
         before = found
     return moments
 

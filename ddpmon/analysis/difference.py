@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
 from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.statistics.resampling import Ratio
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 
-_EXPLAINS = Threshold(
-    0.25,
-    of="share of the difference of two runs that a finding of one of them costs",
-    why="A judgement: it is named as the reason, and of several that come together none need have half.",
-)
 _PATH = {
     "wait": "the critical rank waits",
     "transfer": "the ranks transfer",
@@ -91,7 +86,7 @@ def _why(comparison: Comparison) -> str:
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms
-        if kind_of(finding).slows and cost is not None and cost >= _EXPLAINS.enter * float(saved.sum()):
+        if kind_of(finding).slows and cost is not None and cost >= EXPLAINS.stay * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
     most = int(saved.argmax())
     if saved[most] <= 0:

@@ -1,4 +1,4 @@
-"""Records of findings as people read them: how each stands now, or stood at a moment of the past."""
+"""Records of findings as people read them, now or at a moment of the past."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from msgspec.structs import replace
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.slowdown import WORTH
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, duration
 from ddpmon.messages import Episode, Finding
 
 GRAVEST_FIRST = ("critical", "warn", "info")
+RETURN_S = Threshold(
+    60.0,
+    of="seconds of the run after which the absence of a finding, or its cost, counts",
+    why="A judgement: what comes back within a minute was hidden by noise, and two lines about it would be noise too.",
+)
 
 
 class EpisodeRecord(msgspec.Struct):
@@ -24,27 +30,27 @@ class EpisodeRecord(msgspec.Struct):
     """Counts the episodes of a record from 1."""
     attempt: int
     finding: Finding
-    """As it was last reported while it lasted; since_step is the earliest that the steps showed."""
+    """The finding as last reported while it lasted; since_step is the earliest that the steps showed."""
     begin_step: int
     """The first step whose cost is counted: since_step, or where there is none the first of the window."""
     last_step: int
     """The last step at which it was reported."""
     reported_at: float
-    """When it was first reported, Unix seconds."""
+    """Moment of the first report, Unix seconds."""
     severity: str
     """The gravest so far."""
     grave_at: float
-    """When it became that, Unix seconds."""
+    """Moment when it became that severe, Unix seconds."""
     ended: Finding | None = None
-    """As reported once it had ended; None: it lasts."""
+    """The finding as reported once it had ended; None: it lasts."""
     ended_at: float | None = None
-    """When it was noticed to have ended, Unix seconds."""
+    """Moment when its end was noticed, Unix seconds."""
     replaced_at: float | None = None
-    """When another finding took its place, which covers its steps and ranks; from then on it is not shown."""
+    """Moment when another finding replaced it that covers its steps and ranks; from then on it is not shown."""
     cost_s: float | None = None
-    """Of all its steps; None: it costs nothing that is measured."""
+    """Cost of all its steps; None: it costs nothing that is measured."""
     phases: list[str] = []
-    """In the order in which they were reported."""
+    """Phases in the order in which they were reported."""
     times: int = 1
     """Episodes that were merged into this one."""
     place: int = 0
@@ -52,16 +58,16 @@ class EpisodeRecord(msgspec.Struct):
 
     @property
     def lasts(self) -> bool:
-        """Whether it goes on."""
+        """True while it goes on."""
         return self.ended is None
 
     @property
     def end_step(self) -> int:
-        """The last step, so far or for good."""
+        """The last step so far, or of all."""
         return self.last_step if self.ended is None else self.ended.until_step or 0
 
     def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
-        """The episode as it stood at a moment of the past; None: it was not known then, or replaced."""
+        """Return the episode as it stood at a moment of the past; None: it was not known then, or replaced."""
         if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
             return None
         if self.ended_at is not None and self.ended_at <= unix:
@@ -76,12 +82,21 @@ class EpisodeRecord(msgspec.Struct):
 
 
 def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: int, seconds: float) -> list[Finding]:
-    """The records of an attempt as people read them at a moment of the past, when its ranks had come to a step."""
+    """Return the records of an attempt as people read them at a moment of the past.
+
+    Args:
+        episodes: All episodes of the run.
+        unix: The moment, Unix seconds.
+        attempt: The attempt at that moment.
+        step: The step that its ranks had come to.
+        seconds: Time that the run had taken.
+
+    """
     records: dict[int, list[EpisodeRecord]] = {}
-    for told in episodes:
-        then = told.as_of(unix, step) if told.attempt == attempt else None
+    for episode in episodes:
+        then = episode.as_of(unix, step) if episode.attempt == attempt else None
         if then is not None:
-            records.setdefault(told.record, []).append(then)
+            records.setdefault(episode.record, []).append(then)
     lasting = [record for record in records.values() if record[-1].lasts]
     lasting.sort(key=lambda record: (GRAVEST_FIRST.index(record[-1].finding.severity), -(cost_s(record) or 0.0)))
     return visible(lasting, (record for record in records.values() if not record[-1].lasts), seconds)
@@ -90,10 +105,10 @@ def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: in
 def visible(
     lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
 ) -> list[Finding]:
-    """Records as people read them. See `Ledger.findings`."""
+    """Return records as people read them. See `Ledger.findings`."""
     ended = (record for record in ended if kind_of(record[-1].finding).stays_told)
     costliest = sorted(ended, key=lambda record: (-(cost_s(record) or 0.0), -(record[-1].ended_at or 0.0)))
-    remaining = ([told for told in record if told.replaced_at is None] for record in (*lasting, *costliest))
+    remaining = ([episode for episode in record if episode.replaced_at is None] for record in (*lasting, *costliest))
     return [_shown(record, seconds, over=over) for record in remaining if record]
 
 
@@ -102,21 +117,20 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
     finding = last.finding if last.ended is None else last.ended
     severity = finding.severity
     if over or last.ended is not None:
-        gravest = min((told.severity for told in record), key=GRAVEST_FIRST.index)
+        gravest = min((episode.severity for episode in record), key=GRAVEST_FIRST.index)
         worth = cost is not None and WORTH.reached(seconds / max(seconds - cost, 1e-9))
         severity = gravest if worth else "info" if last.ended is not None else severity
-    times = sum(told.times for told in record)
+    times = sum(episode.times for episode in record)
     text = finding.text
     if cost is not None and times > 1:
         text += f"; {counted(times, 'time')}, {duration(cost)} in all"
     elif cost is not None and last.ended is not None:
         text += f"; it cost {duration(cost)}"
-    episodes = [
-        episode
-        for told, words in ((told, told.ended or told.finding) for told in record)
-        for episode in words.episodes
-        or [Episode(words.since_step, words.until_step, told.cost_s, told.phases, told.times)]
-    ]
+    episodes: list[Episode] = []
+    for episode in record:
+        words = episode.ended or episode.finding
+        alone = Episode(words.since_step, words.until_step, episode.cost_s, episode.phases, episode.times)
+        episodes += words.episodes or [alone]
     return replace(
         finding, text=text, severity=severity, cost_s=cost, episodes=episodes, reported_at=record[0].reported_at,
         ended_at=last.ended_at,
@@ -124,6 +138,6 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
 
 
 def cost_s(record: Iterable[EpisodeRecord]) -> float | None:
-    """Seconds that the episodes of a record cost together; None: nothing that is measured."""
-    costs = [told.cost_s for told in record if told.cost_s is not None and told.replaced_at is None]
+    """Return the seconds that the episodes of a record cost together; None: nothing that is measured."""
+    costs = [episode.cost_s for episode in record if episode.cost_s is not None and episode.replaced_at is None]
     return sum(costs) if costs else None

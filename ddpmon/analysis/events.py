@@ -1,4 +1,4 @@
-"""Events of findings: when one comes, when it is clearly worse, when it is gone, and what it had cost by then."""
+"""Events of findings: a beginning, a clear worsening, an end with its cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.episodes import GRAVEST_FIRST
+from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S
 from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import named_ranks, rank_list
@@ -18,13 +18,6 @@ WORSE = Threshold(
     of="times what a finding cost when it was last announced, to be announced again",
     why="A judgement: what costs twice as much may be worth acting on where it was not; noise alone doubles nothing.",
 )
-AWAY_S = Threshold(
-    60.0,
-    of="seconds of the run without a finding after which its end is announced",
-    why="A judgement: what comes back within a minute was not mended, and two lines about it would be noise.",
-)
-SETTLED_S = 60.0
-"""Seconds of the run after which the cost of a finding is certain enough to call it worse."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +27,11 @@ class Announcement:
     severity: str
     text: str
     finding: Finding | None = None
-    """Whose words it tells, if it goes on."""
+    """The finding that it announces, if that goes on."""
 
 
-class News:
-    """Remembers which findings were announced: each is when it comes, when it is clearly worse, and when it is gone.
+class Announcer:
+    """Announces the beginning of each finding, a clear worsening, and its end.
 
     Findings of equal identity (`Kind.identity`) are the same one. It is over when it has a last step, or is not there
     any more.
@@ -46,17 +39,21 @@ class News:
 
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
-        """As it was when last announced, or when it had settled after that; and when that was, in seconds."""
+        """The finding as last announced, or as it had settled after that; and the moment, in seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
-        """Ends of findings that are not announced yet: the words ("": none), since when in seconds, and what it was."""
+        """Ends that are not announced yet: the words ("": none), the moment in seconds, and the finding as it was."""
 
-    def of(self, before: Sequence[Finding], now: Sequence[Finding], seconds: float) -> list[Announcement]:
-        """Each change from one moment to the next, worst first.
+    def announce(self, before: Sequence[Finding], now: Sequence[Finding], seconds: float) -> list[Announcement]:
+        """Return an announcement for each change, worst first.
 
-        seconds: of the run's own clock at its last step; infinite when the run is over, and nothing can come back.
+        Args:
+            before: Findings at the previous moment.
+            now: Findings at this moment.
+            seconds: Time of the run at its last step; infinite when the run is over, and nothing can come back.
+
         """
         lasting = _lasting(now)
-        events = [event for key, finding in lasting.items() for event in self._of_lasting(key, finding, seconds)]
+        events = [event for key, finding in lasting.items() for event in self._announce_lasting(key, finding, seconds)]
         events += [
             Announcement(f.severity, f.text)
             for f in now
@@ -73,7 +70,7 @@ class News:
         for key, (sentence, since, was) in list(self._gone.items()):
             if any(_goes_on_as(finding, was) for finding in lasting.values()):
                 del self._gone[key]
-            elif not 0 <= seconds - since < AWAY_S.enter:
+            elif not 0 <= seconds - since < RETURN_S.enter:
                 del self._gone[key]
                 for other, (finding, _) in list(self._announced.items()):
                     if other == key or _goes_on_as(finding, was):
@@ -82,7 +79,7 @@ class News:
                     events.append(Announcement("info", sentence))
         return events
 
-    def _of_lasting(self, key: Hashable, finding: Finding, seconds: float) -> list[Announcement]:
+    def _announce_lasting(self, key: Hashable, finding: Finding, seconds: float) -> list[Announcement]:
         back = self._gone.pop(key, None)
         last, at = self._announced.get(key, (None, seconds))
         text, cost = finding.text, finding.cost_ms or 0.0
@@ -90,7 +87,7 @@ class News:
             last = None  # something else is the matter
         if last is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(last.severity):
             was = last.cost_ms or 0.0
-            if not seconds - at >= SETTLED_S:  # a cost over few steps strays
+            if not seconds - at >= RETURN_S.enter:  # a cost over few steps strays
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at
                 return []
             if finding.severity == "info" or not was or not WORSE.reached(cost / was):
@@ -101,13 +98,13 @@ class News:
 
 
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
-    """Whether a stretch that is over was a finding before, while it lasted or after."""
+    """Return whether a stretch that is over was a finding before, while it lasted or after."""
     same = [f for f in before if identity_of(f) == identity_of(over)]
     return any(f.lasts or _end(f) >= (over.since_step or 0) for f in same)
 
 
 def _goes_on_as(finding: Finding, was: Finding) -> bool:
-    """Whether a trouble of some ranks goes on under another name: a rank as its host, or as one of several."""
+    """Return whether a problem of some ranks goes on under another name: a rank as its host, or as one of several."""
     family = kind_of(was).family
     return bool(family) and kind_of(finding).family == family and not set(was.ranks).isdisjoint(finding.ranks)
 
@@ -117,12 +114,12 @@ def _end(finding: Finding) -> int:
 
 
 def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
-    """Those that are not over, by what they are about."""
+    """Return the findings that are not over, by identity."""
     return {identity_of(finding): finding for finding in findings if finding.lasts}
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:
-    """That it is gone, and what it cost: "rank 3 has recovered; it cost 12.3 s". "": its kind announces no end."""
+    """Word the end and the cost: "rank 3 has recovered; it cost 12.3 s". "": its kind announces no end."""
     ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
     who = was.subject or named_ranks(was.ranks, 0)
     sentence = kind_of(was).gone.format(ranks=ranks, who=who, has="have" if many else "has")

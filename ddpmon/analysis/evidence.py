@@ -1,4 +1,4 @@
-"""All that findings are made from: the steps of a window, and what is known besides."""
+"""Facts beside the steps of a window from which findings are made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.replicas import Difference, Inputs, Sameness, Unchanged
 from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.trend import Trend
-from ddpmon.analysis.steps.named import NamedTimes
+from ddpmon.analysis.steps.named_phases import NamedPhases
 from ddpmon.analysis.steps.pauses import Times
 from ddpmon.messages import DDP, Attempt, GpuUser, Loader, Model, Setup
 
@@ -90,16 +90,16 @@ class Wait:
 
     waited_s: float
     timeout_s: float
-    """Of its process group."""
+    """Timeout of its process group."""
     ends_at: float
-    """When the timeout is over, Unix time."""
+    """End of the timeout, Unix time."""
     standing: Standstill
-    """Where every rank is meanwhile; some may work."""
+    """Position of every rank meanwhile; some may work."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is besides the steps of the window."""
+    """Facts beside the steps of the window."""
 
     records: int = 0
     """Step records received."""
@@ -112,7 +112,7 @@ class Evidence:
     """The first of each rank."""
     failed: FirstFailure | None = None
     attempts: Sequence[Attempt] = ()
-    """Those that ended before this one, oldest first."""
+    """Earlier attempts, oldest first."""
     step: int = 0
     """Steps of this attempt that all ranks have finished."""
     world_size: int = 0
@@ -125,15 +125,15 @@ class Evidence:
     """The same of others of DIGESTS, by their index."""
     inputs: Inputs = field(default_factory=Inputs)
     held_out: Mapping[int, int] = field(default_factory=dict)
-    """By rank: updates in a row in evaluation mode, after some in training mode."""
+    """Updates in a row in evaluation mode, after some in training mode, by rank."""
     skipped: Mapping[int, int] = field(default_factory=dict)
-    """By rank: of the latest SCALED_UPDATES through a GradScaler, those that it skipped."""
+    """Skipped updates among the latest SCALED_UPDATES through a GradScaler, by rank."""
     configurations: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """By rank: what should be the same on all of them."""
+    """Settings that should be the same on all ranks, by rank."""
     unsynchronised: Sequence[Unsynchronised] = ()
     cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()
-    named: NamedTimes | None = None
+    named: NamedPhases | None = None
     """What scripts named in the window's steps."""
     gpu_users: Mapping[int, Sequence[GpuUser]] = field(default_factory=dict)
     """By rank: other processes that hold memory of its GPU."""
@@ -141,21 +141,21 @@ class Evidence:
     """By rank: critical errors of its GPU."""
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
-    """Of the buckets' all-reduce, where they are recorded. It takes a while to work out."""
+    """Bandwidth of the buckets' all-reduce, where they are recorded. It takes a while to work out."""
     clocks_within_ms: float = 0.0
-    """What is told of waits and transfers between hosts is right to so much."""
+    """Error of waits and transfers between hosts."""
     times: Times = field(default_factory=Times)
-    """Where the time went."""
+    """Training and pauses since the first step."""
     parallelism: str = ""
-    """How the ranks train: DDP, FSDP2, … (see `messages.vocabulary`); "": they do not tell."""
+    """DDP, FSDP2, … (see `messages.vocabulary`); "": unknown."""
     unmeasured: Collection[str] = ()
-    """Of PHASES, those of which nothing is measured then."""
+    """Phases of PHASES that are not measured then."""
     setups: Mapping[int, Setup] = field(default_factory=dict)
-    """By rank, how its script has set its training up."""
+    """Setup of the training, by rank."""
     unchanged: Unchanged | None = None
     """A model whose weights stay the same though it trains."""
     slowdowns: Sequence[Slowdown] = ()
-    """Who is or was slow, since when, in which pattern, and what it costs."""
+    """Present and past slowdowns."""
 
     @cached_property
     def conditions_by_rank(self) -> dict[int, Conditions]:

@@ -1,4 +1,4 @@
-"""The evidence of a finding as people read it: each value with its unit."""
+"""The evidence of a finding in words: each value with its unit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from ddpmon import numbers
 from ddpmon.plain import plain
 
-_MOST_LISTED = 8
-"""Of a list in the evidence."""
+_MAX_LISTED = 8
+"""Values of a list that are shown."""
 _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("bus_bandwidth_gb_s", lambda value: f"{numbers.ms(value)} GB/s"),
     ("bytes_per_s", lambda value: f"{numbers.short(value)} B/s"),
@@ -22,13 +22,13 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("gain", lambda value: f"{value:.2f}x"),
     ("seconds", numbers.duration),
 )
-"""How a number is written, by the end of its name: of two that fit, the first."""
+"""Format of a number by the end of its name; the first that fits."""
 _UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
-"""Ends of names that the written number says already."""
+"""Ends of names that repeat the unit of the number."""
 
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:
-    """The evidence of a finding: a name and a value each, without those that have no value."""
+    """Return a name and a value for each piece of evidence that has a value."""
     pairs = ((_name(name), _value(name, value)) for name, value in evidence.items())
     return [f"{name} {value}" for name, value in pairs if value]
 
@@ -56,10 +56,10 @@ def _value(name: str, value: object) -> str:
 
 
 def _short(value: object) -> bool:
-    """Whether there is room for it among others: the frames of a stack have none."""
+    """Return whether a value fits among others: the frames of a stack do not."""
     return not isinstance(value, Sequence) or isinstance(value, str) or all(isinstance(each, int) for each in value)
 
 
 def _several(texts: list[str]) -> str:
-    more = len(texts) - _MOST_LISTED
-    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(texts) - _MAX_LISTED
+    return ", ".join(texts[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")

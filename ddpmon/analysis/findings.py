@@ -1,4 +1,4 @@
-"""What is wrong with a run, as far as the evidence carries it.
+"""All findings of a run, detected by their kinds.
 
 A finding is entered on full evidence and stays until clearly less than its threshold is left, so that it does not
 flap. Each kind is detected and worded in a file of its own, in `kinds`.
@@ -27,9 +27,14 @@ OVERTAKES = Threshold(
 def findings(
     world: World | None, evidence: Evidence, before: Sequence[Finding] = (), longer: World | None = None
 ) -> list[Finding]:
-    """All findings, worst first. before: what the previous call returned.
+    """Return all findings, worst first.
 
-    longer: the same world with more steps before it, for what comes every so many steps.
+    Args:
+        world: Steps of the window.
+        evidence: Facts beside them.
+        before: Result of the previous call.
+        longer: The same world with more steps before it, for what comes every so many steps.
+
     """
     moment = Moment(evidence, world, before, longer if longer is not None else world)
     first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.lasts), None)
@@ -48,7 +53,7 @@ def findings(
 
 
 def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float]:
-    """The costliest first; the one that was first stays there until another costs clearly more."""
+    """Sort the costliest first; the one that was first stays there until another costs clearly more."""
     stays = first is not None and identity_of(first) == identity_of(finding)
     cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
     return not finding.lasts, finding.severity == "info", -cost

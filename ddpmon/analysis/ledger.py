@@ -1,4 +1,4 @@
-"""Every finding of an attempt, from its first step to its last: since when, until when, how often, what it cost.
+"""Records of all findings of an attempt: the first and the last step, the episodes and the cost of each.
 
 A judgement sees a window of the last steps. The ledger takes the findings of each judgement and keeps one record of
 each for as long as the run goes on. Screens, reports and alerts show the records, so that they cannot disagree.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ddpmon.analysis.episodes import GRAVEST_FIRST, EpisodeRecord, cost_s, visible
+from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S, EpisodeRecord, cost_s, visible
 from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.messages import Finding
 
@@ -22,23 +22,21 @@ MAX_ENDED_RECORDS = 64
 MAX_EARLIER_EPISODES = 2_000
 """Episodes of earlier attempts, for replays; beyond that the oldest go."""
 MAX_EPISODES = 32
-"""Of one record; beyond that the oldest two are merged."""
-RETURN_S = 60.0
-"""A finding without a first step that comes back so soon goes on: noise hid it."""
+"""Episodes of one record; beyond that the oldest two are merged."""
 EDGE_STEPS = 10
 """A first step so close to the window's is no sound one: smoothing hides changes there."""
 COST_INTERVAL_S = 10.0
-"""Between two times that a growing cost alone is written down."""
+"""Time between two rows that differ in a growing cost alone."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """How far a hub has judged."""
+    """Progress of a hub's judgements."""
 
     attempt: int = 0
     step: int = 0
     """The last step of all ranks that was judged."""
     over: bool = False
-    """Whether the end of the run was."""
+    """True once the end of the run was judged."""
 
 
 class Judgement(NamedTuple):
@@ -59,7 +57,7 @@ class Ledger:
     """Keeps a record of each finding of an attempt; findings of equal `Kind.identity` are one record."""
 
     def __init__(self, attempt: int = 0, episodes: Iterable[EpisodeRecord] = (), judged: Judged | None = None) -> None:
-        """Begin an empty ledger, or go on with the episodes of a recording, of which those of the attempt count."""
+        """Begin an empty ledger, or go on with those episodes of a recording that belong to the attempt."""
         self.attempt = attempt
         self.judged = judged if judged is not None and judged.attempt == attempt else Judged(attempt)
         self._earlier: list[EpisodeRecord] = []
@@ -69,15 +67,15 @@ class Ledger:
         self._costs_written_at = 0.0
         self._reported: set[Hashable] = set()
         """The identities of the lasting findings of the last judgement."""
-        for told in sorted(episodes, key=attrgetter("record", "number")):
-            self._numbers = max(self._numbers, told.record)
-            if told.attempt == attempt:
-                key = identity_of(told.finding)
-                if key in self._records and self._records[key][0].record != told.record:
-                    self._set_aside(key)
-                self._records.setdefault(key, []).append(told)
+        for episode in sorted(episodes, key=attrgetter("record", "number")):
+            self._numbers = max(self._numbers, episode.record)
+            if episode.attempt == attempt:
+                key = identity_of(episode.finding)
+                if key in self._records and self._records[key][0].record != episode.record:
+                    self._start_new_record(key)
+                self._records.setdefault(key, []).append(episode)
             else:
-                self._earlier.append(told)
+                self._earlier.append(episode)
 
     def begin_attempt(self, attempt: int) -> None:
         """Begin anew: the ranks were restarted and count their steps from 1 again."""
@@ -103,14 +101,14 @@ class Ledger:
                 self._end(episodes[-1], None, moment)
         for finding in lasting:
             self._replace_parts(finding, moment)
-        self._bound()
+        self._drop_cheapest()
         if over or moment.unix - self._costs_written_at >= COST_INTERVAL_S:
             self._costs_written_at = moment.unix
             self._write_all(lasting=not over)
 
     def episodes(self) -> list[EpisodeRecord]:
         """Every episode of every attempt."""
-        return [*self._earlier, *(told for episodes in self._records.values() for told in episodes)]
+        return [*self._earlier, *(episode for episodes in self._records.values() for episode in episodes)]
 
     def previous(self, last_step: int) -> list[Finding]:
         """Return the findings that last, worst first, for the first judgement of a hub that was restarted.
@@ -121,10 +119,10 @@ class Ledger:
         return [finding for finding in lasting if (finding.since_step or 0) <= last_step]
 
     def findings(self, seconds: float) -> list[Finding]:
-        """The records as people read them: those that last, worst first, then the ended ones, the costliest first.
+        """Return the records as people read them: lasting ones, worst first, then ended ones, the costliest first.
 
-        seconds: the time that the run has taken, of which an ended finding must have cost a share worth mending to
-        keep its severity.
+        seconds: Time that the run has taken. An ended finding must have cost a relevant share of it to keep its
+        severity.
         """
         return visible([episodes for _, episodes in self._lasting()], self._ended(), seconds, over=self.judged.over)
 
@@ -148,7 +146,7 @@ class Ledger:
             if last is not None and last.lasts:
                 self._end(last, None, moment)
             if last is not None and _names_others(last.finding, finding):
-                self._set_aside(key)
+                self._start_new_record(key)
                 episodes = self._records.setdefault(key, [])
             last = self._begin(episodes, finding, moment)
         elif not last.lasts:
@@ -157,13 +155,13 @@ class Ledger:
         while len(episodes) > 1 and episodes[-2].end_step >= (finding.since_step or moment.last_step):
             _merge(episodes, -2)  # What seemed to have ended was part of this.
             last.times = 1
-        _count(last, finding, moment)
+        _add_cost(last, finding, moment)
         if _is_cut_off(finding, last, moment):
-            told = last.finding
-            if (finding.kind, finding.phase) == (told.kind, told.phase):  # The words name the first step.
-                finding = replace(finding, text=told.text, brief=told.brief, lead=told.lead)
-            finding = replace(finding, since_step=told.since_step)
-        if _matters(finding, last.finding):
+            known = last.finding
+            if (finding.kind, finding.phase) == (known.kind, known.phase):  # The words name the first step.
+                finding = replace(finding, text=known.text, brief=known.brief, lead=known.lead)
+            finding = replace(finding, since_step=known.since_step)
+        if _differs(finding, last.finding):
             self._changed[last.record] = episodes
         if GRAVEST_FIRST.index(finding.severity) < GRAVEST_FIRST.index(last.severity):
             last.severity, last.grave_at = finding.severity, moment.unix
@@ -171,7 +169,7 @@ class Ledger:
             last.phases.append(finding.phase)
         last.finding, last.place, last.last_step = finding, place, moment.last_step
 
-    def _set_aside(self, key: Hashable) -> None:
+    def _start_new_record(self, key: Hashable) -> None:
         """Have the next episode of an identity begin another record: it is about other ranks."""
         episodes = self._records.pop(key)
         self._records[key, episodes[0].record] = episodes
@@ -204,24 +202,24 @@ class Ledger:
         self._changed[record] = episodes
         return new
 
-    def _end(self, told: EpisodeRecord, finding: Finding | None, moment: Judgement) -> None:
-        """finding: with the words and steps of its end; None: it was not reported any more."""
+    def _end(self, episode: EpisodeRecord, finding: Finding | None, moment: Judgement) -> None:
+        """End an episode. finding: with the words and steps of its end; None: it was not reported any more."""
         if finding is not None:
-            _count(told, finding, moment)
-        if finding is None or _is_cut_off(finding, told, moment):
-            until = told.last_step if finding is None else finding.until_step or 0
+            _add_cost(episode, finding, moment)
+        if finding is None or _is_cut_off(finding, episode, moment):
+            until = episode.last_step if finding is None else finding.until_step or 0
             lead = f"until step {until:,}: " if until else "before the first step: "
-            first = told.finding
+            first = episode.finding
             finding = replace(
                 first, text=lead + first.text, until_step=until, lead=len(lead) + first.lead if first.lead else 0,
                 brief=lead + first.brief if first.brief else "",
             )  # fmt: skip
-        told.ended = finding
-        told.ended_at = moment.unix if told.ended_at is None else told.ended_at
-        self._changed[told.record] = self._records[identity_of(told.finding)]
+        episode.ended = finding
+        episode.ended_at = moment.unix if episode.ended_at is None else episode.ended_at
+        self._changed[episode.record] = self._records[identity_of(episode.finding)]
 
     def _replace_parts(self, whole: Finding, moment: Judgement) -> None:
-        """Take episodes off the screen that a lasting finding covers: one trouble is told once."""
+        """Hide episodes that a lasting finding covers: one problem is shown once."""
         key = identity_of(whole)
         begin = self._records[key][-1].begin_step
         for other, episodes in self._records.items():
@@ -233,7 +231,7 @@ class Ledger:
                 last.replaced_at = moment.unix
                 self._changed[last.record] = episodes
 
-    def _bound(self) -> None:
+    def _drop_cheapest(self) -> None:
         ended = [(key, episodes) for key, episodes in self._records.items() if not episodes[-1].lasts]
         ended.sort(key=lambda pair: (cost_s(pair[1]) or 0.0, pair[1][-1].ended_at or 0.0))
         for key, episodes in ended[: max(0, len(ended) - MAX_ENDED_RECORDS)]:
@@ -246,61 +244,61 @@ class Ledger:
                 self._changed[episodes[0].record] = episodes
 
 
-def _is_cut_off(finding: Finding, told: EpisodeRecord, moment: Judgement) -> bool:
-    """Whether a finding seems to begin with the window, as after a restart of the hub, though it began before."""
-    since, known = finding.since_step, told.finding.since_step
+def _is_cut_off(finding: Finding, episode: EpisodeRecord, moment: Judgement) -> bool:
+    """Return whether a finding seems to begin with the window though it began before, as after a hub's restart."""
+    since, known = finding.since_step, episode.finding.since_step
     return since is not None and known is not None and known < since <= moment.first_step + EDGE_STEPS
 
 
 def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
-    """Whether a lasting finding is the last episode, even if that was thought to have ended."""
+    """Return whether a lasting finding continues the last episode, even if that seemed to have ended."""
     if _names_others(last.finding, finding):
         return False
     if finding.since_step is None:
-        return last.ended_at is None or moment.unix - last.ended_at < RETURN_S
+        return last.ended_at is None or moment.unix - last.ended_at < RETURN_S.enter
     return finding.since_step <= last.end_step + 1
 
 
 def _names_others(before: Finding, now: Finding) -> bool:
-    """Whether a finding of the whole world names none of the ranks that it named before, as another hang does."""
+    """Return whether a finding of the whole world names none of its previous ranks, as another hang does."""
     return bool(before.ranks) and bool(now.ranks) and set(before.ranks).isdisjoint(now.ranks)
 
 
-def _matters(now: Finding, before: Finding) -> bool:
-    """Whether more than figures differ."""
+def _differs(now: Finding, before: Finding) -> bool:
+    """Return whether more than figures differ."""
     named = attrgetter("kind", "severity", "ranks", "phase", "subject", "since_step")
     return bool(named(now) != named(before))
 
 
 def _is_part(part: Finding, whole: Finding) -> bool:
-    """Whether a finding is the same trouble as another one that names at least its ranks."""
+    """Return whether a finding is the same problem as another one that names at least its ranks."""
     kind, family = kind_of(whole), kind_of(part).family
     same = bool(family) and family == kind.family and set(part.ranks) <= set(whole.ranks)
     return same or kind.leaves_out(whole, replace(part, until_step=None))
 
 
-def _count(told: EpisodeRecord, finding: Finding, moment: Judgement) -> None:
-    """Bring the first step whose cost is counted, and the cost, up to date.
+def _add_cost(episode: EpisodeRecord, finding: Finding, moment: Judgement) -> None:
+    """Update the first step whose cost is counted, and the cost.
 
     A finding knows what it cost since its first step, or what a step costs in the mean of the window.
     """
     last = moment.last_step if finding.until_step is None else finding.until_step
     if finding.cost_s is not None:
-        since = told.begin_step if finding.since_step is None else finding.since_step
-        if _is_cut_off(finding, told, moment):
-            share = (since - told.begin_step) / max(1, told.last_step - told.begin_step + 1)
-            told.cost_s = (told.cost_s or 0.0) * min(1.0, share) + finding.cost_s
+        since = episode.begin_step if finding.since_step is None else finding.since_step
+        if _is_cut_off(finding, episode, moment):
+            share = (since - episode.begin_step) / max(1, episode.last_step - episode.begin_step + 1)
+            episode.cost_s = (episode.cost_s or 0.0) * min(1.0, share) + finding.cost_s
         else:
-            told.begin_step, told.cost_s = since, finding.cost_s
+            episode.begin_step, episode.cost_s = since, finding.cost_s
     elif finding.cost_ms is not None:
-        counted = told.begin_step - 1 if told.cost_s is None else told.last_step
-        told.cost_s = (told.cost_s or 0.0) + finding.cost_ms * max(0, last - counted) / 1e3
+        counted = episode.begin_step - 1 if episode.cost_s is None else episode.last_step
+        episode.cost_s = (episode.cost_s or 0.0) + finding.cost_ms * max(0, last - counted) / 1e3
 
 
 def _merge(episodes: list[EpisodeRecord], place: int) -> None:
     """Merge an episode with the next one, whose words stay."""
     first, second = episodes[place], episodes[place + 1]
-    costs = [told.cost_s for told in (first, second) if told.cost_s is not None]
+    costs = [episode.cost_s for episode in (first, second) if episode.cost_s is not None]
     since = first.finding.since_step
     second.finding = replace(second.finding, since_step=since)
     second.ended = None if second.ended is None else replace(second.ended, since_step=since)

@@ -28,14 +28,14 @@ from ddpmon.messages import (
 )
 
 SCHEMA = 1
-"""Of the report; another one where a field changes its meaning or goes."""
-MOST_GAINS = 8
-"""Ranks of which the report says what mending them gains: those with the most own time, as it is simulated for each."""
+"""Version of the report's fields: it changes where a field changes its meaning or goes."""
+MAX_GAINS = 8
+"""Ranks with a simulated gain in the report: those with the most own time."""
 FINDING = (
     "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
     "cost_s", "episodes", "reported_at", "ended_at",
 )  # fmt: skip
-"""The fields of a finding; what it says to screens beyond them is theirs."""
+"""The fields of a finding; others are for screens alone."""
 EFFICIENCIES = ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")
 
 
@@ -46,9 +46,15 @@ def report(
     since_start: StepSums | None = None,
     stale_s: float | None = None,
 ) -> dict[str, Any]:
-    """All of a run: `snapshot` at its end (or now), `world` and `summary` of the steps that the report covers.
+    """Return the report of a run.
 
-    stale_s: how old the snapshot is, of a run that may go on while nobody can be asked how it stands.
+    Args:
+        snapshot: The run at its end, or now.
+        world: Steps that the report covers.
+        summary: Means of these steps.
+        since_start: Sums since the start of the run.
+        stale_s: Age of the snapshot, if the run may go on and no hub answers.
+
     """
     run = snapshot.run
     ended = snapshot.state in END_STATES
@@ -119,19 +125,19 @@ def report(
 
 
 def reported(finding: Finding) -> dict[str, Any]:
-    """A finding as reports have it."""
+    """Return a finding as reports have it."""
     built = msgspec.to_builtins(finding)
     return {name: built[name] for name in FINDING}
 
 
 def _run_seconds(snapshot: Snapshot) -> float:
-    """How long a run has taken so far, or took."""
+    """Return the length of a run so far, or in all."""
     run = snapshot.run
     return max(0.0, (run.ended_at or snapshot.at) - run.started_at)
 
 
 def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
-    """Where the time went, in seconds and by kind of pause with its share of the run; None before the first step."""
+    """Return training and pauses in seconds, with each pause's share of the run; None before the first step."""
     if times is None:
         return None
     return {
@@ -195,12 +201,12 @@ def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
 
 
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Gains of the ranks with the most own time, each phase of the first one, late ranks together, and of the world.
+    """Return gains of the ranks with the most own time, each phase of the first, late ranks together, and the world.
 
     Without a rank: the slowest of each step at the others' median (phase None), nobody waiting (phase "wait"), every
     transfer at its median.
     """
-    slowest = summary.own_ms.argsort()[::-1][:MOST_GAINS].tolist()
+    slowest = summary.own_ms.argsort()[::-1][:MAX_GAINS].tolist()
     gains = [{"rank": world.ranks[column], "phase": None, "gain": gain(world, column)} for column in slowest]
     gains.sort(key=lambda entry: -entry["gain"])
     first = gains[0]["rank"]
@@ -222,5 +228,5 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
 
 
 def json_number(value: float | None, digits: int = 4) -> float | None:
-    """A number as JSON can hold it."""
+    """Return a number that JSON can hold, or None."""
     return None if value is None or not math.isfinite(value) else round(value, digits)

@@ -33,14 +33,14 @@ WARM_UP_STEPS = 10
 
 @dataclass(frozen=True)
 class Signs:
-    """What the state follows from, at one moment."""
+    """Facts that decide the state, at one moment."""
 
     run_state: str
-    """"running", "done", "failed", "stopped", "lost" or "unknown", as run.json tells."""
+    """"running", "done", "failed", "stopped", "lost" or "unknown", as run.json has it."""
     steps: int = 0
     """Steps that any rank finished in this attempt."""
     idle_s: float = 0.0
-    """Since a rank last finished a step."""
+    """Time since a rank last finished a step."""
     step_s: float | None = None
     """Median length of a step."""
     pause_s: float = 0.0
@@ -48,7 +48,7 @@ class Signs:
     starts_workers: bool = False
     """A rank waits for the first batch of new DataLoader workers."""
     start_still_s: float | None = None
-    """Since when the first step stands still; None while it may come: see starts."""
+    """Time for which the first step has stood still; None while it may come: see starts."""
     all_left: bool = False
     """Every rank said goodbye: the launcher is about to end."""
     winding_down: bool = False
@@ -67,26 +67,26 @@ class LongestPauses:
         self._training_s = 0.0
 
     def add(self, step: Step) -> None:
-        """Count a step, and the starts of workers in it."""
+        """Add a step, and the starts of workers in it."""
         self.add_length(step.step, step.length_us / 1e6)
         for pause in step.pauses:
             if pause.kind == STARTING_WORKERS:
                 self.worker_start_s = max(self.worker_start_s, (pause.end_us - pause.start_us) / 1e6)
 
     def add_length(self, step: int, length_s: float) -> None:
-        """Count a step that took so long. step: counts from 1."""
+        """Add the length of a step. step: counts from 1."""
         if step <= WARM_UP_STEPS:
             self._warming_up_s = max(self._warming_up_s, length_s)
         else:
             self._training_s = max(self._training_s, length_s)
 
     def longest_s(self, steps: int) -> float:
-        """The longest step that the run, having finished so many, may take again."""
+        """Return the longest step that the run may take again after so many steps."""
         return max(self._training_s, self._warming_up_s if steps < WARM_UP_STEPS else 0.0)
 
 
 def state(signs: Signs) -> str:
-    """One of messages.STATES."""
+    """Return one of messages.STATES."""
     if signs.run_state in END_STATES:
         return signs.run_state
     if signs.winding_down:

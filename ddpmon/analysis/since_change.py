@@ -1,4 +1,4 @@
-"""The steps that means are of, once it is known when the steps of a window began to take another time."""
+"""The steps of a window that means are taken of: those since its latest change of pace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ddpmon.messages import Finding
 
 
 def since_change(world: World, findings: Sequence[Finding]) -> World:
-    """The steps since the last change that is known: means over it would tell of neither side.
+    """Return the steps since the latest change that findings name, FEWEST_STEPS at least.
 
-    FEWEST_STEPS at least, where there are as many.
+    Means across the change would describe neither side.
     """
     changes = [f for f in findings if kind_of(f).changes_level]
     begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in changes]

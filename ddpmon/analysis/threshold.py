@@ -1,4 +1,4 @@
-"""What a judgement turns on: how much makes a thing true, how little keeps it true, and what chose these numbers."""
+"""Thresholds of judgements: the value that makes a condition true, the value that keeps it true, and their reason."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ Number = TypeVar("Number", bound=float)
 
 @dataclass(frozen=True)
 class Threshold(Generic[Number]):
-    """What a value must reach for a thing to be true, and what it must keep for that to remain true.
+    """A value that makes a condition true, and one that keeps it true.
 
-    With both the same, a value that strays around it would make a finding come and go (hysteresis is the cure).
-    Kept at the top of the file that asks for it, under a name of its own: docs/thresholds.md is made of them.
+    With both the same, a value that strays around it would make a finding come and go: hysteresis is the cure.
+    Each stands at the top of the file that uses it, under a name of its own: docs/thresholds.md is made of them.
     """
 
     enter: Number
     of: str
-    """What the value is, with its unit: "share of a step that all ranks wait for data"."""
+    """The quantity, with its unit: "share of a step that all ranks wait for data"."""
     why: str
-    """The source or the measurement that chose the number; where neither did, that it is a judgement and its reason."""
+    """The source or the measurement that chose the number; where there is none, "A judgement" and its reason."""
     _: KW_ONLY
     stay: float = nan
-    """What keeps true what was true before; as much as `enter` unless it is given, or follows from `keeps`."""
+    """Keeps a condition true; as much as `enter` unless it is given, or follows from `keeps`."""
     below: bool = False
-    """The smaller the value the truer: it is reached from above."""
+    """True where small values make the condition true."""
     keeps: InitVar[float] = 1.0
     """`stay` as a share of `enter` (below: `enter` as a share of `stay`)."""
 
@@ -35,14 +35,14 @@ class Threshold(Generic[Number]):
             stay = self.enter if keeps == 1 else self.enter / keeps if self.below else self.enter * keeps
             object.__setattr__(self, "stay", stay)
         elif keeps != 1:
-            raise ValueError("what keeps a thing true is given as a value or as a share, not as both")
+            raise ValueError("a threshold has `stay` or `keeps`, not both")
         if self.stay < self.enter if self.below else self.stay > self.enter:
-            raise ValueError("what keeps a thing true is no more than what makes it true")
+            raise ValueError("`stay` must be easier to reach than `enter`")
 
     def asked(self, held: bool = False) -> float:
-        """The number to compare with. held: the thing was true when last asked."""
+        """Return the number to compare with. held: the condition was true when last asked."""
         return self.stay if held else self.enter
 
     def reached(self, value: float, *, held: bool = False) -> bool:
-        """Whether the thing is true; at the number itself it is."""
+        """Return whether the condition is true; at the number itself it is."""
         return value <= self.asked(held) if self.below else value >= self.asked(held)

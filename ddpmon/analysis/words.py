@@ -18,7 +18,7 @@ MB = 1e6
 
 
 def fitting(head: str, *more: str) -> str:
-    """Return the whole head, and of what can be added to it, from the left, as much as fits: displays cut, not this."""
+    """Return the whole head, and as many of the parts as fit behind it, from the left."""
     return fitting_parts(head, *((0, part) for part in more))
 
 
@@ -33,19 +33,19 @@ def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
 
 
 def binary_size(size_bytes: float) -> str:
-    """As in: 612 bytes, 3.4 KiB, 25.0 MiB."""
+    """Write a size: 612 bytes, 3.4 KiB, 25.0 MiB."""
     if size_bytes < 1024:
         return f"{size_bytes:.0f} bytes"
     return f"{size_bytes / 1024:.1f} KiB" if size_bytes < MIB / 10 else f"{size_bytes / MIB:.1f} MiB"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """As in: 1 step, 1,800 steps. many: where that is not just `one` with an s."""
+    """Write a number of things: 1 step, 1,800 steps. many: the plural where that is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Ranks in few words: all; 0-3, 7; or, where that gets long, 0-3, 7 … (37)."""
+    """Write ranks in few words: all; 0-3, 7; or, where that gets long, 0-3, 7 … (37)."""
     ordered = sorted(ranks)
     if len(ordered) == world_size and world_size > 1:
         return "all"
@@ -60,7 +60,7 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
 
 
 def named_ranks(ranks: Sequence[int], world_size: int) -> str:
-    """Ranks as the subject of a sentence: rank 2; ranks 0, 2-3; both ranks; all 4 ranks. world_size 0: not known."""
+    """Write ranks as a subject: rank 2; ranks 0, 2-3; both ranks; all 4 ranks. world_size 0: not known."""
     if len(ranks) == world_size > 1:
         return "both ranks" if world_size == 2 else f"all {world_size:,} ranks"
     return f"rank{'s' * (len(ranks) != 1)} {rank_list(ranks, world_size)}"
@@ -75,7 +75,7 @@ def time_range(low_s: float, high_s: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 8.2 s, 3m12s, 2h05m; cut as a clock cuts them, so that two of one time are alike."""
+    """Write seconds: 8.2 s, 3m12s, 2h05m; cut as a clock cuts them, so that two of one time are alike."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{int(seconds)} s"
     minutes, rest = divmod(int(seconds), 60)

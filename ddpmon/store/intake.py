@@ -22,8 +22,8 @@ from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.steps.clocks import Clocks
-from ddpmon.analysis.steps.departed import Departed
-from ddpmon.analysis.steps.named import NamedTimes
+from ddpmon.analysis.steps.departed_ranks import DepartedRanks
+from ddpmon.analysis.steps.named_phases import NamedPhases
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
@@ -108,7 +108,7 @@ class Intake:
         self.ending = Ending()
         self.waiting = verdict.Waiting(registry.world_size)
         self.world: World | None = None
-        self.departed = Departed()
+        self.departed = DepartedRanks()
         self.first_step: World | None = None
         """The first step, while there is no other."""
         self._first = FirstStep()
@@ -121,7 +121,7 @@ class Intake:
         self.state = "waiting"
         self._window = Window(window_steps)
         self._engine = Engine()
-        self._named = NamedTimes(window_steps)
+        self._named = NamedPhases(window_steps)
         self._window_s = window_s
         self._aligner = Aligner(registry.world_size)
         self._clocks = Clocks(registry.host)
@@ -235,9 +235,9 @@ class Intake:
         self._agreements, self._agreed_us = [], -AGREED_US
         self._window = Window(self._window.steps)
         self._engine = Engine()
-        self._named = NamedTimes(self._window.steps)
+        self._named = NamedPhases(self._window.steps)
         self.world = self.summarised = self.summary = None
-        self.departed = Departed()
+        self.departed = DepartedRanks()
         self.first_step, self._first = None, FirstStep()
         self.history_step = 0
         self.histories.forget_logged()
@@ -258,14 +258,14 @@ class Intake:
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for aligned in self._aligner.take(final):
-            rows = self.pause_filter.take(aligned)
+            rows = self.pause_filter.training_steps(aligned)
             self._add_pause_events(self.clock.unix_at(int(aligned.table["end_us"][-1].max())))
             if rows is None:
                 continue
             self._backwards.extend(rows.number("backwards")[-21:, 0].tolist())
             part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._whole(rows))
             if part.ranks != self._window.ranks:
-                self.departed.leave(self._window.world(self._window_s), part.ranks)
+                self.departed.change_world(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
             self._engine.append(part)
             self._remember(part)
@@ -279,7 +279,7 @@ class Intake:
                 if len(records) == len(rows.ranks) and all(record.buckets for record in records.values()):
                     self._reduced.append(records)
         if final and self._final_pauses:
-            self.pause_filter.end(self._final_pauses, self.step + 1)
+            self.pause_filter.add_final(self._final_pauses, self.step + 1)
             self._final_pauses = {}
         self.histories.end_seconds(final=final)
         self.heat.overlay_samples()

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 
 from ddpmon.analysis import verdict
-from ddpmon.analysis.events import Announcement, News
+from ddpmon.analysis.events import Announcement, Announcer
 from ddpmon.analysis.evidence import BadLoss, Cpu, Evidence, Unsynchronised, Wait
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.ledger import Judgement, Ledger
@@ -50,8 +50,8 @@ class Store(Intake):
     """Events of findings that the last judgement added."""
 
     @cached_property
-    def _news(self) -> News:
-        return News()
+    def _announcer(self) -> Announcer:
+        return Announcer()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -80,7 +80,7 @@ class Store(Intake):
         current = self.ledger.findings(unix - self.run.created_at)
         # Nothing comes back once the run is over.
         seconds = inf if over else 0.0 if self.world is None else float(self.world.end_us[-1]) / 1e6
-        self.announced = self._news.of(self.findings, current, seconds)
+        self.announced = self._announcer.announce(self.findings, current, seconds)
         for event in self.announced:
             self.add_event(unix, event.severity, event.text)
         state_before = self.state
@@ -313,7 +313,7 @@ class Store(Intake):
         super()._begin_attempt()
         self.findings, self._judged = [], None
         self.ledger.begin_attempt(self.registry.attempt)
-        self.__dict__.pop("_news", None)
+        self.__dict__.pop("_announcer", None)
 
     def _add_state_event(self, before: str, unix: float, announcements: Sequence[Finding]) -> None:
         """announcements: findings whose words became an event just now."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.events import News
+from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Cpu, Evidence
 from ddpmon.analysis.processes.conditions import Conditions
 from tests.findings import judged
@@ -127,11 +127,11 @@ def test_who_is_late_once_the_others_have_left_is_named_if_it_waits_for_no_core_
 def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_again():
     own = own_times(240, 4, noise=0.03)
     own[100:, 3, 1] += 4.0
-    world, found, news, events = world_with(own), [], News(), []
+    world, found, news, events = world_with(own), [], Announcer(), []
     for seconds, end, share in ((0.0, 200, 0.0), (40.0, 210, 0.4), (80.0, 220, 0.4), (120.0, 230, 0.4)):
         cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
         before, found = found, judged(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
-        events += [event.text for event in news.of(before, found, seconds)]
+        events += [event.text for event in news.announce(before, found, seconds)]
     assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]
 
 

@@ -5,7 +5,8 @@ from math import inf
 import msgspec
 import pytest
 
-from ddpmon.analysis.events import AWAY_S, WORSE, News
+from ddpmon.analysis.episodes import RETURN_S
+from ddpmon.analysis.events import WORSE, Announcer
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.messages import Finding
 
@@ -19,16 +20,16 @@ def straggler(rank=1, kind="straggler", until=None, severity="warn"):
 
 def changes(before, now):
     """Severity and sentence of each event between two moments of a run that is over with the second."""
-    news = News()
-    news.of([], before, 0.0)
-    return [(event.severity, event.text) for event in news.of(before, now, inf)]
+    news = Announcer()
+    news.announce([], before, 0.0)
+    return [(event.severity, event.text) for event in news.announce(before, now, inf)]
 
 
 def unfolding(*moments):
     """What is told of a run. moments: (seconds, findings)"""
-    news, before, told = News(), [], []
+    news, before, told = Announcer(), [], []
     for seconds, now in moments:
-        told += [(seconds, event.text) for event in news.of(before, now, seconds)]
+        told += [(seconds, event.text) for event in news.announce(before, now, seconds)]
         before = now
     return told
 
@@ -42,17 +43,17 @@ def costing(cost_ms, severity="warn", phase="forward"):
 def test_what_is_gone_and_back_within_a_minute_was_never_gone():
     there = [costing(20.0)]
     told = unfolding(
-        (0, there), (10, []), (20, there), (30, []), (30 + AWAY_S.enter - 1, []), (100, there), (200, there)
+        (0, there), (10, []), (20, there), (30, []), (30 + RETURN_S.enter - 1, []), (100, there), (200, there)
     )
     assert told == [(0, "it costs 20.0")]
 
 
 def test_what_stays_away_for_a_minute_is_gone_and_then_told_anew():
     there = [costing(20.0)]
-    told = unfolding((0, there), (10, []), (10 + AWAY_S.enter, []), (100, there))
+    told = unfolding((0, there), (10, []), (10 + RETURN_S.enter, []), (100, there))
     assert told == [
         (0, "it costs 20.0"),
-        (10 + AWAY_S.enter, "rank 1 has recovered; it cost 10.0 s"),
+        (10 + RETURN_S.enter, "rank 1 has recovered; it cost 10.0 s"),
         (100, "it costs 20.0"),
     ]
 
@@ -103,12 +104,12 @@ def test_a_burst_that_was_over_when_it_showed_is_told_once():
 
 
 def test_a_burst_of_what_was_there_within_the_minute_is_no_news():
-    news = News()
-    news.of([], [straggler()], 0.0)
-    assert news.of([straggler()], [], 10.0) == []
+    news = Announcer()
+    news.announce([], [straggler()], 0.0)
+    assert news.announce([straggler()], [], 10.0) == []
     over = straggler(until=150, severity="info")
-    assert news.of([], [over], 20.0) == []
-    (end,) = news.of([over], [over], 80.0)
+    assert news.announce([], [over], 20.0) == []
+    (end,) = news.announce([over], [over], 80.0)
     assert end.text.startswith("rank 1 has recovered")
 
 

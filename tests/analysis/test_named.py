@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.steps.named import MOST_NAMES, NamedTimes
+from ddpmon.analysis.steps.named_phases import MAX_NAMES, NamedPhases
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import Step
 from tests.findings import judged, unfold
@@ -27,7 +27,7 @@ def rows_of(told):
 
 def found(own, **names):
     told = steps(records(own), **names)
-    named = NamedTimes(len(own))
+    named = NamedPhases(len(own))
     rows = rows_of(told)
     named.append(Rows(rows.ranks, rows.steps[:7]))
     named.append(Rows(rows.ranks, rows.steps[7:]))
@@ -62,7 +62,7 @@ def test_a_name_only_the_late_rank_has_is_told():
     told = records(late())
     for step in told[2]:
         step.named_us = {"checkpoint": 20_000}
-    named = NamedTimes(100)
+    named = NamedPhases(100)
     named.append(rows_of(told))
     (finding,) = judged(world_of(told), Evidence(named=named))
     assert (finding.evidence["named"], finding.evidence["peers_named_ms"]) == ("checkpoint", 0.0)
@@ -85,7 +85,7 @@ def test_the_name_stays_when_the_slowdown_is_over():
     for rank, each in told.items():
         for place, step in enumerate(each):
             step.named_us = {"augment": 21_500 if rank == 2 and 100 <= place < 200 else 1500}
-    named = NamedTimes(300)
+    named = NamedPhases(300)
     named.append(rows_of(told))
     moments = unfold(world_of(told), Evidence(named=named), every=50)
     over = [f.advice for moment in moments for f in moment.findings if f.until_step is not None]
@@ -104,7 +104,7 @@ NAMES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9000))
 
 @given(st.lists(st.tuples(NAMES, NAMES), max_size=30))
 def test_means_are_over_all_steps_of_the_window(told):
-    named = NamedTimes(1000)
+    named = NamedPhases(1000)
     for number, row in enumerate(told, 1):
         named.append(Rows((0, 1), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us=names) for names in row]]))
     means = named.mean_ms((1, 0, 7), 1, len(told), max(1, len(told)))
@@ -116,7 +116,7 @@ def test_means_are_over_all_steps_of_the_window(told):
 
 
 def test_only_the_last_steps_are_kept():
-    named = NamedTimes(10)
+    named = NamedPhases(10)
     for number in range(1, 101):
         named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={"a": number * 1000})]]))
     assert len(named._blocks) == 10
@@ -125,10 +125,10 @@ def test_only_the_last_steps_are_kept():
 
 
 def test_a_script_that_names_every_step_anew_gets_the_largest():
-    named = NamedTimes(1000)
+    named = NamedPhases(1000)
     for number in range(1, 201):
         named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={f"step {number}": number})]]))
-    assert set(named.mean_ms((0,), 1, 200, 200)) == {f"step {n}" for n in range(201 - MOST_NAMES, 201)}
+    assert set(named.mean_ms((0,), 1, 200, 200)) == {f"step {n}" for n in range(201 - MAX_NAMES, 201)}
 
 
 def test_time_before_forward_that_is_worth_having_is_told():
@@ -158,7 +158,7 @@ def test_a_gap_before_backward_is_one_with_a_forward_that_nobody_measures():
     own = own_times(100, 4, noise=0.02)
     own[:, :, 4] += 30
     told = steps(records(own), **{"before backward": [30_000] * 4})
-    named = NamedTimes(100)
+    named = NamedPhases(100)
     named.append(rows_of(told))
     evidence = Evidence(named=named, unmeasured=["forward"])
     (gap,) = [one for one in judged(world_of(told), evidence) if one.kind == "gap"]

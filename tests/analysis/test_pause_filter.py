@@ -36,9 +36,9 @@ def numbers(kept: Rows | None) -> list[int]:
 
 def test_a_step_before_which_one_rank_evaluated_is_no_training_step() -> None:
     pauses = PauseFilter()
-    pauses.take(plain(2, 20))
+    pauses.training_steps(plain(2, 20))
     waits = record(21, STEP_US + 12_000_000)
-    kept = pauses.take(rows([record(21, STEP_US, (EVALUATION, 12_000_000)), waits], [record(22), record(22)]))
+    kept = pauses.training_steps(rows([record(21, STEP_US, (EVALUATION, 12_000_000)), waits], [record(22), record(22)]))
     assert numbers(kept) == [22]
     times = pauses.times
     assert (times.counts[EVALUATION], times.paused_s[EVALUATION]) == (1, 12.0)
@@ -49,7 +49,7 @@ def test_a_step_before_which_one_rank_evaluated_is_no_training_step() -> None:
 
 def test_a_pause_is_as_long_as_on_the_rank_that_took_longest_and_kinds_are_told_apart() -> None:
     pauses = PauseFilter()
-    pauses.take(
+    pauses.training_steps(
         rows(
             [
                 record(2, STEP_US, (EVALUATION, 1_000_000), (CHECKPOINT, 500_000), (EVALUATION, 250_000)),
@@ -63,8 +63,8 @@ def test_a_pause_is_as_long_as_on_the_rank_that_took_longest_and_kinds_are_told_
 
 def test_a_long_step_that_comes_seldom_is_a_pause_of_the_rank_that_had_it() -> None:
     pauses = PauseFilter()
-    pauses.take(plain(2, 40))
-    kept = pauses.take(
+    pauses.training_steps(plain(2, 40))
+    kept = pauses.training_steps(
         rows([record(41, 3_000_000), record(41, 3_000_000, data_us=2_900_000)], [record(42), record(42)])
     )
     assert numbers(kept) == [42]
@@ -76,9 +76,9 @@ def test_a_long_step_that_comes_seldom_is_a_pause_of_the_rank_that_had_it() -> N
 def test_what_takes_long_beside_a_reported_pause_is_counted_too() -> None:
     """An epoch ends with a checkpoint, and then something else takes a minute."""
     pauses = PauseFilter()
-    pauses.take(plain(2, 40))
+    pauses.training_steps(plain(2, 40))
     saves = record(41, 60_000_000, (CHECKPOINT, 5_000_000), data_us=59_000_000)
-    assert pauses.take(rows([saves, record(41, 65_000_000)])) is None
+    assert pauses.training_steps(rows([saves, record(41, 65_000_000)])) is None
     times = pauses.times
     assert times.paused_s[CHECKPOINT] == 5.0
     assert times.paused_s[PAUSE] == pytest.approx(59.96)
@@ -92,15 +92,15 @@ def test_long_steps_that_come_often_are_how_the_run_trains() -> None:
     kept: list[int] = []
     for number in range(2, 122):
         length = 3_000_000 if number > 20 and number % 5 == 0 else STEP_US
-        kept += numbers(pauses.take(rows([record(number, length), record(number, length)])))
+        kept += numbers(pauses.training_steps(rows([record(number, length), record(number, length)])))
     assert len(kept) >= 110, "a few at the beginning, before it was known"
     assert pauses.times.counts[PAUSE] <= 4
 
 
 def test_steps_that_are_longer_from_now_on_are_no_pauses() -> None:
     pauses = PauseFilter()
-    pauses.take(plain(2, 60))
-    kept = pauses.take(rows(*([record(number, 5_000_000)] * 2 for number in range(61, 101))))
+    pauses.training_steps(plain(2, 60))
+    kept = pauses.training_steps(rows(*([record(number, 5_000_000)] * 2 for number in range(61, 101))))
     assert len(numbers(kept)) >= 36
 
 
@@ -108,7 +108,7 @@ def test_where_most_steps_pause_they_are_kept() -> None:
     pauses = PauseFilter()
     kept: list[int] = []
     for number in range(2, 102):
-        kept += numbers(pauses.take(rows([record(number, STEP_US, (EVALUATION, 10_000)), record(number)])))
+        kept += numbers(pauses.training_steps(rows([record(number, STEP_US, (EVALUATION, 10_000)), record(number)])))
     assert kept == list(range(21, 102))
     assert pauses.times.counts[EVALUATION] == 100
 
@@ -116,10 +116,10 @@ def test_where_most_steps_pause_they_are_kept() -> None:
 def test_what_was_counted_before_is_not_counted_again() -> None:
     """A hub that takes a run up goes through steps that the one before it has seen."""
     first = PauseFilter()
-    first.take(plain(2, 30))
+    first.training_steps(plain(2, 30))
     before = first.times.training_s
     second = PauseFilter(Times(first.times.last, first.times.training_s))
-    second.take(plain(20, 31))
+    second.training_steps(plain(20, 31))
     assert second.times.training_s == pytest.approx(before + 0.04)
 
 
@@ -127,9 +127,9 @@ def test_steps_without_a_rank_that_is_out_of_data_are_set_apart_and_told_once_an
     """However many there are: its means would be of steps that it did not train in."""
     pauses = PauseFilter()
     for first in (2, 100):
-        pauses.take(plain(first, first + 18))
+        pauses.training_steps(plain(first, first + 18))
         alone = [[record(n), record(n, STEP_US, (OUT_OF_DATA, 5_000))] for n in range(first + 19, first + 98)]
-        assert pauses.take(rows(*alone)) is None
+        assert pauses.training_steps(rows(*alone)) is None
     assert pauses.times.counts[OUT_OF_DATA] == 2
     assert pauses.times.paused_s[OUT_OF_DATA] == pytest.approx(2 * 79 * 0.005)
     assert [told.step for told in pauses.times.latest] == [99, 197]

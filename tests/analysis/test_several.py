@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from ddpmon.analysis.events import News
+from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.conditions import Conditions
@@ -165,18 +165,18 @@ ALONE = Finding("straggler", "warn", "rank 3 is slow", [3], "data", 10, cost_ms=
 
 @pytest.mark.parametrize(("before", "now"), [([SEVERAL], [ALONE]), ([ALONE], [SEVERAL])])
 def test_a_rank_that_goes_on_as_one_of_several_or_alone_does_not_keep_up_again(before, now):
-    news = News()
-    news.of([], before, 0.0)
-    (event,) = news.of(before, now, inf)
+    news = Announcer()
+    news.announce([], before, 0.0)
+    (event,) = news.announce(before, now, inf)
     assert event.text == now[0].text
 
 
 def test_a_rank_that_was_one_of_several_for_a_while_is_not_announced_again_and_is_after_their_end():
-    news = News()
-    news.of([], [ALONE], 0.0)
-    news.of([ALONE], [SEVERAL], 1.0)
-    assert news.of([SEVERAL], [ALONE], 2.0) == []
-    (end,) = news.of([ALONE], [], inf)
+    news = Announcer()
+    news.announce([], [ALONE], 0.0)
+    news.announce([ALONE], [SEVERAL], 1.0)
+    assert news.announce([SEVERAL], [ALONE], 2.0) == []
+    (end,) = news.announce([ALONE], [], inf)
     assert end.text.startswith("rank 3 has recovered")
-    (again,) = news.of([], [ALONE], inf)
+    (again,) = news.announce([], [ALONE], inf)
     assert again.text == ALONE.text

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from ddpmon.analysis.events import News
+from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence, Wait
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.kinds.kind import NEARLY_ALL
@@ -115,13 +115,13 @@ def test_a_hang_tells_who_and_where_and_this_until_when():
     assert [(f.kind, f.ranks) for f in findings(None, both)] == [("hang", [0]), ("timeout_near", [0])]
 
 
-def test_it_is_news_once_and_when_little_is_left_and_its_end_too():
-    before, told, news = [], [], News()
+def test_it_is_announcer_once_and_when_little_is_left_and_its_end_too():
+    before, told, news = [], [], Announcer()
     for waited_s in (800.0, 960.0, 1200.0, 1700.0):
         now = findings(None, evaluating(waited_s), before)
-        told += news.of(before, now, waited_s)
+        told += news.announce(before, now, waited_s)
         before = now
-    told += news.of(before, [], inf)
+    told += news.announce(before, [], inf)
     assert [(event.severity, event.text) for event in told] == [
         ("warn", "rank 0 is waited for: the timeout (30 min) ends the run in 14 min"),
         ("critical", "rank 0 is waited for: the timeout (30 min) ends the run in 100 s"),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from ddpmon.analysis.report import report as make_report
-from ddpmon.analysis.steps.departed import Departed
+from ddpmon.analysis.steps.departed_ranks import DepartedRanks
 from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
@@ -78,11 +78,11 @@ def test_a_rank_that_runs_out_of_inputs_keeps_what_was_known_of_it(one_step):
 
 def test_a_rank_that_comes_back_is_of_the_world_again():
     world = world_with(own_times(30, 3))
-    departed = Departed()
-    departed.leave(None, (0, 1, 2))
-    departed.leave(world, (0, 2))
+    departed = DepartedRanks()
+    departed.change_world(None, (0, 1, 2))
+    departed.change_world(world, (0, 2))
     assert [(rank, column, summary.window) for rank, summary, column in departed] == [(1, 1, (2, 31))]
-    departed.leave(world, (0, 1, 2))
+    departed.change_world(world, (0, 1, 2))
     assert list(departed) == []
 
 

@@ -15,7 +15,7 @@ from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import Even, Work, even, work_of
-from ddpmon.analysis.steps.named import Named, explains
+from ddpmon.analysis.steps.named_phases import NamedPhase, explaining_phase
 from ddpmon.analysis.steps.what_if import gain
 from ddpmon.messages import OWN_PHASES, Episode, Finding
 
@@ -210,13 +210,13 @@ class SlowRanks:
         return cause(late, one.ranks, self.moment.conditions, [self.world.ranks[place] for place in self.peers])
 
     @cached_property
-    def named(self) -> Named | None:
+    def named(self) -> NamedPhase | None:
         """Return what the script calls the time in which the ranks are slow."""
         if self.is_all or not (times := self.moment.evidence.named):
             return None
         rank, *others = self.slowdown.ranks
         no_peers, steps = [*others, *self.with_ranks], (self.slowdown.since, self.last)
-        return explains(times, self.world, rank, no_peers, steps, self.mean_excess_ms)
+        return explaining_phase(times, self.world, rank, no_peers, steps, self.mean_excess_ms)
 
     @cached_property
     def _works(self) -> list[Work]:

@@ -27,8 +27,8 @@ IDLE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 IN_NOISE, LATE = 1, 2
 """Cells of a judged map: within the noise; late, by less than the second of HEAT_LEVELS."""
-FEWEST_BINS = 5
-"""Bins that are too few to measure their noise."""
+MIN_BINS = 5
+"""Bins that are enough to measure their noise."""
 CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
 """Probability that noise alone lights a cell, and how many cells of a whole map it may light; the smaller counts."""
 NEGLIGIBLE = 0.02
@@ -40,7 +40,7 @@ MERGED = 4
 MANY = 0.4
 """Share of a block's bins that reach half of its mean where a rank is late all the time, however much it strays."""
 SPIKES = 1.5
-"""How many times the largest single spike of the median rank a cell must reach."""
+"""Least value of a cell as a multiple of the largest single spike of the median rank."""
 _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 """Ratio of the median square of a normal variable to its variance."""
 
@@ -251,7 +251,7 @@ def noise_of(over: Floats) -> float | None:
 
     """
     count, ranks = over.shape
-    if count < FEWEST_BINS:
+    if count < MIN_BINS:
         return None
     over = over[:, some_of(np.arange(ranks))]
     apart = min(APART, count // 3)

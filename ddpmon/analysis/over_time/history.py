@@ -25,9 +25,9 @@ BINS = 1024
 MERGED = 4
 """Rows of a level that become one of the next."""
 POINTS = 512
-"""Of a series over the whole run, at most."""
+"""Points of a series over the whole run, at most."""
 LOW_IS_WORST = frozenset(name for name in (*STEP_SERIES, *SAMPLE_SERIES) if QUANTITIES[name].worse == "low")
-"""Of whom the rank with the least is the one to look at: who waits least holds the others back."""
+"""Quantities of which the lowest rank is the one to look at: the rank that waits least holds the others back."""
 Rows = NDArray[np.void]
 """`seconds` since the run began and `step`, both of the last that is in a row; of each quantity `low`, `median` (the
 mean of medians where rows were merged), `high`, the `worst` rank (-1: unknown) and `weight`, the number of steps that
@@ -35,7 +35,7 @@ have a value. A NaN counts as the largest value, so that it stays visible."""
 
 
 def row_type(quantities: int) -> np.dtype[np.void]:
-    """What a row holds of so many quantities."""
+    """Return the fields of a row of so many quantities."""
     each = [(name, "<f4", (quantities,)) for name in ("low", "median", "high", "weight")]
     return np.dtype([("seconds", "<f8"), ("step", "<i8"), ("worst", "<i4", (quantities,)), *each])
 
@@ -51,7 +51,7 @@ class Spread(NamedTuple):
 
 
 def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
-    """Rows of the spreads of each quantity."""
+    """Make rows of the spreads of each quantity."""
     rows = np.zeros(len(seconds), row_type(len(spreads)))
     rows["seconds"], rows["step"] = seconds, step
     with np.errstate(over="ignore"):
@@ -64,7 +64,15 @@ def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
 def spread(
     values: Floats, has_value: Bools | None = None, ranks: Sequence[int] = (), *, low_is_worst: bool = False
 ) -> Spread:
-    """Of each row of [S, R]. A NaN is larger than all others. ranks: of the columns; none: no rank is named."""
+    """Return the spread of each row over its columns. A NaN is larger than all other values.
+
+    Args:
+        values: [S, R].
+        has_value: [S, R]; None: all are values.
+        ranks: Rank of each column; none: no rank is named.
+        low_is_worst: The rank with the lowest value is named instead of that with the highest.
+
+    """
     count = np.full(len(values), values.shape[1]) if has_value is None else has_value.sum(axis=1)
     if has_value is not None:
         values = np.where(has_value, values, np.nan)  # sorted to the end, where the count leaves it out
@@ -83,7 +91,7 @@ def spread(
 
 
 def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
-    """Neighbouring rows as one. begins: the index of the first row of each group."""
+    """Merge neighbouring rows. begins: index of the first row of each group."""
     result = np.zeros(len(begins), rows.dtype)
     if not len(begins):
         return result
@@ -115,17 +123,17 @@ class Resolution:
 
     @property
     def whole(self) -> bool:
-        """Whether it holds all that there ever was."""
+        """True while no row has been dropped."""
         return self.count == len(self.rows)
 
     @property
     def open(self) -> Rows:
-        """Those at the end that are not in a row of the next level."""
+        """Rows at the end that are not in a row of the next level."""
         return self.rows[len(self.rows) - self.count % MERGED :]
 
 
 class SavedHistory(msgspec.Struct):
-    """A history as a recording keeps it: of each level its count and its rows."""
+    """A history as a recording keeps it: the count and the rows of each level."""
 
     names: list[str]
     levels: list[tuple[int, bytes]]
@@ -137,12 +145,12 @@ class History:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.recorded: set[str] = set()
-        """Those that ever had a value."""
+        """Quantities that ever had a value."""
         self._levels: list[Resolution] = []
         self._low_is_worst: Bools = np.array([name in LOW_IS_WORST for name in names])
 
     def add(self, rows: Rows) -> None:
-        """Take further rows, in the order of time."""
+        """Append further rows, in the order of time."""
         self._note_recorded(rows)
         rows["seconds"] = np.maximum.accumulate(np.maximum(rows["seconds"], self.last_s))
         place = 0
@@ -163,11 +171,11 @@ class History:
 
     @property
     def last_s(self) -> float:
-        """When the last row ends; -inf: there is none."""
+        """End of the last row; -inf: there is none."""
         return max((float(level.rows["seconds"][-1]) for level in self._levels if len(level.rows)), default=-math.inf)
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
-        """A stretch in at most `points` rows and two beside it, and how many of the finest rows each is made of."""
+        """Return a stretch in at most `points` rows and two beside it, and the number of finest rows in each."""
         if not self._levels:
             return np.zeros(0, row_type(len(self.names))), 1
         place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)
@@ -187,12 +195,20 @@ class History:
         return merged(rows[begin:end], begins, self._low_is_worst), group * MERGED**place
 
     def series(self, name: str) -> Series:
-        """A quantity over the whole run."""
+        """Return a quantity over the whole run."""
         whole = self.view(name, None, None, POINTS)
         return Series(whole.seconds, whole.low, whole.median, whole.high)
 
     def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView:
-        """A quantity over a stretch that ends at a moment. None: all there is; now."""
+        """Return a quantity over a stretch of the run.
+
+        Args:
+            name: One of the quantities.
+            span_s: Length of the stretch; None: all there is.
+            end_s: End of the stretch; None: now.
+            points: Number of points, at most.
+
+        """
         place = self.names.index(name)
         first_s = next((float(level.rows[0]["seconds"]) for level in self._levels if level.whole), 0.0)
         end_s = self.last_s if end_s is None else end_s
@@ -206,7 +222,7 @@ class History:
         )  # fmt: skip
 
     def until(self, seconds: float) -> History:
-        """As it was at an earlier moment, as far as it still reaches back."""
+        """Return the history as it was at an earlier moment, as far as it still reaches back."""
         cut = History(self.names)
         above = 0
         for level in reversed(self._levels):
@@ -221,16 +237,16 @@ class History:
         return cut
 
     def saved(self, most: int = BINS) -> SavedHistory:
-        """As a recording keeps it: of each level the latest `most` rows."""
+        """Return the latest `most` rows of each level, for a recording."""
         levels = [(level.count, level.rows[-most:].tobytes()) for level in self._levels]
         return SavedHistory(list(self.names), levels)
 
     @classmethod
     def restored(cls, saved: SavedHistory, names: Sequence[str]) -> History:
-        """What `saved` made, of these quantities. ValueError if it did not.
+        """Read what `saved` made; raise ValueError if it did not.
 
-        Another version may have had others: a quantity that was not saved has no value so far, one that is not among
-        `names` is left out.
+        Another version may have had other quantities: one that was not saved has no value so far, one that is not
+        among `names` is left out.
         """
         history = cls(names)
         kind = row_type(len(saved.names))
@@ -245,7 +261,7 @@ class History:
 
 
 def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Rows of the `saved` quantities as rows of the wanted ones."""
+    """Turn rows of the `saved` quantities into rows of the wanted ones."""
     if list(saved) == list(wanted):
         return rows
     result = np.zeros(len(rows), row_type(len(wanted)))
@@ -262,7 +278,7 @@ def _reaches(level: Resolution, begin_s: float) -> bool:
 
 
 def _values(rows: Rows, name: str, place: int) -> list[float | None]:
-    """Values of a quantity; None where nobody had one."""
+    """Return the values of a quantity; None where nobody had one."""
     has_value = rows["weight"][:, place] > 0
     return [
         value if there else None for value, there in zip(rows[name][:, place].tolist(), has_value.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""What the all-reduce of each bucket took, and the bandwidth it reached, where buckets were recorded."""
+"""The time of each bucket's all-reduce, and the bandwidth it reached, where buckets were recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ddpmon.messages import BucketView, Layout, Step
 
 Layouts: TypeAlias = Mapping[int, Mapping[int, Layout]]
-"""By rank, then by number."""
+"""Layouts by rank, then by number."""
 
 
 @dataclass
@@ -33,7 +33,13 @@ class BucketTimes:
 
 
 def bucket_times(rows: Iterable[Mapping[int, Step]], layouts: Layouts) -> BucketTimes:
-    """Means over steps of all ranks. rows: steps by rank; those without buckets are left out."""
+    """Return means over steps of all ranks.
+
+    Args:
+        rows: Steps by rank; those without buckets are left out.
+        layouts: Layout of each bucket.
+
+    """
     means: dict[tuple[int, int], _Means] = {}
     total_bytes = total_us = 0
     ranks = 0
@@ -74,7 +80,7 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
 
 
 def _whole(row: Mapping[int, Step], layouts: Layouts) -> tuple[int, int]:
-    """Bytes of the step's all-reduce, and how long it took on the rank that handed its last bucket over last.
+    """Return the bytes of a step's all-reduce, and its time on the rank that handed its last bucket over last.
 
     A step ends at the same moment everywhere, so that times before its end compare ranks whose clocks differ.
     """

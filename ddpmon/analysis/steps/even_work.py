@@ -1,4 +1,4 @@
-"""How much work ranks have in a step, how much of a slow rank's excess that explains, and how to deal it out evenly."""
+"""The work of ranks in a step, the share of a slow rank's excess that it explains, and how to deal it out evenly."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Work:
     mine: float
     theirs: float
     share: float
-    """Of the excess, that what they have more accounts for."""
+    """Share of the excess that their additional work accounts for."""
 
     @property
     def times(self) -> float:
-        """Times its peers' work that it has."""
+        """Its work as a multiple of its peers'."""
         return self.mine / self.theirs
 
     @property
     def is_alike(self) -> bool:
-        """Whether the difference is too small to matter."""
+        """True where the difference is too small to matter."""
         return max(self.times, 1 / self.times) < 1 + MORE_WORK.enter
 
 
@@ -69,9 +69,9 @@ class Even:
     """Work of a step that would let all ranks arrive together, as each takes its own time for a sample or token."""
 
     mine: int
-    """Of the slow rank."""
+    """Work of the slow rank."""
     theirs: tuple[int, int]
-    """The fewest and the most of the others."""
+    """The least and the most work of the others."""
     slowest_ms: float
     """Own time of the slowest rank then."""
     slowest_now_ms: float
@@ -90,7 +90,7 @@ def even(world: World, unit: str, column: int) -> Even | None:
 
 
 def even_batches(total: int, item_ms: Sequence[float]) -> list[int]:
-    """Items of each rank, `total` together, that make the slowest rank's time the shortest: min of max(m_i t_i).
+    """Deal out `total` items so that the slowest rank's time is the shortest: min of max(m_i t_i).
 
     item_ms: what a rank takes for one item, above zero. Every rank first gets what it does in the time that all
     together would need at best, whole items only; each of the rest goes to the rank that is done with it first.

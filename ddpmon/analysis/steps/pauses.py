@@ -1,4 +1,4 @@
-"""What a run does besides training steps: it evaluates, writes checkpoints, compiles, or pauses for something unknown.
+"""Pauses of a run between training steps: it evaluates, writes checkpoints, compiles, or stops for something unknown.
 
 A step in which any rank did so is set apart: means, efficiencies and everything else are of training steps alone, and
 the time that such steps took beyond training is counted by kind.
@@ -20,7 +20,7 @@ from ddpmon.messages import ranks as wire
 
 RECENT = 50
 """Steps whose median is the usual length: enough for a median, few enough to follow a run that changes its pace."""
-FEWEST = 10
+MIN_STEPS = 10
 """Training steps before it that a step is compared with, at least: before that nothing is usual yet."""
 TIMES = Threshold(
     10.0,
@@ -38,8 +38,8 @@ SELDOM = Threshold(
     why="A judgement: what comes more often is how the run trains, and is not set apart.",
     below=True,
 )
-KEPT = 64
-"""Pauses that are remembered one by one, so that memory is bounded."""
+MAX_LATEST = 64
+"""Pauses that are kept one by one, so that memory is bounded."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -52,45 +52,42 @@ class Pause(msgspec.Struct, frozen=True):
     seconds: float
     """On the rank where it took longest."""
     ranks: tuple[int, ...]
-    """Those that did it; of an unknown kind, the one with the most own time in that step."""
+    """Ranks that paused; of an unknown kind, the one with the most own time in that step."""
     phase: str = ""
-    """Of an unknown kind: the phase that took longest on that rank."""
+    """The phase that took longest on that rank, if the kind is unknown."""
 
 
 class Times(msgspec.Struct):
-    """Where the time since the first step went, in seconds of the world."""
+    """Training and pauses since the first step, in seconds of the world."""
 
     last: int = 0
     """The last step that is counted."""
     training_s: float = 0.0
     paused_s: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(PAUSES))
-    """By kind, in the order of PAUSES."""
+    """Seconds of each kind, in the order of PAUSES."""
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(PAUSES))
     latest: list[Pause] = msgspec.field(default_factory=list)
 
 
 class PauseFilter:
-    """Takes steps as they are aligned, hands on those of training, and counts the time of all."""
+    """Sets steps with pauses apart from training steps, and counts the time of both."""
 
     def __init__(self, times: Times | None = None) -> None:
-        """times: what was counted before, perhaps by a version with other kinds; ValueError if it cannot be."""
+        """Go on from times that were recorded; raise ValueError if they are of other kinds of pauses."""
         self.times = times or Times()
-        if len(self.times.paused_s) != len(self.times.counts):
-            raise ValueError("seconds of other kinds of pauses than counted")
-        missing = len(PAUSES) - len(self.times.counts)
-        self.times.paused_s = [*self.times.paused_s, *[0.0] * missing][: len(PAUSES)]
-        self.times.counts = [*self.times.counts, *[0] * missing][: len(PAUSES)]
+        if {len(self.times.paused_s), len(self.times.counts)} != {len(PAUSES)}:
+            raise ValueError("seconds or counts of other kinds of pauses")
         self.for_events: list[Pause] = []
-        """Pauses that are worth an event; whoever makes the events takes them away."""
+        """Pauses that are worth an event; the maker of the events clears them."""
         self._usual: deque[int] = deque(maxlen=RECENT)
         """Lengths of the latest training steps."""
         self._paused: deque[bool] = deque(maxlen=RECENT)
-        """Of the latest steps: whether a rank reported a pause in it."""
+        """True for each of the latest steps in which a rank reported a pause."""
         self._long: deque[bool] = deque(maxlen=RECENT)
-        """Of the latest steps: whether it took far longer than usual."""
+        """True for each of the latest steps that took far longer than usual."""
 
-    def take(self, rows: Rows) -> Rows | None:
-        """The training steps among further ones; None if there is none."""
+    def training_steps(self, rows: Rows) -> Rows | None:
+        """Count further steps and return those of training; None if there is none."""
         lengths, numbers = rows.number("length_us").max(axis=1).tolist(), rows.step_numbers()
         kept = [
             place
@@ -102,12 +99,12 @@ class PauseFilter:
         return rows.part(kept) if kept else None
 
     def _trains(self, rows: Rows, place: int, step: int, length: int) -> bool:
-        """Whether a step is one of training. place: of it among the rows."""
+        """Count a step and return whether it is one of training. place: its index among the rows."""
         by_rank = {rank: record.pauses for rank, record in rows.records(place).items() if record.pauses}
         self._paused.append(bool(by_rank))
         pauses = _pauses(by_rank, step)
         rest = length - sum(pause.seconds for pause in pauses) * 1e6
-        usual = statistics.median(self._usual) if len(self._usual) >= FEWEST else rest
+        usual = statistics.median(self._usual) if len(self._usual) >= MIN_STEPS else rest
         long = rest >= max(TIMES.enter * usual, usual + LEAST_US.enter)
         self._long.append(long)
         long = long and sum(self._long) <= SELDOM.enter * RECENT
@@ -118,13 +115,13 @@ class PauseFilter:
             return False
         if by_rank:
             # In a run that pauses in most steps hardly one would be left: the pauses are taken out of them.
-            return len(self._paused) >= 2 * FEWEST and 2 * sum(self._paused) > len(self._paused)
+            return len(self._paused) >= 2 * MIN_STEPS and 2 * sum(self._paused) > len(self._paused)
         if not long:
             self._usual.append(length)
         return not long
 
-    def end(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
-        """Count the pauses after the last step, by rank. step: the one that would have come."""
+    def add_final(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
+        """Count the pauses of ranks after the last step. step: number of the one that would have come."""
         self._count(step, 0, _pauses(rest, step))
 
     def _count(self, step: int, length_us: int, pauses: Sequence[Pause]) -> None:
@@ -148,7 +145,7 @@ class PauseFilter:
             if told and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
-        times.latest = latest[-KEPT:] if pauses else times.latest
+        times.latest = latest[-MAX_LATEST:] if pauses else times.latest
 
 
 def _goes_on(before: Pause, pause: Pause) -> bool:
@@ -158,7 +155,7 @@ def _goes_on(before: Pause, pause: Pause) -> bool:
 
 
 def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
-    """The pauses before a step, by rank: one of each kind, as long as on the rank that took longest."""
+    """Return one pause of each kind before a step, as long as on the rank that took longest."""
     by_kind: dict[int, tuple[float, list[int]]] = {}
     for rank, pauses in by_rank.items():
         spent: dict[int, int] = {}
@@ -171,7 +168,7 @@ def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Paus
 
 
 def _unknown(rows: Rows, step: int, over_us: float) -> Pause:
-    """A pause in one step that no rank reported, with the rank whose own time it was."""
+    """Return the pause in one step that no rank reported, of the rank with the most own time."""
     phases = np.stack([rows.number(name)[0] for name in PHASES], axis=-1)
     most = int(phases.sum(axis=1).argmax())
     return Pause(PAUSES[PAUSE], step, over_us / 1e6, (rows.ranks[most],), OWN_PHASES[int(phases[most].argmax())])

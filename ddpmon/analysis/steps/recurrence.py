@@ -1,4 +1,4 @@
-"""Tell what comes again and again from what happened once or has stopped: neither is a pattern."""
+"""Tell events that recur from those that happened once or have stopped: neither is a pattern."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STOPPED = Threshold(
 
 
 def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
-    """Return whether what happened in these steps, in rising order, is a pattern that still goes on.
+    """Return whether events in these steps are a pattern that still goes on.
 
     Args:
-        steps: Numbers of the steps in which it happened.
+        steps: Numbers of the steps with an event, rising.
         last: Number of the latest step of the run.
 
     """
@@ -30,6 +30,6 @@ def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
 
 
 def recurring_mean(values: Floats) -> Floats:
-    """Return the mean over the steps, the first axis, without the step that has most."""
+    """Return the mean over the steps, the first axis, without the step of the largest value."""
     rest: Floats = (values.sum(axis=0) - values.max(axis=0, initial=0.0)) / max(1, len(values) - 1)
     return rest

@@ -1,5 +1,6 @@
-"""Records of steps as rows of fixed width: what hubs send each other, what is kept of thousands of ranks, and what
-the analysis lines up. A step that has more to tell (buckets, names, pauses, many synchronisations) stays a `Step`.
+"""Records of steps as rows of fixed width, as hubs send them, recordings hold them and the analysis aligns them.
+
+A step with more facts (buckets, names, pauses, many synchronisations) stays a `Step`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SYNCS = 2
 """Synchronisations that a row has room for: of a step's gradients, and DDP's broadcast of buffers before it."""
 PHASES = tuple(f"{phase}_us" for phase in OWN_PHASES)
 COUNTS = ("length_us", *PHASES, "gc_us", "samples", "tokens", "backwards")
-"""Of a row, the numbers of 32 bits."""
+"""Fields of a row with 32 bits."""
 HAS_LOSS, HAS_RATE = 1, 2
 """Bits of `has`."""
 _SYNC = np.dtype([("kind", "u1"), ("arrival_us", "<u4"), ("end_us", "<u4"), ("payload_bytes", "<u8")])
@@ -37,14 +38,14 @@ _head = attrgetter("step", "end_us", *COUNTS)
 KIND, ARRIVAL, END, PAYLOAD = range(4)
 """Columns of `Rows.syncs`, in the order in which a row has them."""
 _NO_SYNC = (0, 0, 0, 0)
-"""In a place that no synchronisation takes."""
+"""Fills a place without a synchronisation."""
 
 Table = NDArray[np.void]
-"""Of ROW."""
+"""[N] ROW"""
 
 
 def row_of(step: Step) -> bytes | None:
-    """A step as a row; None: it does not fit into one."""
+    """Pack a step into a row; None: it does not fit into one."""
     syncs = step.syncs
     if step.buckets or step.named_us or step.pauses or len(syncs) > SYNCS:
         return None
@@ -67,28 +68,28 @@ def row_of(step: Step) -> bytes | None:
 
 
 def table_of(rows: bytes) -> Table:
-    """Rows from their bytes; ValueError where there is no whole number of them."""
+    """Read rows from their bytes; raise ValueError where there is no whole number of them."""
     return np.frombuffer(rows, ROW)
 
 
 def column_bytes(table: Table) -> bytes:
-    """Rows as bytes, the first byte of each row first: what is alike lies together, and compresses to half."""
+    """Return rows as bytes, the first byte of each row first: similar bytes lie together, and compress to half."""
     return np.frombuffer(table.tobytes(), np.uint8).reshape(len(table), ROW.itemsize).T.tobytes()
 
 
 def from_column_bytes(raw: bytes) -> Table:
-    """Rows from what `column_bytes` made; ValueError where there is no whole number of them."""
+    """Read rows from `column_bytes`; raise ValueError where there is no whole number of them."""
     by_place = np.frombuffer(raw, np.uint8).reshape(ROW.itemsize, -1)
     return np.ascontiguousarray(by_place.T).view(ROW).reshape(-1)
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """Rows one behind the other. NumPy's own way looks at every field of every piece."""
+    """Concatenate rows. NumPy's own function copies field by field."""
     return table_of(b"".join(table.data for table in tables)) if len(tables) != 1 else tables[0]
 
 
 def steps_of(table: Table) -> list[Step]:
-    """Rows as records."""
+    """Return rows as records."""
     count = len(COUNTS)
     made = []
     for (step, end, *rest), syncs in zip(table.tolist(), table["syncs"].tolist(), strict=True):
@@ -117,13 +118,13 @@ def steps_of(table: Table) -> list[Step]:
 
 
 def losses_of(table: Table) -> tuple[Floats, Bools]:
-    """Of each row, and whether it has one: NaN may be a real one."""
+    """Return the loss of each row, and whether it has one: NaN may be a real one."""
     has_loss: Bools = table["has"] & HAS_LOSS != 0
     return np.where(has_loss, table["loss"], np.nan), has_loss
 
 
 def learning_rates(table: Table) -> NDArray[Any]:
-    """Of each row; None where it is not known."""
+    """Return the learning rate of each row; None where it is not known."""
     values = table["learning_rate"].astype(object)
     values[table["has"] & HAS_RATE == 0] = None
     return values
@@ -133,7 +134,7 @@ class Rows:
     """Consecutive steps of the same ranks, side by side."""
 
     def __init__(self, ranks: Sequence[int], steps: Sequence[Sequence[Step]]) -> None:
-        """steps: `steps[i][j]` is what `ranks[j]` told of the i-th step."""
+        """Pack records into rows. steps: `steps[i][j]` is the record of `ranks[j]` of the i-th step."""
         flat = list(chain.from_iterable(steps))
         rows = [row_of(step) for step in flat]
         odd = {place: flat[place] for place, row in enumerate(rows) if row is None}
@@ -142,11 +143,11 @@ class Rows:
         self.table = table.reshape(len(steps), len(self.ranks))
         """[S, R]"""
         self.odd = odd
-        """By their place in the flattened table: records that do not fit into a row."""
+        """Records that do not fit into a row, by their place in the flattened table."""
 
     @classmethod
     def of_table(cls, ranks: tuple[int, ...], table: Table, odd: dict[int, Step]) -> Rows:
-        """table: [S, R]."""
+        """Wrap a table [S, R] without copying it."""
         rows = cls.__new__(cls)
         rows.ranks, rows.table, rows.odd = ranks, table, odd
         return rows
@@ -156,7 +157,7 @@ class Rows:
 
     @cached_property
     def steps(self) -> list[list[Step]]:
-        """The records themselves: to look at a few."""
+        """The records themselves, to look at a few."""
         flat = steps_of(self.table.ravel())
         for place, step in self.odd.items():
             flat[place] = step
@@ -164,7 +165,7 @@ class Rows:
         return [flat[first : first + width] for first in range(0, len(flat), width)]
 
     def part(self, places: slice | Sequence[int]) -> Rows:
-        """Some of the steps."""
+        """Return some of the steps."""
         chosen = np.arange(len(self))[places]
         width = len(self.ranks)
         to = {int(place): at for at, place in enumerate(chosen)}
@@ -174,7 +175,7 @@ class Rows:
         return Rows.of_table(self.ranks, self.table[chosen], odd)
 
     def number(self, name: str) -> Ints:
-        """[S, R] One of the whole numbers of a record."""
+        """Return one of the whole numbers of each record, [S, R]."""
         values: Ints = self.table[name].astype(np.int64)
         if self.odd:
             read = attrgetter(name)
@@ -182,12 +183,12 @@ class Rows:
         return values
 
     def step_numbers(self) -> list[int]:
-        """[S]"""
+        """Return the number of each step."""
         numbers: list[int] = self.number("step")[:, 0].tolist()
         return numbers
 
     def losses(self) -> tuple[Floats, Bools]:
-        """[S, R] and whether there is one."""
+        """Return the losses [S, R], and whether there is one."""
         values, has_loss = losses_of(self.table)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = np.nan if step.loss is None else step.loss
@@ -195,21 +196,21 @@ class Rows:
         return values, has_loss
 
     def rates(self) -> Floats:
-        """[S, R] Learning rates as numbers; NaN where one is not known."""
+        """Return learning rates [S, R] as numbers; NaN where one is not known."""
         values: Floats = np.where(self.table["has"] & HAS_RATE != 0, self.table["learning_rate"], np.nan)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = np.nan if step.learning_rate is None else step.learning_rate
         return values
 
     def learning_rates(self) -> NDArray[Any]:
-        """[S, R] None where it is not known."""
+        """Return learning rates [S, R]; None where one is not known."""
         values = learning_rates(self.table)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = step.learning_rate
         return values
 
     def paused_us(self) -> Ints | None:
-        """[S, R] Time in pauses; None: there were none."""
+        """Return the time in pauses [S, R]; None: there were none."""
         if not any(step.pauses for step in self.odd.values()):
             return None
         paused = np.zeros(self.table.size, np.int64)
@@ -218,8 +219,12 @@ class Rows:
         return paused.reshape(self.table.shape)
 
     def syncs(self) -> tuple[Ints, Ints]:
-        """[N] Whose each synchronisation is, as a place in the flattened table, rising; and [N, 4] its numbers: columns
-        KIND, ARRIVAL, END, PAYLOAD.
+        """Return all synchronisations.
+
+        Returns:
+            [N] place of the record of each in the flattened table, rising; and [N, 4] its numbers: columns KIND,
+            ARRIVAL, END, PAYLOAD.
+
         """
         flat = self.table.ravel()
         inside = np.arange(SYNCS) < flat["sync_count"][:, None]
@@ -239,7 +244,7 @@ class Rows:
         return owner[order], np.concatenate([numbers, further[:, 1:]])[order]
 
     def records(self, place: int) -> dict[int, Step]:
-        """By rank, those of one step that do not fit into a row."""
+        """Return the records of one step that do not fit into a row, by rank."""
         return self._odd_by_step.get(place, {})
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The last steps rank by rank: who arrived when, who was last, and how long each had been without that."""
+"""The last steps rank by rank: the order of arrival, the last rank, and each step's length without it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,23 @@ class Timeline:
     mended: list[int]
     """The columns whose own time is their peers' in `mended_ms`; none: no finding says that one is late, or all are."""
     mended_ms: list[float | None]
+    """Length of each step with the own time of their peers."""
     host: str = ""
-    """Whose ranks they are, where it is the host that is late."""
+    """Their host, where it is the host that is late."""
 
 
 def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
-    """The last steps of a world. late: the ranks that are to be mended, of which `host` is where the host is late.
+    """Return the last steps of a world.
 
-    Who arrives last has waited least; the order is that of the mean wait over these steps. In a single step for which
-    no finding names a rank, the critical rank is mended.
+    The rank that arrives last has waited least; the order is that of the mean wait over these steps. In a single step
+    for which no finding names a rank, the critical rank is mended.
+
+    Args:
+        world: The window.
+        steps: Number of steps, at most.
+        late: The ranks to mend.
+        host: Their host, where it is the host that is late.
+
     """
     part = world.last(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
@@ -42,7 +50,7 @@ def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "")
 
 
 def _without(part: World, mended: list[int]) -> list[float | None]:
-    """Length of each step if some ranks' own time were the median of their peers'."""
+    """Return the length of each step if some ranks' own time were the median of their peers'."""
     if not mended:
         return [None] * len(part)
     peers = np.delete(part.own_ms, mended, axis=1)

@@ -1,4 +1,4 @@
-"""Splits the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
+"""Split the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def split(
     *,
     whole: bool | Bools = True,
 ) -> World:
-    """Own time, wait and transfer of every rank in every step.
+    """Return own time, wait and transfer of every rank in every step.
 
     In each synchronisation: wait = last arrival in the world less own arrival, at most as long as the rank was
     blocked; transfer = the rest. The n-th synchronisation of a kind is matched with the n-th of the other ranks. If
@@ -33,12 +33,15 @@ def split(
     earlier one (a broadcast of buffers, the gradients of another model) arrives together with them, and is as late as
     it was there.
 
-    clock_offset_us: [S, R] what to add to a rank's clock to get the world's (see `clocks`); ranks of one host share a
-    clock.
-    own_clocks: ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
-    synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
-    whole: every rank of the world has been heard, so that who arrived last is among these; or [S] for each step. Where
-    not, lateness and the critical rank are those among these.
+    Args:
+        rows: The steps.
+        clock_offset_us: [S, R] offset from a rank's clock to the world's (see `clocks`); ranks of one host share a
+            clock.
+        own_clocks: Ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
+            synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
+        whole: True where every rank of the world has been heard, so that the last to arrive is among these; or [S] for
+            each step. Where not, lateness and the critical rank are those among these.
+
     """
     shape = rows.table.shape
     end, length = rows.number("end_us"), rows.number("length_us")
@@ -119,7 +122,7 @@ def split(
 
 
 def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Lay synchronisations of one kind out by rank: counts [S, R], then arrival, end and bytes [S, R, most]."""
+    """Lay synchronisations of one kind out by rank: counts [S, R], then arrival, end and bytes [S, R, max count]."""
     counts = np.bincount(owner, minlength=shape[0] * shape[1])
     ordinal = np.arange(len(owner)) - np.searchsorted(owner, owner)
     flat = np.zeros((shape[0] * shape[1], int(counts.max()), 3), np.int64)

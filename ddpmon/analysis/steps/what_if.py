@@ -1,4 +1,4 @@
-"""What the run would gain if ranks were no slower than their peers.
+"""The gain of a run if ranks were no slower than their peers.
 
 A step is simulated as the largest own time in it plus what the step took beyond that (the transfer): without a change
 that is the step itself. Two things keep the gain from coming out too high:
@@ -29,10 +29,17 @@ PARTS = 6
 
 
 def gain(world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None) -> float:
-    """How many times faster the window would have been with the own time of some ranks (or a phase) as their peers'.
+    """Return how many times faster the window would have been with the own time of some ranks as their peers'.
 
-    seen: more steps, that tell how transfer goes when ranks arrive together; by default those of the window.
-    1.0: no gain.
+    Args:
+        world: The window.
+        columns: The ranks to fix.
+        phase: The phase to fix; None: all of their own time.
+        seen: More steps, that tell how transfer goes when ranks arrive together; by default those of the window.
+
+    Returns:
+        1.0 where there is no gain.
+
     """
     fixed = [columns] if isinstance(columns, int) else list(columns)
     peers = np.delete(np.arange(len(world.ranks)), fixed)
@@ -63,7 +70,7 @@ def gain_with_even_transfer(world: World) -> float:
 
 @dataclass(frozen=True)
 class Transfer:
-    """How long the transfer is after a lead: medians of steps with nearly the same one.
+    """Length of the transfer after a lead: medians of steps with nearly the same one.
 
     Each is drawn towards the median of all by as much as chance may have moved it (James and Stein, 1961).
     """
@@ -73,7 +80,7 @@ class Transfer:
 
     @classmethod
     def of(cls, lead_ms: Floats, transfer_ms: Floats) -> Transfer:
-        """Of some steps: [S] and [S]."""
+        """Read it off some steps: [S] and [S]."""
         order: Ints = np.argsort(lead_ms, kind="stable")
         parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
         leads = np.array([median(lead_ms[part]) for part in parts])
@@ -87,7 +94,7 @@ class Transfer:
         return cls(leads, middle + kept * away)
 
     def at(self, lead_ms: Floats) -> Floats:
-        """Between leads that were seen, linearly; beyond them, as at the last that was."""
+        """Interpolate linearly between leads that were seen; beyond them, return the length at the last of them."""
         between: Floats = np.interp(lead_ms, self.leads, self.medians)
         return between
 
@@ -98,7 +105,7 @@ def _times_faster(real: Floats, simulated: Floats) -> float:
 
 
 def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
-    """[S] The largest and the median own time of the peers."""
+    """Return the largest and the median own time of the peers, [S] each."""
     among = np.zeros(len(world.ranks), bool)
     among[peers] = True
     largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
@@ -108,7 +115,7 @@ def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
 def _slowest_with(
     world: World, fixed: list[int], peers: Ints, largest: Floats, typical: Floats, phase: str | None
 ) -> list[Floats]:
-    """[S] The largest own time of each step if `fixed` were as their peers, in several ways."""
+    """Return the largest own time [S] of each step if `fixed` were as their peers, in several ways."""
     values = world.own_ms
     if phase is not None:
         values = world.phases_ms[..., OWN_PHASES.index(phase)]

@@ -1,4 +1,4 @@
-"""The last steps of a run, and what follows from each of them, computed once when it comes."""
+"""The last steps of a run, with sums for their means: an update costs its new steps alone."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Window:
         self._capacity = steps + max(ROOM, steps // 4)
         self._buffers: dict[str, NDArray[Any]] = {}
         self._sums: dict[str, Floats] = {}
-        """Of all rows up to each, from some row on."""
+        """Cumulative sums over the rows, from some row on."""
         self.ranks: tuple[int, ...] = ()
-        """Of the steps it holds."""
+        """Ranks of the steps it holds."""
         self._first = self._end = 0
 
     def append(self, part: World) -> None:
-        """Take further steps; the oldest go."""
+        """Append further steps; the oldest go."""
         part = part.last(self.steps)
         if part.ranks != self.ranks:
             self._begin(part)
@@ -61,7 +61,7 @@ class Window:
         self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
 
     def world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
-        """The steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
+        """Return the steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
 
         The arrays are views that the next append may overwrite.
         """

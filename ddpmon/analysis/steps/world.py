@@ -1,4 +1,4 @@
-"""A stretch of steps as arrays, all ranks side by side, and what follows from them step by step."""
+"""A stretch of steps as arrays, all ranks side by side, and quantities derived from them step by step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class World:
     step: Ints
     """[S] Step numbers, rising; a missing one was lost."""
     end_us: Ints
-    """[S] When the last rank ended it."""
+    """[S] End on the last rank."""
     length_ms: Floats
     """[S, R]"""
     phases_ms: Floats
@@ -55,7 +55,7 @@ class World:
     learning_rate: Floats
     """[S, R] NaN: not known."""
 
-    # What follows is computed when it is first asked for; means come from the sums that a Window keeps.
+    # Computed when first asked for; means come from the sums that a Window keeps.
 
     @cached_property
     def step_ms(self) -> Floats:
@@ -90,11 +90,11 @@ class World:
 
     @cached_property
     def means(self) -> dict[str, Floats]:
-        """Those that are known."""
+        """Means that are known, by name."""
         return {}
 
     def mean(self, name: str) -> Floats:
-        """[R] or [R, 5] Mean over the steps of one of the arrays."""
+        """Return the mean of one of the arrays over the steps, [R] or [R, 5]."""
         if name not in self.means:
             self.means[name] = getattr(self, name).mean(axis=0)
         return self.means[name]
@@ -103,11 +103,11 @@ class World:
         return len(self.step)
 
     def last(self, steps: int) -> World:
-        """The same world, its last steps alone. Views, no copies."""
+        """Return the last steps alone. Views, no copies."""
         return self.between(max(0, len(self) - steps), len(self))
 
     def between(self, first: int, end: int) -> World:
-        """The same world, steps `first` to before `end` by index. Views, no copies."""
+        """Return the steps `first` to before `end` by index. Views, no copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
         return dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
 
@@ -121,4 +121,4 @@ MEANED = (
     *("length_ms", "phases_ms", "own_ms", "wait_ms", "transfer_ms", "exposed_ms", "exposed_wait_ms"),
     *("gradient_bytes", "samples", "tokens", "gc_ms"),
 )
-"""Whose means a Window keeps."""
+"""Arrays whose means a Window keeps."""

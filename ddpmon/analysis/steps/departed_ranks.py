@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from ddpmon.analysis.steps.summary import Summary, summarise
 from ddpmon.analysis.steps.world import World
 
 
-@dataclass
-class Departed:
+class DepartedRanks:
     """Means of the last window in which each rank was still beside the others.
 
     With uneven inputs (torch's Join), or ranks of torch.multiprocessing that end earlier, the world becomes the rest.
     """
 
-    _means: dict[int, tuple[Summary, int]] = field(default_factory=dict)
-    """By rank: of which window, and its column there."""
+    def __init__(self) -> None:
+        self._means: dict[int, tuple[Summary, int]] = {}
+        """Summary of the last window of each rank, and the rank's column there."""
 
-    def leave(self, last: World | None, ranks: tuple[int, ...]) -> None:
-        """The world becomes `ranks`; `last` is the window before that, None where there was none."""
+    def change_world(self, last: World | None, ranks: tuple[int, ...]) -> None:
+        """Note that the world becomes `ranks`; `last` is the window before that, None where there was none."""
         gone = [rank for rank in last.ranks if rank not in ranks] if last is not None else []
         if last is not None and gone:
             summary = summarise(last)
@@ -33,4 +32,4 @@ class Departed:
 
     def __iter__(self) -> Iterator[tuple[int, Summary, int]]:
         """Rank, summary and column in it."""
-        return ((rank, *where) for rank, where in self._means.items())
+        return ((rank, *means) for rank, means in self._means.items())

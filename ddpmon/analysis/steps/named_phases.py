@@ -1,4 +1,4 @@
-"""Time that scripts named with `ddpmon.phase`: each rank's mean, and whether it explains a straggler."""
+"""Time that scripts named with `ddpmon.phase`: each rank's mean, and the one that explains a straggler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
 
-MOST_NAMES = 32
-"""Names that are reported, those with the most time; a script that names every step anew is not kept whole."""
+MAX_NAMES = 32
+"""Names that are reported, those with the most time: a script may name every step anew."""
 
 
 class _Block(NamedTuple):
@@ -29,15 +29,15 @@ class _Block(NamedTuple):
     """[S, R, N]"""
 
 
-class NamedTimes:
-    """Keeps what was named in the last `steps` steps. Steps without any name cost nothing."""
+class NamedPhases:
+    """Times with a name in the last `steps` steps. Steps without any name cost nothing."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._blocks: deque[_Block] = deque()
 
     def append(self, rows: Rows) -> None:
-        """Take further steps; the oldest go."""
+        """Append further steps; the oldest go."""
         width = len(rows.ranks)
         named = sorted({place // width for place, record in rows.odd.items() if record.named_us})
         if named:
@@ -47,7 +47,18 @@ class NamedTimes:
             self._blocks.popleft()
 
     def mean_ms(self, ranks: Sequence[int], first: int, last: int, steps: int) -> dict[str, Floats]:
-        """Per name the mean of each of the ranks, over `steps` steps that lie between two step numbers; [R] each."""
+        """Return the mean time of each rank in each name.
+
+        Args:
+            ranks: Ranks that are asked for.
+            first: The first step of a stretch.
+            last: The last step of it.
+            steps: Number of steps in it.
+
+        Returns:
+            [R] ms of a step, by name.
+
+        """
         sums: dict[str, Floats] = {}
         for block in self._blocks:
             inside = block.ms[(block.step >= first) & (block.step <= last)].sum(axis=0, dtype=np.float64)
@@ -57,7 +68,7 @@ class NamedTimes:
                 inside = np.vstack([inside, nothing])[[places.get(rank, -1) for rank in ranks]]
             for name, column in zip(block.names, inside.T, strict=True):
                 sums[name] = sums.get(name, 0.0) + column
-        most = sorted(sums, key=lambda name: -sums[name].sum())[:MOST_NAMES]
+        most = sorted(sums, key=lambda name: -sums[name].sum())[:MAX_NAMES]
         return {name: sums[name] / max(1, steps) for name in sums if name in most and sums[name].any()}
 
 
@@ -72,21 +83,28 @@ def _block(rows: Rows) -> _Block:
     return _Block(rows.ranks, names, np.array(rows.step_numbers(), np.int64), ms.reshape(*rows.table.shape, -1))
 
 
-class Named(NamedTuple):
-    """What a script calls the time in which a rank is late."""
+class NamedPhase(NamedTuple):
+    """The named time in which a rank is late."""
 
     name: str
     mine_ms: float
     peers_ms: float
-    """Of a step, in it."""
+    """Mean time of the rank and of its peers in it, in a step."""
 
 
-def explains(
-    named: NamedTimes, world: World, rank: int, with_ranks: Collection[int], steps: tuple[int, int], over_ms: float
-) -> Named | None:
-    """The name inside which a rank loses most of what it is late, if there is one.
+def explaining_phase(
+    named: NamedPhases, world: World, rank: int, with_ranks: Collection[int], steps: tuple[int, int], over_ms: float
+) -> NamedPhase | None:
+    """Return the name inside which a rank loses most of its excess, if there is one.
 
-    with_ranks: late ranks that are no peers. steps: the first and the last of the stretch. over_ms: how late it is.
+    Args:
+        named: Times with a name.
+        world: The window.
+        rank: The late rank.
+        with_ranks: Late ranks that are no peers.
+        steps: First and last step of the stretch in which it is late.
+        over_ms: Excess of its step over that of its peers.
+
     """
     first, last = max(steps[0], int(world.step[0])), steps[1]
     count = int(((world.step >= first) & (world.step <= last)).sum())
@@ -100,4 +118,4 @@ def explains(
     # Of names that lie within each other all that hold the excess do: the innermost one has the least besides.
     losing = [name for name in excess if excess[name] >= EXPLAINS.enter * over_ms]
     name = min(losing, key=lambda name: times[name][0], default="")
-    return Named(name, *times[name]) if name else None
+    return NamedPhase(name, *times[name]) if name else None
