@@ -1,4 +1,4 @@
-"""Two runs side by side: which is faster, by how much and how certainly, and what made the difference.
+"""Compare two runs: the faster one, the ratio with its interval, and the cause of the difference.
 
 Compared are the lengths of steps once each run has settled. Where a step of one run does more work than the other's
 (samples, tokens), it is work per second that counts. The certainty covers how steps vary within each run; how much two
@@ -38,13 +38,13 @@ DRIFT = Threshold(
 )
 LOSS_STEPS = 20
 """The last steps of the stretch that two runs have in common, whose mean losses are compared: single batches stray."""
-_BATCH = 5
+_BATCH_STEPS = 5
 """Steps of a batch, as in MSER-5."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One run, as far as it is compared. Work is that of all ranks together."""
+    """The compared steps of one run. Work is that of all ranks together."""
 
     window: tuple[int, int]
     """First and last step that is compared."""
@@ -57,18 +57,18 @@ class Side:
     halves_ms: tuple[float, float]
     """Median step of the first and of the second half."""
     work: dict[str, float]
-    """Of a step, in "tokens" and in "samples"; 0: not counted."""
+    """Work of a step, in "tokens" and in "samples"; 0: not counted."""
     phases_ms: Floats
-    """[7] In the order of PHASES, mean over ranks and steps."""
+    """[7] Phases in the order of PHASES, mean over ranks and steps."""
     path_ms: Floats
-    """[7] The same of each step's critical rank: what the step's length is made of."""
+    """[7] Phases of each step's critical rank: they add up to the step's length."""
     critical_rank: int | None
-    """That was the last most often; None: nobody waited."""
+    """The rank that was last most often; None: nobody waited."""
     critical_share: float | None
     drawn: Resampled
 
     def per_s(self, unit: str) -> float | None:
-        """Work per second, over all that is compared."""
+        """Return the work per second over the compared steps."""
         return self.work[unit] / self.step_ms_mean * 1e3 if self.work[unit] else None
 
 
@@ -83,7 +83,7 @@ class Losses:
     b_is: str
     """"higher" beyond chance, as it learned less until there; "lower" or "alike"."""
     same: str
-    """What is equal there: "step" or "samples"."""
+    """The equal quantity: "step" or "samples"."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,18 @@ class Comparison:
     a: Side
     b: Side
     unit: str
-    """Of work that speed is counted in: "steps", or "samples" or "tokens" where a step's differ."""
+    """Unit of the work that speed counts: "steps", or "samples" or "tokens" where a step's differ."""
     median: Ratio
     mean: Ratio
     losses: Losses | None
     gone: Sequence[Finding]
     new: Sequence[Finding]
     kept: Sequence[tuple[Finding, Finding]]
-    """As they were in A and as they are in B."""
+    """The finding in A and the finding in B."""
 
     @property
     def by_mean(self) -> bool:
-        """The median does not tell how the runs differ: there are long pauses in few steps."""
+        """True where the median does not show the difference: there are long pauses in few steps."""
         median, mean = _effect(self.median), _effect(self.mean)
         return abs(mean) > (2 * abs(median) if median * mean > 0 else 0.0)
 
@@ -114,18 +114,18 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """What B certainly is: "faster", "slower" or else "same"."""
+        """Certain change of B: "faster", "slower" or else "same"."""
         effect = _effect(self.speed)
         return "faster" if effect > 0 else "slower" if effect < 0 else "same"
 
     @property
     def slower_by(self) -> float:
-        """So much slower B is at least, in its median or its mean step: 0.1 takes 10% longer. 0: perhaps not at all."""
+        """Least slowdown of B in its median or its mean step: 0.1 takes 10% longer. 0: perhaps none."""
         return max(0.0, 1 / self.median.high - 1, 1 / self.mean.high - 1)
 
 
 def _effect(speed: Ratio) -> float:
-    """Logarithm of the part of a ratio that is certain; 0 where two runs of the same may differ by as much."""
+    """Return the logarithm of the certain part of a ratio; 0 where two runs of the same may differ by as much."""
     if not speed.certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
@@ -144,7 +144,7 @@ def compare(a: World, b: World, findings_a: Sequence[Finding] = (), findings_b: 
 
 
 def side(world: World) -> Side:
-    """What is compared of a run."""
+    """Return the compared steps of a run, summarised."""
     lengths = world.step_ms
     begin = max(0, len(world) - MOST_STEPS)
     begin = max(begin, FIRST_STEPS)
@@ -172,27 +172,29 @@ def side(world: World) -> Side:
 
 
 def settled(lengths: Floats) -> int:
-    """Index of the first step after a beginning unlike the rest; at most half of the steps, and FEWEST_STEPS are left.
+    """Return the index of the first step after a beginning unlike the rest.
+
+    The beginning is at most half of the steps, and FEWEST_STEPS are left.
 
     White's MSER-5 rule (1997): of all beginnings, leave out the one that makes the standard error of what remains
     smallest; here of medians of five steps, and only if that at least halves its square. A change of the level in the
     first half (a fault that began or went away there) is a beginning as well.
     """
-    batches = len(lengths) // _BATCH
-    most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH)
+    batches = len(lengths) // _BATCH_STEPS
+    most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH_STEPS)
     if most < 1:
         return 0
-    medians = np.median(lengths[: batches * _BATCH].reshape(batches, _BATCH), axis=1)[::-1]
+    medians = np.median(lengths[: batches * _BATCH_STEPS].reshape(batches, _BATCH_STEPS), axis=1)[::-1]
     medians = medians - medians.mean()
     left = np.arange(1, batches + 1)
     spread = np.cumsum(medians**2) / left - (np.cumsum(medians) / left) ** 2
     errors = (spread / left)[::-1][: most + 1]
     best = int(errors.argmin())
-    return best * _BATCH if errors[best] <= errors[0] / 2 else 0
+    return best * _BATCH_STEPS if errors[best] <= errors[0] / 2 else 0
 
 
 def _work(a: Side, b: Side) -> tuple[str, float]:
-    """What a step's work is counted in, and how many times as much of it B does in a step."""
+    """Return the unit of a step's work, and B's work in a step as a multiple of A's."""
     both = [(unit, b.work[unit] / a.work[unit]) for unit in a.work if a.work[unit] > 0 and b.work[unit] > 0]
     return both[0] if both and abs(both[0][1] - 1) > ALIKE.enter else ("steps", 1.0)
 
@@ -200,16 +202,16 @@ def _work(a: Side, b: Side) -> tuple[str, float]:
 def _changes(
     before: Sequence[Finding], now: Sequence[Finding]
 ) -> tuple[list[Finding], list[Finding], list[tuple[Finding, Finding]]]:
-    """Findings that are gone, new, and in both; costliest first. What is for information only is no difference."""
-    was, there = _by_what(before), _by_what(now)
+    """Return findings that are gone, new, and in both, costliest first. Those of severity "info" do not count."""
+    was, there = _by_subject(before), _by_subject(now)
     gone = [finding for key, finding in was.items() if key not in there]
     new = [finding for key, finding in there.items() if key not in was]
     kept = [(finding, there[key]) for key, finding in was.items() if key in there]
     return sorted(gone, key=_cost), sorted(new, key=_cost), sorted(kept, key=lambda pair: _cost(pair[1]))
 
 
-def _by_what(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
-    """Findings by what they are about: a kind of trouble of the world, or of one rank and phase."""
+def _by_subject(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
+    """Return findings by their subject: a kind of problem of the world, or of one rank and phase."""
     return {kind_of(f).difference(f): f for f in reversed(findings) if f.severity != "info"}
 
 
@@ -218,7 +220,7 @@ def _cost(finding: Finding) -> float:
 
 
 def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
-    """None where one run has no losses, or the runs have no stretch in common."""
+    """Compare losses; None where one run has none, or the runs have no stretch in common."""
     samples_a, samples_b = one.work["samples"], other.work["samples"]
     by_samples = samples_a > 0 and samples_b > 0 and abs(samples_b / samples_a - 1) > ALIKE.enter
     steps_a, loss_a = _loss_by_step(a)
@@ -251,7 +253,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
 
 
 def _loss_by_step(world: World) -> tuple[Floats, Floats]:
-    """Steps in which ranks have a loss, and its mean over them."""
+    """Return the steps in which ranks have a loss, and its mean over them."""
     ranks_with_loss = world.has_loss.sum(axis=1)
     rows = ranks_with_loss > 0
     sums = np.where(world.has_loss, world.loss, 0.0).sum(axis=1)

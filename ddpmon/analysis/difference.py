@@ -1,4 +1,4 @@
-"""The one sentence about two runs: whether the second is faster, by how much, how certainly, and why."""
+"""The one sentence about two runs: the speed of the second, the interval, and the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATH = {
 
 
 def sentence(comparison: Comparison) -> str:
-    """What people read first."""
+    """Return the sentence that people read first."""
     speed, where = comparison.speed, _where(comparison)
     if comparison.outcome == "same":
         measured = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
@@ -34,7 +34,7 @@ def sentence(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What has to be known to read the comparison."""
+    """Return what a reader of the comparison has to know."""
     a, b = comparison.a, comparison.b
     lines = []
     if comparison.unit != "steps":
@@ -60,12 +60,12 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def times(value: float) -> str:
-    """A ratio, with as many digits as tell it from 1: 1.004, 1.32, 12.3."""
+    """Write a ratio with as many digits as tell it from 1: 1.004, 1.32, 12.3."""
     return f"{value:.3f}" if abs(value - 1) < 0.0995 else f"{value:.2f}" if value < 9.995 else f"{value:,.1f}"
 
 
 def interval(speed: Ratio) -> str:
-    """95% 1.29 to 1.35, with as many digits as tell its ends from each other and from 1."""
+    """Write an interval, "95% 1.29 to 1.35", with as many digits as tell its ends from each other and from 1."""
     close = min(abs(speed.low - 1), abs(speed.high - 1)) < 0.0995 or speed.high - speed.low < 0.02
     digits = 3 if close else 2 if speed.high < 9.995 else 1
     return f"95% {speed.low:,.{digits}f} to {speed.high:,.{digits}f}"
@@ -86,6 +86,7 @@ def _why(comparison: Comparison) -> str:
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms
+        # Several that come together need not have half each.
         if kind_of(finding).slows and cost is not None and cost >= EXPLAINS.stay * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
     most = int(saved.argmax())
@@ -102,7 +103,7 @@ def _named(finding: Finding) -> str:
 
 
 def _learned(comparison: Comparison) -> str:
-    """What is to be said of the loss: that faster is not better where less was learned."""
+    """Warn that B is no better where it learned less."""
     losses = comparison.losses
     if losses is None or losses.b_is != "higher":
         return ""

@@ -26,9 +26,9 @@ class Cpu:
     starved: Sequence[float]
     """Share of each second in which the training thread could run and got no core."""
     cores: int = 0
-    """That it may run on; 0: not known."""
+    """Cores that it may run on; 0: not known."""
     compute_threads: int = 0
-    """That torch uses for one operation; 0: not known."""
+    """Threads that torch uses for one operation; 0: not known."""
     affinity: frozenset[int] = frozenset()
     """The cores that its training thread may run on by now; none: not known."""
 

@@ -1,4 +1,4 @@
-"""The one sentence about a run: who, how much, what kind, what it costs."""
+"""The one sentence about a run: the ranks, the problem and its cost."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from ddpmon.analysis.steps.summary import Summary  # numpy with it, which the dashboard of a live run never needs
 
 EVEN = (0.02, 0.05, 0.10, 0.20, 0.50)
-"""How close to the others' median all own times can be said to be: few values, so that the sentence stays put."""
+"""Bounds of the distance to the others' median in the sentence: few values, so that it stays the same."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The sentence about a run, and what others need of it without reading it."""
+    """The sentence about a run, and the facts in it."""
 
     text: str = ""
     severity: str = "info"
     topic: tuple[str, ...] = ()
-    """Which sentence it is and whom it names, without figures; empty: it is the text of its finding."""
+    """Name of the sentence and its subjects, without figures; empty: it is the text of its finding."""
     lead: int = 0
-    """Characters at its beginning that say who or what; 0: all of it does."""
+    """Length of its beginning that names the subject; 0: all of it does."""
     findings: tuple[Finding, ...] = ()
-    """Whose whole text is in it."""
+    """Findings whose whole text is in it."""
 
 
 def of_finding(finding: Finding) -> Verdict:
-    """A finding that speaks for the run."""
+    """Return the sentence of a finding."""
     return Verdict(finding.text, finding.severity, (), finding.lead, (finding,))
 
 
 def _led(lead: str, rest: str, severity: str, *topic: str) -> Verdict:
-    """Return a sentence whose beginning says who or what."""
+    """Return a sentence whose beginning names the subject."""
     return Verdict(f"{lead} {rest}", severity, topic, len(lead))
 
 
@@ -64,16 +64,16 @@ def _followed(first: Verdict, second: Verdict) -> Verdict:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a run that has no step yet waits for."""
+    """State of a run that has no step yet."""
 
     world_size: int
-    """0 where a launcher other than torchrun decides it: unknown until the first rank is heard."""
+    """0 where a launcher other than torchrun sets it: unknown until the first rank connects."""
     launcher: bool = False
-    """The command (torchrun) runs."""
+    """True once the command (torchrun) runs."""
     stages: dict[int, int] = field(default_factory=dict)
-    """Index into STAGES of each rank that was heard."""
+    """Index into STAGES of each rank that has connected."""
     started: frozenset[int] = frozenset()
-    """Ranks whose process was seen."""
+    """Ranks whose process has started."""
     unarmed: tuple[Unarmed, ...] = ()
     """Processes with torch and without the probe."""
     warnings: int = 0
@@ -81,7 +81,7 @@ class Waiting:
     line: str = ""
     """The line at which all ranks have been for a while."""
     line_s: float = 0.0
-    """For how long."""
+    """Time for which they have been there."""
 
 
 _NOT_ARMED = {
@@ -92,7 +92,7 @@ _NOT_ARMED = {
 
 
 def waiting(facts: Waiting) -> Verdict:
-    """What is waited for: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+    """Return the progress of the start: "2/4 ranks connected; importing torch: 2; not started: 3"."""
     unarmed = worth_telling(one for one in facts.unarmed if not one.gone)
     if not unarmed:
         return Verdict(_awaited(facts), "info", ("waiting", *_groups(facts)))
@@ -105,7 +105,7 @@ def waiting(facts: Waiting) -> Verdict:
 
 
 def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> tuple[str, str]:
-    """As in: all ranks run torch unwatched:, and: put import ddpmon; ddpmon.init() in the script (the probe is …)."""
+    """Return the lead of the sentence, "all ranks run torch unwatched:", and the advice behind it."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
         who, more = named_ranks(sorted(ranks), world_size), ""
@@ -142,7 +142,7 @@ def _warned(facts: Waiting) -> str:
 
 
 def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> dict[str, list[int]]:
-    """Ranks by how far they are; without groups of nobody."""
+    """Group ranks by their progress; without empty groups."""
     everyone = [rank for rank in range(facts.world_size) if rank not in without]
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
@@ -157,7 +157,7 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
 
 
 def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
-    """While all goes its way: the worst finding, or that there is none."""
+    """Return the sentence of a run that trains: the worst finding, or that there is none."""
     worst = _worst(findings)
     if worst:
         return of_finding(worst)
@@ -176,25 +176,25 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
 
 
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
-    """That steps of a part of the world are not heard, while no rank of the rest is late."""
+    """Return that steps of some ranks do not arrive, while no other rank is late."""
     lead = f"steps of {named_ranks(ranks, world_size)} are not heard here:"
     return _led(lead, "who holds the rest back cannot be told", "warn", "unheard", *map(str, ranks))
 
 
 @dataclass(frozen=True)
 class Pausing:
-    """What a run does just now instead of training."""
+    """A pause of a run that goes on."""
 
     kind: str
     """One of PAUSES."""
     ranks: Sequence[int]
-    """Those that do it."""
+    """Ranks that pause."""
     seconds: float
-    """For how long."""
+    """Time since it began."""
 
 
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
-    """That a run did something else than training, once that is over. phase: of a pause of an unknown kind."""
+    """Return the event of a pause that is over. phase: of a pause of an unknown kind."""
     if kind == PAUSES[OUT_OF_DATA]:
         return f"{named_ranks(ranks, world_size)} ran out of data after step {step - 1:,}; the others train on"
     who = "" if len(ranks) == world_size else f" on {named_ranks(ranks, world_size)}"
@@ -203,18 +203,18 @@ def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: st
 
 
 def unwritable(why: str) -> Verdict:
-    """That what is learnt is lost."""
+    """Return that nothing can be recorded."""
     return _led("the recording cannot be written:", why, "warn", "unwritable")
 
 
 def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -> Verdict:
-    """Of a run whose ranks were asked to end.
+    """Return the sentence of a run whose ranks were asked to end.
 
     Args:
-        ended: how many of them have.
-        world_size: how many there are.
-        left_s: seconds until the others are killed.
-        killed_launcher: its name, where that is why; "": somebody asked for a stop.
+        ended: Number of ranks that have ended.
+        world_size: Number of ranks.
+        left_s: Seconds until the others are killed.
+        killed_launcher: Name of the launcher, if it was killed; "": somebody asked for a stop.
 
     """
     how_many = f"{ended}/{counted(world_size, 'rank')} ended"
@@ -226,7 +226,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
 
 
 def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
-    """What goes on while no rank finishes a step, though all is well. besides: what is said of the steps before."""
+    """Return the sentence of a pause in which no rank finishes a step. besides: sentence about the steps before."""
     who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
@@ -236,7 +236,7 @@ def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
 
 
 def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
-    """Who stands where when no rank finishes steps any more."""
+    """Return the sentence of a run that stands still: the position of each rank."""
     least, most = min(steps.values()), max(steps.values())
     if least < most:
         behind = [rank for rank, step in steps.items() if step == least]
@@ -259,9 +259,16 @@ def ended(
     failure: tuple[str, str] | None,
     waited: Waiting | None = None,
 ) -> Verdict:
-    """Of a run that is over. failure: why it failed: the beginning of the sentence that says who, and all of it.
+    """Return the sentence of a run that is over.
 
-    waited: what it waited for last; it matters where no step was seen.
+    Args:
+        state: One of END_STATES.
+        findings: All of the run.
+        steps: Number of steps.
+        seconds: Length of the run.
+        failure: Subject of the sentence about the failure, and the whole sentence.
+        waited: The last state before the first step; it matters where there was none.
+
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
     topic = ("ended", state)
@@ -290,9 +297,9 @@ def ended(
 
 
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int, seconds: float) -> str:
-    """The verdict of a run that is over for where its state stands beside it. sentence: that of `ended`.
+    """Return the sentence of a run that is over, for a line that has its state already.
 
-    Of one that is done, its gravest finding; without any, how many steps it took.
+    A run that is done shows its gravest finding; without any, its number of steps. sentence: that of `ended`.
     """
     if state != "done" or not steps:
         return sentence
@@ -302,9 +309,9 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
 
 
 def _costliest(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding that a run which is done came to: what goes on and is critical, or what cost most in all.
+    """Return the finding that sums up a run: a critical one that goes on, or the costliest.
 
-    What is listed first and costs no time goes before that: it says that the training itself is wrong.
+    A warning that is listed first and costs no time goes before: the training itself is wrong.
     """
     came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.lasts)]
     is_wrong = bool(came_to) and came_to[0].severity == "warn" and came_to[0].lasts and not came_to[0].cost_s

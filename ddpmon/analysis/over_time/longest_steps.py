@@ -7,7 +7,7 @@ import numpy as np
 from ddpmon.analysis.steps.world import World
 
 MAX_KEPT = 12
-"""As many as a person looks through."""
+"""A person looks through no more."""
 MIN_DISTANCE = 16
 """Steps between two of them at least: in a stretch of long ones the longest stands for all."""
 

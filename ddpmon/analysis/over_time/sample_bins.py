@@ -83,7 +83,7 @@ class SampleBins:
         self._newest: dict[str, int] = {}
         """The latest second of each host."""
         self._offsets: dict[str, int] = {}
-        """What makes the first second of each host _FIRST_SECOND."""
+        """Offset that makes the first second of each host _FIRST_SECOND."""
         self._rings = {seconds: _Ring(seconds) for seconds in SAMPLE_SECONDS}
         self._rows = 0
         """Rows that the rings have room for."""
