@@ -14,13 +14,15 @@ import numpy as np
 
 from ddpmon.analysis.over_time.cells import BINS, Bytes, quantise
 from ddpmon.analysis.over_time.gpu_idle import GpuIdle
-from ddpmon.analysis.over_time.step_bins import Bins, Part, StepBins
+from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins, Part
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
-from ddpmon.analysis.statistics.excess import SMOOTHED, some_of, steady
+from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, some_of, steady
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, WHOLE_RUN, Phase
+from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
+BINNED = ("own", *PHASES, "loss", "idle")
+"""Quantities of the bins: ms, the loss, and the share of its time in which the GPU was idle."""
 OVER = (-0.25, 1.0)
 """Scale of values over or below a median, as shares: a quarter below to twice as much."""
 IDLE = (0.0, 1.0)
@@ -81,7 +83,7 @@ class Heat:
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()
         self.last_step = 0
-        self._levels: dict[int, StepBins] = {}
+        self._levels: dict[int, MeanBins] = {}
         """Bins by their number of steps; those of WHOLE_RUN begin with the first step."""
         self._gpu_idle = GpuIdle()
 
@@ -91,32 +93,43 @@ class Heat:
 
     def overlay_samples(self) -> None:
         """Lay the samples over the steps that they overlap, as far as those have come."""
-        if laid := self._gpu_idle.overlay(self.ranks):
-            for level in self._levels.values():
-                level.overlay(*laid)
+        if (laid := self._gpu_idle.overlay(self.ranks)) is None:
+            return
+        steps, idle, samples = laid
+        values = np.zeros((*idle.shape, len(BINNED)), np.float32)
+        counts = np.zeros(values.shape, np.uint32)
+        values[..., BINNED.index("idle")], counts[..., BINNED.index("idle")] = idle, samples
+        part = Part(steps, np.zeros(len(steps), np.int64), values, counts)
+        for level in self._levels.values():
+            level.add(part)
 
     def append(self, part: World, ahead_us: Ints | None = None) -> None:
         """Append further steps. ahead_us: [R] lead of the clock of their ends over each rank's own clock."""
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
-            self._levels = {steps: StepBins(max(1, steps), len(part.ranks)) for steps in (*HEAT_STEPS, WHOLE_RUN)}
+            self._levels = {
+                steps: MeanBins(max(1, steps), len(part.ranks), BINNED) for steps in (*HEAT_STEPS, WHOLE_RUN)
+            }
             self._gpu_idle.forget()
         if not len(part):
             return
         self.last_step = int(part.step[-1])
-        loss = np.where(part.has_loss, part.loss, 0.0)
-        ms = (part.own_ms[..., None], part.phases_ms, part.wait_ms[..., None], part.transfer_ms[..., None])
+        loss, nothing = np.where(part.has_loss, part.loss, 0.0), np.zeros(part.loss.shape)
+        phases_ms = np.moveaxis(part.phases_ms, -1, 0)
         with np.errstate(over="ignore"):
-            values = np.concatenate([*ms, loss[..., None]], axis=2, dtype=np.float32)
-        each = np.ones(len(part), np.int64)
-        added = Part(part.step, part.end_us, values, each, part.has_loss.astype(np.int32))
+            values = np.stack(
+                [part.own_ms, *phases_ms, part.wait_ms, part.transfer_ms, loss, nothing], axis=-1, dtype=np.float32
+            )
+        counts = np.ones(values.shape, np.uint32)
+        counts[..., BINNED.index("loss")], counts[..., BINNED.index("idle")] = part.has_loss, 0
+        added = Part(part.step, part.end_us, values, counts)
         whole = self._levels[WHOLE_RUN]
         whole.reach(self.last_step)
         coarsest = added
         for steps in HEAT_STEPS:  # each from the bins of the finer one before it
-            added = self._levels[steps].append(added)
-            coarsest = added if steps <= whole.steps else coarsest
-        whole.append(coarsest)
+            added = self._levels[steps].add(added)
+            coarsest = added if steps <= whole.width else coarsest
+        whole.add(coarsest)
         self._gpu_idle.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
     def bins(self, steps: int, most: int) -> Bins | None:
@@ -125,9 +138,9 @@ class Heat:
         if level is None or not self.last_step:
             return None
         merged = 1
-        while steps == WHOLE_RUN and self.last_step // (level.steps * merged) >= most:
+        while steps == WHOLE_RUN and self.last_step // (level.width * merged) >= most:
             merged *= 2
-        last, first = self.last_step // (level.steps * merged), 1 // (level.steps * merged)  # A run begins with step 1.
+        last, first = self.last_step // (level.width * merged), 1 // (level.width * merged)  # A run begins with step 1.
         return Bins.of(level, merged, np.arange(max(first, last - min(most, BINS) + 1), last + 1))
 
     def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
@@ -143,22 +156,21 @@ class Heat:
         if shown is None:
             return None
         low, high = OVER
-        has_value: Bools = np.broadcast_to(shown.count[:, None] > 0, (len(shown.numbers), len(self.ranks)))
+        has_value = shown.count({"gpu": "idle", "loss": "loss"}.get(metric, "own")) > 0
         if metric == "gpu":
-            (values, has_value), (low, high) = shown.idle(), IDLE
+            values, (low, high) = shown.mean("idle"), IDLE
         elif metric == "loss":
-            values, has_value = shown.loss()
+            values = shown.mean("loss")
             finite = values[has_value & np.isfinite(values)]
             low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
         elif metric in {"wait", "step"}:
-            ms = shown.phases_ms()
-            step = np.maximum(ms.sum(axis=2), 1e-9)
-            values = ms[..., Phase.WAIT] / step if metric == "wait" else step / np.nanmedian(step) - 1
+            step = np.maximum(step_ms(shown), 1e-9)
+            values = shown.mean("wait") / step if metric == "wait" else step / np.nanmedian(step) - 1
             low = 0.0 if metric == "wait" else low
         else:
-            values = shown.over_others(metric)
+            values = over_others(shown, metric)
         cells = quantise(values, has_value, low, high).T
-        return Grid(cells, int(shown.numbers[0]), shown.steps, low, high, self.last_step, shown.end_us)
+        return Grid(cells, int(shown.numbers[0]), shown.width, low, high, self.last_step, shown.end_us)
 
     def judged(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
         """Grade the latest bins, as `grid` has them, by how far they exceed the noise.
@@ -177,8 +189,8 @@ class Heat:
         kept = self.bins(steps, bins if steps == WHOLE_RUN else BINS)
         if kept is None:
             return None
-        count = kept.count
-        over = kept.over_others(metric)
+        count = kept.count("own")[:, 0]
+        over = over_others(kept, metric)
         alone = metric != "step" and len(self.ranks) < 2
         noise, lit = (None, np.zeros(over.shape, bool)) if alone else beyond_noise(kept, metric, over)
         lit = lit | self._late_cells(metric, kept, late)
@@ -186,18 +198,47 @@ class Heat:
         cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
         low, high = HEAT_LEVELS[0], HEAT_LEVELS[-1]
         first = int(kept.numbers[-len(cells)])
-        return Grid(cells.T, first, kept.steps, low, high, self.last_step, kept.end_us[-bins:], noise)
+        return Grid(cells.T, first, kept.width, low, high, self.last_step, kept.end_us[-bins:], noise)
 
     def _late_cells(self, metric: str, bins: Bins, late: Iterable[LateSteps]) -> Bools:
         """[B, R] Cells that findings say are late."""
         told = np.zeros((len(bins.numbers), len(self.ranks)), bool)
-        begins = bins.numbers * bins.steps
+        begins = bins.numbers * bins.width
         for each in late:
             if metric in ("own", each.phase):
                 last = self.last_step if each.last is None else each.last
-                during = (begins <= last) & (begins + bins.steps > each.first)
+                during = (begins <= last) & (begins + bins.width > each.first)
                 told |= during[:, None] & np.array([rank in each.ranks for rank in self.ranks])
         return told
+
+
+def step_ms(bins: Bins, ranks: slice | Ints = slice(None)) -> Floats:
+    """[B, R] Return the mean length of a step of some ranks; NaN where a bin has no step."""
+    return bins.mean("own", ranks) + bins.mean("wait", ranks) + bins.mean("transfer", ranks)
+
+
+def over_others(bins: Bins, metric: str) -> Floats:
+    """Return how far means exceed those of the other ranks; 0 where a bin has no step.
+
+    Args:
+        bins: Some bins of a Heat.
+        metric: "own" or one of its phases; or "step", which is compared with the usual step of the run.
+
+    Returns:
+        [B, R] share of the others' own time; [B, 1] for "step".
+
+    """
+    if metric == "step":
+        step = np.median(step_ms(bins), axis=1, keepdims=True)
+        usual = np.broadcast_to(np.nanmedian(step), step.shape)
+        over = step - usual
+    else:
+        own = bins.mean("own")
+        over_own = over_peers(own)
+        usual = own - over_own
+        over = over_own if metric == "own" else over_peers(bins.mean(metric))
+    share: Floats = np.divide(over, usual, out=np.zeros_like(over), where=usual > 0)
+    return np.nan_to_num(share)
 
 
 def beyond_noise(bins: Bins, metric: str, single: Floats) -> tuple[float | None, Bools]:
@@ -218,7 +259,7 @@ def beyond_noise(bins: Bins, metric: str, single: Floats) -> tuple[float | None,
     finer, finer_place = over, place
     lit = np.zeros(single.shape, bool)
     while True:
-        count = blocks.count
+        count = blocks.count("own")[:, 0]
         share = count / max(1, count.max())
         least = noise_of(over[share > 0.5])
         if least is None:
@@ -236,7 +277,7 @@ def beyond_noise(bins: Bins, metric: str, single: Floats) -> tuple[float | None,
         lit[:, columns] |= (hit[:, columns] & lasts)[place] & belongs
         finer, finer_place, longer = over, place, longer * MERGED
         blocks = bins.together(longer)
-        over, place = blocks.over_others(metric), bins.numbers // longer - blocks.numbers[0]
+        over, place = over_others(blocks, metric), bins.numbers // longer - blocks.numbers[0]
 
 
 def noise_of(over: Floats) -> float | None:

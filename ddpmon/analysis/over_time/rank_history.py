@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ddpmon.analysis.over_time.cells import measured_cells, quantise
-from ddpmon.analysis.over_time.heat import Heat, LateSteps
-from ddpmon.analysis.over_time.step_bins import Bins
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.over_time.heat import Heat, LateSteps, step_ms
+from ddpmon.analysis.over_time.mean_bins import Bins
+from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import some_of
-from ddpmon.messages import PHASES, Course, PastRow, Phase
+from ddpmon.messages import PHASES, Course, PastRow
 
 _FLOOR = 0.05
 """Least share of the step that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
@@ -52,8 +52,14 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
         finding = since.get(name)
         longer = f"since {'about ' * finding.about}step {finding.first:,}" if finding else ""
         rows.append(PastRow(name, 0.0, high, cells, peer_cells, longer))
-    loss, has_loss = bins.loss(np.array([place]))
-    return [*rows, _loss_row(loss[:, 0], has_loss[:, 0], bins.loss(peers)[0])] if has_loss.any() else rows
+    has_loss = bins.count("loss", np.array([place]))[:, 0] > 0
+    if has_loss.any():
+        loss, usual = bins.mean("loss", np.array([place]))[:, 0], _medians(bins.mean("loss", peers))
+        finite = np.concatenate([each[np.isfinite(each)] for each in (loss, usual)])
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+        cells = quantise(loss, has_loss, low, high).tobytes()
+        rows.append(PastRow("loss", low, high, cells, measured_cells(usual, low, high)))
+    return rows
 
 
 def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
@@ -99,9 +105,7 @@ def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
 
 def _course_ms(bins: Bins, columns: slice | Ints) -> dict[str, Floats]:
     """[B, R] Own time, each phase and the step of the ranks in some columns, by name."""
-    ms = bins.phases_ms(columns)
-    phases = {name: ms[..., place] for place, name in enumerate(PHASES)}
-    return {"own": ms[..., : Phase.WAIT].sum(axis=2), **phases, "step": ms.sum(axis=2)}
+    return {name: bins.mean(name, columns) for name in ("own", *PHASES)} | {"step": step_ms(bins, columns)}
 
 
 def _medians(peers: Floats) -> Floats:
@@ -110,14 +114,6 @@ def _medians(peers: Floats) -> Floats:
         warnings.simplefilter("ignore", RuntimeWarning)
         middle: Floats = np.median(peers, axis=1)
         return np.nanmedian(peers, axis=1) if np.isnan(middle).any() else middle
-
-
-def _loss_row(loss: Floats, has_loss: Bools, peers: Floats) -> PastRow:
-    usual = _medians(peers)
-    finite = np.concatenate([loss[np.isfinite(loss)], usual[np.isfinite(usual)]])
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    cells = quantise(loss, has_loss, low, high).tobytes()
-    return PastRow("loss", low, high, cells, measured_cells(usual, low, high))
 
 
 def _highest(values: Floats) -> float:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddpmon.analysis.over_time.cells import BINS, measured_cells
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins
 from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, Sample
 
 JITTER_S = 2
@@ -26,46 +25,6 @@ _BATCH = 64
 """Samples that are added to the bins together, at least: NumPy takes as long for one as for hundreds."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in DEVICE_COURSES))
-
-
-class _Ring:
-    """Sums over bins of so many seconds, of many ranks; of what shares a slot the newest bin stays."""
-
-    def __init__(self, seconds: int) -> None:
-        self._seconds = seconds
-        self._number: Ints = np.zeros(BINS, np.int64)
-        """Number of the bin in each slot."""
-        self._count: NDArray[np.uint16] = np.zeros((BINS, 0, len(DEVICE_COURSES)), np.uint16)
-        self._sum: NDArray[np.float32] = np.zeros((BINS, 0, len(DEVICE_COURSES)), np.float32)
-
-    def grow(self, rows: int) -> None:
-        """Make room for so many rows."""
-        missing = ((0, 0), (0, rows - self._sum.shape[1]), (0, 0))
-        self._count, self._sum = np.pad(self._count, missing), np.pad(self._sum, missing)
-
-    def forget(self, row: int) -> None:
-        """Clear a row."""
-        self._count[:, row], self._sum[:, row] = 0, 0
-
-    def add(self, rows: Ints, seconds: Ints, values: Floats) -> None:
-        """Add [N] samples of ranks. values: [N, quantities], not finite where there is none."""
-        numbers = seconds // self._seconds
-        for number in np.unique(numbers):
-            slot = number % BINS
-            if self._number[slot] < number:
-                self._number[slot], self._count[slot], self._sum[slot] = number, 0, 0
-        kept = self._number[numbers % BINS] == numbers
-        place, values = (numbers[kept] % BINS, rows[kept]), values[kept]
-        np.add.at(self._count, place, np.isfinite(values).astype(np.uint16))
-        np.add.at(self._sum, place, np.where(np.isfinite(values), values, 0.0).astype(np.float32))
-
-    def means(self, row: int, last_second: int, columns: int) -> Floats:
-        """[columns, quantities] Return the means of the bins up to that of a second; NaN where there is no value."""
-        last = last_second // self._seconds
-        numbers = np.arange(last - columns, last) + 1
-        slots = numbers % BINS
-        count = np.where((self._number[slots] == numbers)[:, None], self._count[slots, row], 0)
-        return np.where(count > 0, self._sum[slots, row].astype(np.float64) / np.maximum(count, 1), np.nan)
 
 
 class _Rank:
@@ -84,9 +43,9 @@ class SampleBins:
         """The latest second of each host."""
         self._offsets: dict[str, int] = {}
         """Offset that makes the first second of each host _FIRST_SECOND."""
-        self._rings = {seconds: _Ring(seconds) for seconds in SAMPLE_SECONDS}
+        self._levels = {seconds: MeanBins(seconds, 1, DEVICE_COURSES) for seconds in SAMPLE_SECONDS}
         self._rows = 0
-        """Rows that the rings have room for."""
+        """Rows of the bins that ranks have."""
         self._batch: list[tuple[int, int, _Values]] = []
         """Row, second and values of samples that are not in the bins yet."""
 
@@ -94,9 +53,8 @@ class SampleBins:
         """Add samples of a rank. One that moved to another host begins anew."""
         known = self._ranks.get(rank)
         if known is None or known.host != host:
-            self._flush()
-            known = self._ranks[rank] = _Rank(len(self._ranks) if known is None else known.row, host)
-            self._make_room(known.row)
+            known = self._ranks[rank] = _Rank(self._rows, host)
+            self._rows += 1
         for sample in samples:
             second = sample.time_us // _SECOND_US
             second += self._offsets.setdefault(host, _FIRST_SECOND - second)
@@ -111,21 +69,14 @@ class SampleBins:
         if len(self._batch) >= max(_BATCH, len(self._ranks)):
             self._flush()
 
-    def _make_room(self, row: int) -> None:
-        if row < self._rows:
-            for ring in self._rings.values():
-                ring.forget(row)
-            return
-        self._rows = max(2 * self._rows, row + 1)
-        for ring in self._rings.values():
-            ring.grow(self._rows)
-
     def _flush(self) -> None:
         if not self._batch:
             return
         rows, seconds, values = (np.array(each) for each in zip(*self._batch, strict=True))
-        for ring in self._rings.values():
-            ring.add(rows, seconds, values.astype(np.float64))  # None: NaN
+        for level in self._levels.values():
+            if level.sums.shape[1] < self._rows:
+                level.grow(2 * self._rows)
+            level.add_values(seconds, rows, values.astype(np.float64))  # None: NaN
         self._batch.clear()
 
     def courses(
@@ -142,17 +93,18 @@ class SampleBins:
 
         """
         self._flush()
-        known = {rank: self._ranks[rank] for rank in ranks if rank in self._ranks}
-        means = {
-            rank: self._rings[seconds].means(each.row, self._newest[each.host], min(columns, BINS))
-            for rank, each in known.items()
-        }
+        level, columns = self._levels[seconds], min(columns, BINS)
+        shown = {}
+        for rank in ranks:
+            if (known := self._ranks.get(rank)) is not None:
+                last = self._newest[known.host] // seconds
+                bins = Bins.of(level, 1, np.arange(last - columns, last) + 1)
+                shown[rank] = {name: bins.mean(name, np.array([known.row]))[:, 0] for name in names}
         courses = []
         for name in names:
-            place = DEVICE_COURSES.index(name)
-            shown = {rank: each[:, place] for rank, each in means.items() if not np.isnan(each[:, place]).all()}
-            high = max([float(np.nanmax(values)) for values in shown.values()] + [full.get(name, 1e-9)])
+            measured = {rank: each[name] for rank, each in shown.items() if not np.isnan(each[name]).all()}
+            high = max([float(np.nanmax(values)) for values in measured.values()] + [full.get(name, 1e-9)])
             courses += [
-                Course(rank, name, 0.0, high, measured_cells(values, 0.0, high)) for rank, values in shown.items()
+                Course(rank, name, 0.0, high, measured_cells(values, 0.0, high)) for rank, values in measured.items()
             ]
         return courses

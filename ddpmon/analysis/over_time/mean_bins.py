@@ -1,0 +1,158 @@
+"""Means of ranks over bins of steps or seconds: a ring of the latest, or all of a run in bins that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+
+Sums = NDArray[np.float32]
+Counts = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sums of all ranks over some neighbouring steps each."""
+
+    step: Ints
+    """[N] The first of them."""
+    end_us: Ints
+    """[N] The end of the last of them."""
+    sums: Sums
+    """[N, R, quantities]"""
+    counts: Counts
+    """[N, R, quantities] Number of values in each sum."""
+
+    def binned(self, width: int) -> Part:
+        """Add up the parts of each bin of so many steps."""
+        bins = self.step // width
+        begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
+        if len(begins) == len(bins):
+            return self
+        sums, counts = (np.add.reduceat(each, begins, axis=0) for each in (self.sums, self.counts))
+        return Part(self.step[begins], self.end_us[np.append(begins[1:], len(bins)) - 1], sums, counts)
+
+
+class MeanBins:
+    """The last BINS bins of one resolution, as a ring. Where two bins share a slot the newer one stays."""
+
+    def __init__(self, width: int, ranks: int, quantities: Sequence[str]) -> None:
+        """Begin without values. width: steps or seconds of a bin."""
+        self.width = width
+        self.quantities = tuple(quantities)
+        self.number: Ints = np.full(BINS, -1, np.int64)
+        """Number of the bin in each slot."""
+        self.end_us: Ints = np.zeros(BINS, np.int64)
+        self.sums: Sums = np.zeros((BINS, ranks, len(quantities)), np.float32)
+        self.counts: Counts = np.zeros(self.sums.shape, np.uint32)
+
+    def add(self, part: Part) -> Part:
+        """Add steps, or bins of a finer resolution; return what was added as bins of this one."""
+        part = part.binned(self.width)
+        slots, kept = self._open(part.step // self.width)
+        slots = slots[kept]
+        self.end_us[slots] = np.maximum(self.end_us[slots], part.end_us[kept])
+        self.sums[slots] += part.sums[kept]
+        self.counts[slots] += part.counts[kept]
+        return part
+
+    def add_values(self, at: Ints, rows: Ints, values: Floats) -> None:
+        """Add values of single ranks.
+
+        Args:
+            at: [N] step or second of each.
+            rows: [N] row of the rank.
+            values: [N, quantities], not finite where there is none.
+
+        """
+        slots, kept = self._open(at // self.width)
+        place, values = (slots[kept], rows[kept]), values[kept]
+        measured = np.isfinite(values)
+        np.add.at(self.sums, place, np.where(measured, values, 0.0).astype(np.float32))
+        np.add.at(self.counts, place, measured.astype(np.uint32))
+
+    def grow(self, ranks: int) -> None:
+        """Make room for so many ranks."""
+        missing = ((0, 0), (0, ranks - self.sums.shape[1]), (0, 0))
+        self.sums, self.counts = np.pad(self.sums, missing), np.pad(self.counts, missing)
+
+    def reach(self, step: int) -> None:
+        """Double the width until the bins from the first step up to this one fit: no bin is forgotten."""
+        half = BINS // 2
+        while step // self.width >= BINS:
+            self.width *= 2
+            for sums in (self.sums, self.counts):
+                sums[:half] = sums[::2] + sums[1::2]
+                sums[half:] = 0
+            self.end_us[:half] = np.maximum(self.end_us[::2], self.end_us[1::2])
+            number = np.maximum(self.number[::2], self.number[1::2]) // 2  # An empty slot stays -1.
+            self.number[:half], self.number[half:], self.end_us[half:] = number, -1, 0
+
+    def _open(self, bins: Ints) -> tuple[Ints, Bools]:
+        """Make room for bins; return the slot of each, and where no newer one has it."""
+        slots, newest = bins % BINS, self.number.copy()
+        np.maximum.at(newest, slots, bins)
+        stale = newest > self.number
+        self.number = newest
+        self.end_us[stale], self.sums[stale], self.counts[stale] = 0, 0, 0
+        return slots, newest[slots] == bins
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Neighbouring bins of one resolution, of which so many count as one."""
+
+    level: MeanBins
+    merged: int
+    numbers: Ints
+    """[B]"""
+    slots: Ints
+    """[B, merged] Their slots in the level."""
+    present: Bools
+    """[B, merged] True where the level still has them."""
+
+    @classmethod
+    def of(cls, level: MeanBins, merged: int, numbers: Ints) -> Bins:
+        fine = numbers[:, None] * merged + np.arange(merged)
+        slots = fine % BINS
+        return cls(level, merged, numbers, slots, level.number[slots] == fine)
+
+    def together(self, longer: int) -> Bins:
+        """Return the same steps in bins so many times as long."""
+        numbers = np.arange(self.numbers[0] // longer, self.numbers[-1] // longer + 1)
+        return Bins.of(self.level, self.merged * longer, numbers)
+
+    @property
+    def width(self) -> int:
+        """Steps of a bin."""
+        return self.level.width * self.merged
+
+    @property
+    def end_us(self) -> Ints:
+        """[B] End of the last step of each bin; 0: it has none."""
+        ends: Ints = np.where(self.present, self.level.end_us[self.slots], 0).max(axis=1)
+        return ends
+
+    def count(self, quantity: str, ranks: slice | Ints = slice(None)) -> Ints:
+        """[B, R] Return the number of values of some ranks."""
+        counts: Ints = self._added_up(self.level.counts[:, ranks, self.level.quantities.index(quantity)])
+        return counts
+
+    def mean(self, quantity: str, ranks: slice | Ints = slice(None)) -> Floats:
+        """[B, R] Return the mean of some ranks; NaN where they have no value."""
+        sums = self._added_up(self.level.sums[:, ranks, self.level.quantities.index(quantity)])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means: Floats = sums / self.count(quantity, ranks).astype(np.float32)
+        return means
+
+    def _added_up(self, array: NDArray[Any]) -> NDArray[Any]:
+        """[B, ...] Sums of these bins; 0 where nothing is."""
+        shown: NDArray[Any] = array[self.slots]
+        shown[~self.present] = 0
+        return shown[:, 0] if self.merged == 1 else shown.sum(axis=1)
