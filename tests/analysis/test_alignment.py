@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.steps.alignment import MAX_LAG_US, MAX_PARTIAL_STEPS, Aligner
+from ddpmon.analysis.steps.table import steps_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from tests.worlds import own_times, records, world_of, world_with
 
 
 def numbers(taken):
-    return [steps[0].step for rows in taken for steps in rows.steps]
+    return [number for rows in taken for number in rows.step_numbers()]
 
 
 def test_a_step_is_handed_out_once_every_rank_told_of_it():
@@ -64,7 +65,7 @@ def test_what_comes_of_a_step_that_waits_joins_what_is_there_and_the_last_word_c
     assert [numbers(taken), numbers(aligner.take())] == [[2, 3, 4, 5], []]
     aligner.add(1, told[1][4:])
     (rest,) = aligner.take()
-    assert rest.steps == [[told[rank][place] for rank in range(3)] for place in (4, 5)]
+    assert steps_of(rest.table.ravel()) == [told[rank][place] for place in (4, 5) for rank in range(3)]
 
 
 def test_the_world_goes_on_without_a_rank_that_tells_no_more():
@@ -77,7 +78,7 @@ def test_the_world_goes_on_without_a_rank_that_tells_no_more():
     aligner.add(2, told[2][:10])
     taken = aligner.take()
     assert [rows.ranks for rows in taken] == [(0, 1, 2), (0, 1)]
-    assert len(taken[1].steps) > MAX_PARTIAL_STEPS
+    assert len(taken[1]) > MAX_PARTIAL_STEPS
     assert numbers(taken) == sorted(numbers(taken))
 
 

@@ -29,8 +29,8 @@ def found(own, **names):
     told = steps(records(own), **names)
     named = NamedPhases(len(own))
     rows = rows_of(told)
-    named.append(Rows(rows.ranks, rows.steps[:7]))
-    named.append(Rows(rows.ranks, rows.steps[7:]))
+    named.append(rows.part(slice(0, 7)))
+    named.append(rows.part(slice(7, None)))
     return judged(world_of(told), Evidence(named=named))
 
 

@@ -31,7 +31,7 @@ def plain(first: int, last: int) -> Rows:
 
 
 def numbers(kept: Rows | None) -> list[int]:
-    return [row[0].step for row in kept.steps] if kept else []
+    return kept.step_numbers() if kept else []
 
 
 def test_a_step_before_which_one_rank_evaluated_is_no_training_step() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.analysis.steps.table import Rows
+from ddpmon.analysis.steps.table import Rows, steps_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step, Sync
 from ddpmon.recording.recorded import recorded_report
@@ -192,8 +192,8 @@ def test_table_and_verdict_of_a_recording_with_buffers_name_the_same_rank(home, 
         before = np.full(own.shape[:2], 4.0)
         before[:, 2] += 16
         rows = buffered(before, late_root=True)
-        steps = [[msgspec.structs.replace(step, step=step.step - 1) for step in row] for row in rows.steps]
-        return {rank: [row[rank] for row in steps] for rank in rows.ranks}
+        flat = [msgspec.structs.replace(step, step=step.step - 1) for step in steps_of(rows.table.ravel())]
+        return {rank: flat[rank :: len(rows.ranks)] for rank in rows.ranks}
 
     monkeypatch.setattr(recordings, "records", told)
     made = recorded_report(recordings.record(own_times(100, 4)))

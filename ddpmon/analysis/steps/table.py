@@ -155,15 +155,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self.table)
 
-    @cached_property
-    def steps(self) -> list[list[Step]]:
-        """The records themselves, to look at a few."""
-        flat = steps_of(self.table.ravel())
-        for place, step in self.odd.items():
-            flat[place] = step
-        width = len(self.ranks)
-        return [flat[first : first + width] for first in range(0, len(flat), width)]
-
     def part(self, places: slice | Sequence[int]) -> Rows:
         """Return some of the steps."""
         chosen = np.arange(len(self))[places]

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, medians
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ class World:
         """[S] The largest own time."""
         largest: Floats = self.own_ms.max(axis=1)
         return largest
-
-    @cached_property
-    def typical_ms(self) -> Floats:
-        """[S] The median own time."""
-        return medians(self.own_ms)
 
     @cached_property
     def critical_share(self) -> Floats:
