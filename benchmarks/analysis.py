@@ -130,7 +130,7 @@ def _evidence(recent_samples: RecentSamples, ranks: list[RankProcess]) -> Eviden
 def _take(aligner: Aligner, window: Window, engine: Engine, records: list[list[Step]]) -> None:
     for rank, steps in enumerate(records):
         aligner.add(rank, steps)
-    for rows in aligner.take():
+    for rows in aligner.pop_complete():
         part = split(rows)
         window.append(part)
         engine.append(part)

@@ -65,5 +65,5 @@ def world_of(told):
     aligner = Aligner(len(told))
     for rank, steps in told.items():
         aligner.add(rank, steps)
-    (together,) = aligner.take(final=True)
+    (together,) = aligner.pop_complete(final=True)
     return split(together)

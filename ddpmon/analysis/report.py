@@ -36,7 +36,6 @@ FINDING = (
     "cost_s", "episodes", "reported_at", "ended_at",
 )  # fmt: skip
 """The fields of a finding; others are for screens alone."""
-EFFICIENCIES = ("parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication")
 
 
 def report(
@@ -167,7 +166,7 @@ def _gradients(sums: StepSums | None) -> dict[str, float | None]:
 
 
 def _efficiency(tree: EfficiencyView | None) -> dict[str, float | None]:
-    return {name: json_number(getattr(tree, name, None)) for name in EFFICIENCIES}
+    return {name: json_number(getattr(tree, name, None)) for name in EfficiencyView.__struct_fields__}
 
 
 def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:

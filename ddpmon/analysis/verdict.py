@@ -20,6 +20,7 @@ from ddpmon.messages import (
     STAGE_MODEL,
     STAGE_TRAINING,
     Finding,
+    PausingView,
 )
 
 if TYPE_CHECKING:
@@ -181,18 +182,6 @@ def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
     return _led(lead, "who holds the rest back cannot be told", "warn", "unheard", *map(str, ranks))
 
 
-@dataclass(frozen=True)
-class Pausing:
-    """A pause of a run that goes on."""
-
-    kind: str
-    """One of PAUSES."""
-    ranks: Sequence[int]
-    """Ranks that pause."""
-    seconds: float
-    """Time since it began."""
-
-
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
     """Return the event of a pause that is over. phase: of a pause of an unknown kind."""
     if kind == PAUSES[OUT_OF_DATA]:
@@ -225,7 +214,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
     return _led(f"{killed_launcher} was killed:", asked, "critical", "stopping")
 
 
-def pausing(now: Pausing, world_size: int, besides: Verdict) -> Verdict:
+def pausing(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
     """Return the sentence of a pause in which no rank finishes a step. besides: sentence about the steps before."""
     who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
     others = "; the others wait" if who else ""

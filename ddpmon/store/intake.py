@@ -31,7 +31,6 @@ from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.verdict import Pausing
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import (
     END_STATES,
@@ -43,6 +42,7 @@ from ddpmon.messages import (
     Failure,
     Finding,
     Pause,
+    PausingView,
     Sample,
     Scalar,
     Step,
@@ -257,7 +257,7 @@ class Intake:
         """Work the records that came since into the window and the histories."""
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
-        for aligned in self._aligner.take(final):
+        for aligned in self._aligner.pop_complete(final):
             rows = self.pause_filter.training_steps(aligned)
             self._add_pause_events(self.clock.unix_at(int(aligned.table["end_us"][-1].max())))
             if rows is None:
@@ -333,7 +333,7 @@ class Intake:
         """Backward calls of a step, as a rule."""
         return statistics.mode(self._backwards) if self._backwards else 1
 
-    def pausing(self, now: float) -> Pausing | None:
+    def pausing(self, now: float) -> PausingView | None:
         """What the run does instead of training; None: it trains, or it began just now."""
         trains = {None, OUT_OF_DATA}  # nobody waits for a rank that is out of data
         paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing not in trains and not p.gone}
@@ -342,7 +342,7 @@ class Intake:
         first = min(paused.values(), key=lambda process: process.pausing_since)
         ranks = [rank for rank, process in paused.items() if process.pausing == first.pausing]
         seconds = now - first.pausing_since
-        return Pausing(PAUSES[first.pausing or 0], ranks, seconds) if seconds >= PAUSING_S else None
+        return PausingView(PAUSES[first.pausing or 0], sorted(ranks), seconds) if seconds >= PAUSING_S else None
 
     @property
     def stands_since(self) -> float | None:

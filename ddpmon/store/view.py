@@ -10,7 +10,6 @@ from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     PAUSES,
-    PausingView,
     Phase,
     RunView,
     Snapshot,
@@ -46,7 +45,6 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     ended = run.ended_at is not None
     steps_left = total - store.step if total and not ended else None
     step_ms = summary.step_ms_mean if summary else None
-    pausing = store.pausing(now)
     parallelism, unmeasured = store.registry.parallelism, store.registry.unmeasured
     measured_note = measured(parallelism, unmeasured)
     waits = "wait" not in unmeasured
@@ -94,7 +92,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         buckets=buckets.buckets,
         bus_bandwidth_gb_s=buckets.bus_bandwidth_gb_s,
         times=_times(store),
-        pausing=PausingView(pausing.kind, sorted(pausing.ranks), pausing.seconds) if pausing else None,
+        pausing=store.pausing(now),
         accumulation=store.accumulation,
         training_epoch=training_epoch,
         training_epochs=training_epochs,

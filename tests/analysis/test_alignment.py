@@ -20,11 +20,11 @@ def test_a_step_is_handed_out_once_every_rank_told_of_it():
     told = records(own_times(5, 2))
     aligner = Aligner(2)
     aligner.add(0, told[0])
-    assert aligner.take() == []
+    assert aligner.pop_complete() == []
     aligner.add(1, told[1][:3])
-    assert numbers(aligner.take()) == [2, 3, 4]
+    assert numbers(aligner.pop_complete()) == [2, 3, 4]
     aligner.add(1, told[1][3:])
-    assert numbers(aligner.take()) == [5, 6]
+    assert numbers(aligner.pop_complete()) == [5, 6]
 
 
 @pytest.mark.parametrize("ranks", [1, 5])
@@ -40,7 +40,7 @@ def test_a_step_that_a_rank_never_told_of_is_left_out():
     aligner = Aligner(2)
     aligner.add(0, told[0])
     aligner.add(1, told[1][:2] + told[1][3:])
-    assert numbers(aligner.take()) == [2, 3, 5, 6]
+    assert numbers(aligner.pop_complete()) == [2, 3, 5, 6]
     assert aligner.left_out == 1
 
 
@@ -49,7 +49,7 @@ def test_steps_are_held_back_for_a_rank_that_is_merely_late_to_tell():
     aligner = Aligner(3)
     for rank in (0, 1):
         aligner.add(rank, told[rank])
-    assert aligner.take() == []
+    assert aligner.pop_complete() == []
 
 
 def test_what_comes_of_a_step_that_waits_joins_what_is_there_and_the_last_word_counts():
@@ -58,13 +58,13 @@ def test_what_comes_of_a_step_that_waits_joins_what_is_there_and_the_last_word_c
     for ranks in ([0], [1, 1], [2, 0]):
         for rank in ranks:
             aligner.add(rank, told[rank][:4])
-        taken = aligner.take()
+        taken = aligner.pop_complete()
     told[2][5].samples = 1
     aligner.add(2, [*told[2][4:], told[2][5]])
     aligner.add(0, told[0][3:])
-    assert [numbers(taken), numbers(aligner.take())] == [[2, 3, 4, 5], []]
+    assert [numbers(taken), numbers(aligner.pop_complete())] == [[2, 3, 4, 5], []]
     aligner.add(1, told[1][4:])
-    (rest,) = aligner.take()
+    (rest,) = aligner.pop_complete()
     assert steps_of(rest.table.ravel()) == [told[rank][place] for place in (4, 5) for rank in range(3)]
 
 
@@ -76,7 +76,7 @@ def test_the_world_goes_on_without_a_rank_that_tells_no_more():
     for rank in (0, 1):
         aligner.add(rank, told[rank])
     aligner.add(2, told[2][:10])
-    taken = aligner.take()
+    taken = aligner.pop_complete()
     assert [rows.ranks for rows in taken] == [(0, 1, 2), (0, 1)]
     assert len(taken[1]) > MAX_PARTIAL_STEPS
     assert numbers(taken) == sorted(numbers(taken))
@@ -87,7 +87,7 @@ def test_what_is_left_at_the_end_is_handed_out_where_every_rank_told_of_it():
     aligner = Aligner(2)
     aligner.add(0, told[0])
     aligner.add(1, told[1][:9])
-    assert numbers(aligner.take(final=True)) == list(range(2, 11))
+    assert numbers(aligner.pop_complete(final=True)) == list(range(2, 11))
 
 
 def test_the_window_keeps_the_last_steps_across_many_appends():
@@ -97,7 +97,7 @@ def test_the_window_keeps_the_last_steps_across_many_appends():
     for i in range(0, 1000, 7):
         for rank in (0, 1):
             aligner.add(rank, told[rank][i : i + 7])
-        for rows in aligner.take():
+        for rows in aligner.pop_complete():
             window.append(split(rows))
     world = window.world()
     assert world.step.tolist() == list(range(902, 1002))
@@ -109,7 +109,7 @@ def test_the_window_goes_back_so_many_seconds_but_never_below_a_few_steps():
     window = Window(100)
     aligner = Aligner(1)
     aligner.add(0, told[0])
-    for rows in aligner.take():
+    for rows in aligner.pop_complete():
         window.append(split(rows))
     length = told[0][0].length_us / 1e6
     assert len(window.world(seconds=50 * length)) in {50, 51}

@@ -112,9 +112,9 @@ def test_steps_of_hosts_that_booted_days_apart_are_waited_for():
     aligner = Aligner(2)
     aligner.add(0, told[0])
     aligner.add(1, told[1][:20])
-    (first,) = aligner.take()
+    (first,) = aligner.pop_complete()
     aligner.add(1, told[1][20:])
-    (second,) = aligner.take()
+    (second,) = aligner.pop_complete()
     assert len(first) == len(second) == 20
     assert aligner.left_out == 0
 

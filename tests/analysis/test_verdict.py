@@ -8,7 +8,7 @@ from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import named_ranks, rank_list
-from ddpmon.messages import Finding
+from ddpmon.messages import Finding, PausingView
 from tests.worlds import own_times, world_with
 
 
@@ -219,7 +219,7 @@ def test_figures_do_not_make_another_topic_and_other_ranks_do():
 def test_what_stands_out_of_a_verdict_is_who_or_what_it_is_about():
     slow = Finding("straggler", "warn", "rank 1 is slow: +3 ms data", lead=15)
     ended = verdict.ended("failed", [], 9, 3.0, ("rank 2 failed first:", "rank 2 failed first: ValueError: a: b"))
-    pauses = verdict.pausing(verdict.Pausing("evaluation", [0, 1], 3.0), 2, verdict.running([slow], None))
+    pauses = verdict.pausing(PausingView("evaluation", [0, 1], 3.0), 2, verdict.running([slow], None))
     told = {
         "rank 1 is slow:": verdict.running([slow], None),
         "both ranks run torch unwatched:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),

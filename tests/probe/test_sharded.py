@@ -61,7 +61,7 @@ def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear, way: str, kind: st
     aligner = Aligner(2)
     for rank in (0, 1):
         aligner.add(rank, ear.steps(rank)[1:])
-    (rows,) = aligner.take(final=True)
+    (rows,) = aligner.pop_complete(final=True)
     world = split(rows)
     assert (world.critical == 1).mean() > 0.9
     own, wait = world.mean("own_ms"), world.mean("wait_ms")

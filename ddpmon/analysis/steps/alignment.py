@@ -55,7 +55,7 @@ class Aligner:
         self._closed = 0
         self._ranks_of_rows: list[int] = []
         self._rows: list[bytes] = []
-        """Rows since the last `take`: adding them one by one is slow."""
+        """Rows since the last `pop_complete`: adding them one by one is slow."""
         self._partial: list[_Pending] = []
 
     def add(self, rank: int, steps: Sequence[Step]) -> None:
@@ -96,7 +96,7 @@ class Aligner:
             self._pending[number] = _Pending(self.world_size)
         return self._pending[number]
 
-    def take(self, final: bool = False) -> list[Rows]:
+    def pop_complete(self, final: bool = False) -> list[Rows]:
         """Return the steps that are complete by now, oldest first; `final`: nothing more will come."""
         if self._rows:
             self.add_rows(np.array(self._ranks_of_rows), table_of(b"".join(self._rows)))
