@@ -1,4 +1,4 @@
-"""Pure functions from step records to what people read. No I/O, no clock of its own.
+"""Pure functions from step records to sentences and reports. No I/O, no clock of its own.
 
     records ──alignment──▶ rows of one step ──clocks, waits──▶ World ──window──▶ summary, what_if, findings, report
 

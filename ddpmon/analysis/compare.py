@@ -23,7 +23,7 @@ from ddpmon.messages import Finding
 FIRST_STEPS = 5
 """Always left out: buffers, kernels and DDP's buckets are laid out in them."""
 FEWEST_STEPS = 20
-"""After those: neighbours are alike, and of fewer there are too few blocks to tell how certain a median is."""
+"""Steps after those that an interval of the median needs: neighbours are alike, so that they are drawn in blocks."""
 MOST_STEPS = 20_000
 """The last ones; more make the interval no narrower than two runs differ anyway."""
 ALIKE = Threshold(

@@ -22,7 +22,7 @@ WORSE = Threshold(
 
 @dataclass(frozen=True)
 class Announcement:
-    """One line of what happened."""
+    """An event of a finding."""
 
     severity: str
     text: str

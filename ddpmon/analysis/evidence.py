@@ -107,7 +107,7 @@ class Evidence:
     lost_ranks: Sequence[int] = ()
     """The ranks that lost these records."""
     damaged: bool = False
-    """They come from a recording of which something could not be read."""
+    """True where the recording could not be read in full."""
     bad_losses: Sequence[BadLoss] = ()
     """The first of each rank."""
     failed: FirstFailure | None = None

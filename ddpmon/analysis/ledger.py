@@ -181,7 +181,7 @@ class Ledger:
         same = next((one for one in reversed(episodes) if one.begin_step <= until and one.end_step >= since), None)
         if same is None:
             if episodes and since <= episodes[-1].end_step:
-                return  # older than what is known: merged or dropped since
+                return  # Older than the known episodes: merged or dropped since.
             same = self._begin(episodes, finding, moment)
         elif same.ended is not None and (same.ended == finding or _is_cut_off(finding, same, moment)):
             return  # nothing new, or its words are of a part of it

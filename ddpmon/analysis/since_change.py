@@ -1,4 +1,4 @@
-"""The steps of a window that means are taken of: those since its latest change of pace."""
+"""The steps of a window that means are taken over: those since its latest change of pace."""
 
 from __future__ import annotations
 

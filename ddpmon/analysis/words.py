@@ -14,7 +14,7 @@ NO_VALUE = "–"
 MOST_FINDINGS = 8
 """Findings that a text names; all of them are in its JSON."""
 MB = 1e6
-"""Bytes: what disks and links move is counted in powers of ten, as their makers do."""
+"""Bytes: transfers of disks and links are counted in powers of ten, as their makers do."""
 
 
 def fitting(head: str, *more: str) -> str:

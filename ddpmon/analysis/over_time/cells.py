@@ -14,7 +14,7 @@ BINS = 256
 
 
 def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:
-    """Return the cells of values on a scale from `low` to `high`; what lies outside of it is at its end."""
+    """Return the cells of values on a scale from `low` to `high`; values outside are at its ends."""
     with np.errstate(invalid="ignore", over="ignore"):
         share = np.clip((values - low) / max(high - low, 1e-12), 0.0, 1.0)
     cells = np.where(np.isfinite(values), np.nan_to_num(share) * (MOST - LEAST) + LEAST, NOT_FINITE)

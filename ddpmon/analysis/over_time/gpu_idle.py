@@ -41,7 +41,7 @@ class GpuIdle:
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]
 
     def overlay(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
-        """Lay samples over steps as soon as those have come; forget what is from before the first step.
+        """Lay samples over steps as soon as those have come; drop samples from before the first step.
 
         Returns:
             Steps [S]; of each rank in them the shares of idle time of all samples that overlap a step, added up [S, R];

@@ -38,7 +38,7 @@ NEGLIGIBLE = 0.02
 APART = 64
 """Bins after which noise that wanders has forgotten where it was."""
 MERGED = 4
-"""Neighbours that are judged together where each by itself tells too little; then so many of these, and so on."""
+"""Neighbouring bins that are judged together where each alone shows too little; then as many of these, and so on."""
 MANY = 0.4
 """Share of a block's bins that reach half of its mean where a rank is late all the time, however much it strays."""
 SPIKES = 1.5
@@ -49,7 +49,7 @@ _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 
 @dataclass(frozen=True)
 class Grid:
-    """[rows, bins] cells of a metric, the oldest bin first; `low` and `high` are what LEAST and MOST stand for."""
+    """[rows, bins] cells of a metric, the oldest bin first; LEAST and MOST stand for `low` and `high`."""
 
     cells: Bytes
     first_bin: int
@@ -301,7 +301,7 @@ def noise_of(over: Floats) -> float | None:
     differ = (levels[(len(levels) - 1) // 2] - levels[(len(levels) - 1) // 4]) ** 2 / _OF_SQUARES
     far = NormalDist().inv_cdf(1 - min(CHANCE, LIT_BY_CHANCE / (count * ranks)))
     # With the first term that takes a normal quantile to Student's (Abramowitz and Stegun, 26.7.5).
-    # Where noise lasts, neighbours differ less than bins that lie far apart, and as many bins tell less.
+    # Where noise lasts, neighbours differ less than bins that lie far apart: as many bins carry less information.
     told = max(count / apart, count * min(1.0, near / max(strays, 1e-30)))
     freedom = max(1.0, max(1, over.shape[1] - 1) * told / 2)
     far *= 1 + (far**2 + 1) / (4 * freedom)

@@ -106,7 +106,7 @@ class MeanBins:
 
 @dataclass(frozen=True)
 class Bins:
-    """Neighbouring bins of one resolution, of which so many count as one."""
+    """Neighbouring bins of one resolution, merged in groups of equal size."""
 
     level: MeanBins
     merged: int

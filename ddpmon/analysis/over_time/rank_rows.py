@@ -11,7 +11,7 @@ from ddpmon.analysis.over_time.cells import Bytes
 from ddpmon.messages.cells import NOTHING
 
 _MISSES = 20
-"""One bin in so many may miss a condition that holds all the same: single steps stray."""
+"""One bin in twenty may be cool in a stretch that is hot: single steps stray."""
 
 
 @dataclass(frozen=True)

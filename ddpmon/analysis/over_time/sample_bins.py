@@ -35,7 +35,7 @@ class _Rank:
 
 
 class SampleBins:
-    """Takes samples of ranks in the order of time; what was taken before is passed over."""
+    """Bins of the samples of all ranks. Samples come in the order of time; repeated ones are skipped."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}

@@ -1,1 +1,1 @@
-"""Step records of many ranks side by side: clocks, waits, means over a window, what a change would gain."""
+"""Step records of many ranks side by side: clocks, waits, means over a window, gains of a change."""

@@ -11,8 +11,8 @@ from ddpmon.analysis.steps.table import ROW, Rows, Table, joined, row_of, table_
 from ddpmon.messages import Step
 
 MAX_LAG_US = 3_000_000
-"""Time, by its own clock, that another rank is past a step of which a rank has sent no record: ranks send several times
-a second, so that its record is lost, and the step is handed on without it."""
+"""Time by which another rank, on its own clock, is past a step with a missing record. Ranks send several times a
+second: the record is lost, and the step is handed out without it."""
 MAX_PENDING_STEPS = 4096
 """Steps that may wait for records, so that memory is bounded."""
 MAX_PENDING_RECORDS = 1 << 20
@@ -49,7 +49,7 @@ class Aligner:
         self._ranks = self._everyone
         self._pending: dict[int, _Pending] = {}
         self._last: Ints = np.zeros(world_size, np.int64)
-        """[R] The last step of which each rank has sent a record."""
+        """[R] The last step in the records of each rank."""
         self._last_end_us: Ints = np.zeros(world_size, np.int64)
         """[R] The end of that step by the rank's own clock."""
         self._closed = 0
@@ -59,7 +59,7 @@ class Aligner:
         self._partial: list[_Pending] = []
 
     def add(self, rank: int, steps: Sequence[Step]) -> None:
-        """Add records of one rank; what comes after its step was handed out is dropped."""
+        """Add records of one rank; records of steps that were handed out are dropped."""
         if not 0 <= rank < self.world_size:
             return
         for step in steps:
@@ -120,7 +120,7 @@ class Aligner:
         """Return whether no record of the ranks that are missing in a step will come any more."""
         if len(self._pending) > min(MAX_PENDING_STEPS, MAX_PENDING_RECORDS // max(1, self.world_size)):
             return True
-        # Each rank by its own clock: those of several hosts have nothing in common.
+        # Compare moments of one clock only: clocks of several hosts have nothing in common.
         present = pending.present
         if (self._last_end_us[present] - pending.rows["end_us"][present].astype(np.int64)).max() > MAX_LAG_US:
             return True

@@ -68,7 +68,7 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
             key = (layout.model, layout.index)
             total = means.get(key)
             if total is None or total.layout.parameters != layout.parameters:
-                total = means[key] = _Means(layout)  # laid out anew: what was before is of other buckets
+                total = means[key] = _Means(layout)  # DDP has laid its buckets out anew.
             total.count += 1
             total.launch_us += bucket.launch_us
             total.end_us += bucket.end_us

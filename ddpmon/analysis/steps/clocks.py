@@ -1,12 +1,12 @@
 """Brings the clocks of several hosts to one of them, by the moments at which gradient synchronisations end.
 
 Nothing assumes that clocks are synchronised: hosts may have booted days apart. A gradient synchronisation ends at the
-same moment everywhere, and each host tells when that was by its own clock, a little late now and then, because a thread
-that may go on has to be woken first. Of a host's ranks the first to go on is taken. The differences of two hosts' ends
+same moment everywhere, and each host reads it from its own clock, a little late now and then, because a waiting thread
+has to be woken first. The first rank of a host to go on counts. The differences of two hosts' ends
 lie along a line: an offset, and a drift of some millionths. The line is fitted to the latest of them by medians
 (Theil, 1950; Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
 
-How certain that is, is told in two ways. If synchronisations do end everywhere at once, the line is off by no more than
+The error has two bounds. If synchronisations do end everywhere at once, the line is off by no more than
 ends stray about it. Whatever they do, no rank can leave an all-reduce before the last one has arrived: each step bounds
 the offset from both sides, by the arrivals at one host and the ends at the other. A link that has one host always end
 later moves the line, unseen, within those bounds.
@@ -30,11 +30,11 @@ MAX_POINTS = 512
 BLOCK = 64
 """Steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
 MIN_DRIFT_POINTS = 32
-"""Ends that tell a drift, at least: the slope of fewer would be that of a thread that was woken late."""
+"""Points that a drift is fitted to, at least: a thread that was woken late would tilt the line of fewer."""
 MAX_DRIFT = 1e-3
 """A fitted drift is cut to that: no clock that is disciplined at all is as far off."""
 JUMPED = 8
-"""Ends in a row that tell a jump of the clock: one may be late, eight by chance are not."""
+"""Ends in a row that show a jump of the clock: one may be late, eight by chance are not."""
 JUMP_US = 100_000
 """Distance of such ends from the line: far more than waking a thread takes. The clock stood still, as on a machine that
 was suspended."""
@@ -42,9 +42,9 @@ STRAYS = 0.68, 2.0
 """A quantile of the distances of ends from the line, and its multiple that bounds the error: two standard deviations of
 ends that stray normally. The last third of ends, threads that were woken very late, does not count."""
 RESOLUTION_US = 10
-"""Ends are told in whole µs by several clocks: no line is told to be better."""
+"""Least error that is reported: several clocks give ends in whole µs."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
-"""Columns of points: a moment by a host's clock, what to add to it by the ends, and the least and most that can be."""
+"""Columns of points: a moment on a host's clock, its offset by the ends, and the bounds of the offset."""
 
 
 class Clocks:
@@ -161,7 +161,7 @@ class _HostClock:
 
 
 def _syncs(rows: Rows, host_of: Ints) -> Ints:
-    """Find the moments that tell the clocks of hosts.
+    """Find the moments by which clocks of hosts are compared.
 
     Returns:
         [2, S, H] The end of a step's gradient synchronisation on each host's first rank, and the arrival of its last

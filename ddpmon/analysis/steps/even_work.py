@@ -24,7 +24,7 @@ _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimiz
 
 @dataclass(frozen=True)
 class Work:
-    """Samples or tokens of a step that slow ranks have, and those that their peers have."""
+    """Samples or tokens in a step of slow ranks, and of their peers."""
 
     unit: str
     """"samples" or "tokens"."""

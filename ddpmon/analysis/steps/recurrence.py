@@ -1,4 +1,4 @@
-"""Tell events that recur from those that happened once or have stopped: neither is a pattern."""
+"""Separate events that recur from events that happened once or have stopped: neither is a pattern."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import EfficiencyView
 
 _MEANS = ("length_ms", "wait_ms", "exposed_ms", "exposed_wait_ms", "gradient_bytes")
-"""Arrays of a World of which the sums have the mean over ranks."""
+"""Arrays of a World that are summed as means over ranks."""
 
 
 class StepSums(msgspec.Struct):

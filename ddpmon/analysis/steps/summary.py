@@ -18,7 +18,7 @@ FEWEST_STEPS = 12
 LOSS_STEPS = 20
 """The last steps, whose mean is the loss as it is now: single batches stray."""
 FEWEST_LOSSES = 5
-"""Losses of a third of the window that tell whether they fall: the spread of fewer is hardly known."""
+"""Losses in each third of the window that a trend needs: the spread of fewer is hardly known."""
 TREND_ERRORS = 2.0
 """Standard errors by which the last third differs from the first where losses rise or fall: chance does so in 5%."""
 

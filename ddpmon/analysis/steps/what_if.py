@@ -23,7 +23,7 @@ from ddpmon.messages import OWN_PHASES
 DRAWS = 8
 """Ways to give a fixed rank a peer's chance, averaged."""
 PART_STEPS = 25
-"""Steps that tell the transfer at a lead: their median strays by a quarter of what one step does (1.25 / sqrt(25))."""
+"""Steps that estimate the transfer at a lead: their median strays by a quarter of one step (1.25 / sqrt(25))."""
 PARTS = 6
 """Leads at which the transfer is read off, at most; between them it is a line."""
 
@@ -128,7 +128,7 @@ def _slowest_with(
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
     some = peers[: DRAWS + len(fixed) - 1]
-    # From a median of which they are a part, few peers stray less than from what they have in common.
+    # A peer strays less from a median that contains it than from the level of all.
     strays = (values[:, some] - typical[:, None]) * (len(peers) / (len(peers) - 1)) ** 0.5
     # Of peers that differ for long each would be one of them: their chance is about their own level.
     strays -= medians(strays.T)

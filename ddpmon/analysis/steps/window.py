@@ -76,6 +76,6 @@ class Window:
         world = World(ranks=self.ranks, **arrays)
         last, steps = self._end - 1, self._end - first
         for name, sums in self._sums.items():
-            # None of them is below zero, nor may what sums round away make it so.
+            # Rounding of the sums must not make a mean negative.
             world.means[name] = np.maximum(sums[last] - sums[first] + arrays[name][0], 0.0) / steps
         return world

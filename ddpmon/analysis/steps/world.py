@@ -36,7 +36,7 @@ class World:
     exposed_wait_ms: Floats
     """[S, R] The wait in it."""
     late_ms: Floats
-    """[S, R] Lateness in the last gradient synchronisation, what was waited off before it included (see `split`); NaN
+    """[S, R] Lateness in the last gradient synchronisation, including earlier waits of the step (see `split`); NaN
     where the step had none."""
     critical: Ints
     """[S] Column of the critical rank, the one that waited least; -1 where nobody waited for anybody."""
