@@ -119,7 +119,7 @@ def test_only_the_last_steps_are_kept():
     named = NamedPhases(10)
     for number in range(1, 101):
         named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={"a": number * 1000})]]))
-    assert len(named._blocks) == 10
+    assert len(named._named) == 10
     assert named.mean_ms((0,), 91, 100, 10)["a"][0] == pytest.approx(95.5)
     assert named.mean_ms((0,), 99, 100, 2)["a"][0] == pytest.approx(99.5)
 

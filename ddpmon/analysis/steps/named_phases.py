@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
@@ -18,15 +17,13 @@ MAX_NAMES = 32
 """Names that are reported, those with the most time: a script may name every step anew."""
 
 
-class _Block(NamedTuple):
-    """Neighbouring steps: S steps of R ranks with N names."""
+class _NamedStep(NamedTuple):
+    """Named times of all ranks in a step."""
 
+    step: int
     ranks: tuple[int, ...]
-    names: tuple[str, ...]
-    step: Ints
-    """[S]"""
-    ms: NDArray[np.float32]
-    """[S, R, N]"""
+    ms: dict[str, Floats]
+    """[R] by name."""
 
 
 class NamedPhases:
@@ -34,17 +31,21 @@ class NamedPhases:
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
-        self._blocks: deque[_Block] = deque()
+        self._named: deque[_NamedStep] = deque()
 
     def append(self, rows: Rows) -> None:
         """Append further steps; the oldest go."""
-        width = len(rows.ranks)
-        named = sorted({place // width for place, record in rows.odd.items() if record.named_us})
-        if named:
-            self._blocks.append(_block(rows.part(named)))
-        last = rows.step_numbers()[-1]
-        while self._blocks and self._blocks[0].step[-1] <= last - self._steps:
-            self._blocks.popleft()
+        columns = {rank: column for column, rank in enumerate(rows.ranks)}
+        numbers = rows.step_numbers()
+        for place, number in enumerate(numbers):
+            ms: dict[str, Floats] = {}
+            for rank, record in rows.records(place).items():
+                for name, us in record.named_us.items():
+                    ms.setdefault(name, np.zeros(len(columns)))[columns[rank]] = us / 1e3
+            if ms:
+                self._named.append(_NamedStep(number, rows.ranks, ms))
+        while self._named and self._named[0].step <= numbers[-1] - self._steps:
+            self._named.popleft()
 
     def mean_ms(self, ranks: Sequence[int], first: int, last: int, steps: int) -> dict[str, Floats]:
         """Return the mean time of each rank in each name.
@@ -59,28 +60,19 @@ class NamedPhases:
             [R] ms of a step, by name.
 
         """
-        sums: dict[str, Floats] = {}
-        for block in self._blocks:
-            inside = block.ms[(block.step >= first) & (block.step <= last)].sum(axis=0, dtype=np.float64)
-            if block.ranks != tuple(ranks):
-                places = {rank: place for place, rank in enumerate(block.ranks)}
-                nothing = np.zeros((1, len(block.names)))
-                inside = np.vstack([inside, nothing])[[places.get(rank, -1) for rank in ranks]]
-            for name, column in zip(block.names, inside.T, strict=True):
-                sums[name] = sums.get(name, 0.0) + column
+        asked, sums = tuple(ranks), dict[str, Floats]()
+        for named in self._named:
+            if first <= named.step <= last:
+                for name, ms in named.ms.items():
+                    sums[name] = sums.get(name, 0.0) + (ms if named.ranks == asked else _of_ranks(asked, named, ms))
         most = sorted(sums, key=lambda name: -sums[name].sum())[:MAX_NAMES]
         return {name: sums[name] / max(1, steps) for name in sums if name in most and sums[name].any()}
 
 
-def _block(rows: Rows) -> _Block:
-    records = sorted(rows.odd.items())
-    names = tuple(dict.fromkeys(name for _, record in records for name in record.named_us))
-    columns = {name: column for column, name in enumerate(names)}
-    ms = np.zeros((rows.table.size, len(names)), np.float32)
-    for place, record in records:
-        for name, us in record.named_us.items():
-            ms[place, columns[name]] = us / 1e3
-    return _Block(rows.ranks, names, np.array(rows.step_numbers(), np.int64), ms.reshape(*rows.table.shape, -1))
+def _of_ranks(ranks: Sequence[int], named: _NamedStep, ms: Floats) -> Floats:
+    """Return the times of other ranks than the step has; 0 where it has none."""
+    by_rank = dict(zip(named.ranks, ms.tolist(), strict=True))
+    return np.array([by_rank.get(rank, 0.0) for rank in ranks])
 
 
 class NamedPhase(NamedTuple):
