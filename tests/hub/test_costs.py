@@ -140,7 +140,7 @@ def test_gpu_utilization_reaches_the_heat_map_live_and_from_the_recording(stage,
 @pytest.mark.parametrize("spans", [((3, 2),), ((-1, 2),), ((0, 4), (4, 6)), ((5, 6), (1, 2)), ((0, 1 << 30),)])
 def test_ranks_that_cannot_be_are_refused(spans):
     for wish in (Wish(heat=HeatWish(ranks=spans)), Wish(timeline=TimelineWish(ranks=spans))):
-        with pytest.raises(WireError, match="ranks out of range"):
+        with pytest.raises(WireError, match=r"ranks out of range|Expected `int`"):
             decode_from_viewer(encode(Next(wish=wish)))
 
 
