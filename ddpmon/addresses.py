@@ -18,11 +18,11 @@ def split(endpoint: str) -> tuple[str, int]:
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
-        raise ValueError(f"{endpoint}: HOST:PORT is wanted")
+        raise ValueError(f"{endpoint}: give HOST:PORT")
     try:
         host.encode("idna")
     except UnicodeError:
-        raise ValueError(f"{endpoint}: HOST:PORT is wanted, and {host} is no host") from None
+        raise ValueError(f"{endpoint}: give HOST:PORT; {host} is no host") from None
     return host, int(port)
 
 
@@ -36,7 +36,7 @@ def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
     try:
         chosen_family, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
     except UnicodeError:
-        raise OSError(errno.EINVAL, "no host has such a name") from None
+        raise OSError(errno.EINVAL, "no host has this name") from None
     with socket.socket(chosen_family, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])

@@ -18,7 +18,10 @@ from ddpmon.recording.recorded import recorded_store
 from ddpmon.runs import Run
 
 SCHEMA = 1
-CERTAINTY = "95% is chance within each run (block bootstrap over its steps), not how far two runs of the same differ"
+CERTAINTY = (
+    "The 95% interval covers chance within each run (block bootstrap over its steps), not how much two runs of the same"
+    " script differ."
+)
 
 
 def build(a: Run, b: Run) -> dict[str, Any]:
@@ -156,14 +159,14 @@ def _loss(value: float | None, sign: str = "") -> str:
 
 
 def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """What people read after the numbers, labelled: who is last ("Who"), findings ("Gone", "New", "Both"), "Note"."""
+    """What people read after the numbers, labelled: the critical rank ("Who"), findings ("Gone", …), "Note"."""
     critical_ranks = []
     for name in ("a", "b"):
         critical = made[name]["critical"]
         critical_ranks.append(
             f"nobody waited in {name.upper()}"
             if critical["rank"] is None
-            else f"rank {critical['rank']} is last in {critical['share']:.0%} of {name.upper()}'s steps"
+            else f"rank {critical['rank']} is critical in {critical['share']:.0%} of {name.upper()}'s steps"
         )
     labelled = [("Who", ", ".join(critical_ranks))]
     findings = made["findings"]

@@ -31,28 +31,28 @@ MADE = "This page is made from the code: `python docs/reference.py`.\n"
 WIDTH = 80
 
 VARIABLES = {
-    "DDPMON_HOME": "Where runs are kept; `~/.local/state/ddpmon` otherwise. May be a link of yours; only you may enter the folder.",
-    "DDPMON_RUNTIME_DIR": "Where sockets lie; `/tmp/ddpmon-UID` otherwise. Short: a socket's path holds 107 bytes.",
-    "DDPMON_KEEP": "How much of all runs to keep, as `20GB` or `90d`; the oldest go when a run starts.",
-    "DDPMON_LOGS": "How much of a run's output to keep, as `2G`; 256 MB otherwise.",
-    "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how a dashboard says that a run needs a look or has ended.",
-    "DDPMON_ON_ALERT": "A program that is run when a run needs a look, stalls or fails: as `--on-alert`.",
-    "DDPMON_HUB": "Where the hub of several machines is to listen: as `--hub`.",
-    "DDPMON_HUB_KEY": "The key of `--hub`: what is in a file that `ddpmon key` made. Ranks are started without it.",
+    "DDPMON_HOME": "Folder of the runs; the default is `~/.local/state/ddpmon`. It may be a link of yours; only you may enter the folder.",
+    "DDPMON_RUNTIME_DIR": "Folder of the sockets; the default is `/tmp/ddpmon-UID`. Choose a short path: a socket's path can have 107 bytes.",
+    "DDPMON_KEEP": "Size or age of runs to keep, as `20GB` or `90d`; `ddpmon run` deletes the oldest at its start.",
+    "DDPMON_LOGS": "Size of a run's output to keep, as `2G`; the default is 256 MB.",
+    "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how the dashboard reports that a run needs a look or has ended.",
+    "DDPMON_ON_ALERT": "A program to run when a run needs a look, stalls or fails: as `--on-alert`.",
+    "DDPMON_HUB": "Address of the root hub in a run over several machines: as `--hub`.",
+    "DDPMON_HUB_KEY": "The key of `--hub`: the content of a file that `ddpmon key` made. The ranks do not get this variable.",
     "DDPMON_THEME": "`dark`, `light` or `ansi` (the terminal's own sixteen colours).",
-    "NO_COLOR": "Set to anything: no colours.",
+    "NO_COLOR": "Any value switches colours off.",
     "DDPMON_SSH": "The ssh command with its options, as `ssh -F config`.",
-    "DDPMON_REMOTE": "What ddpmon is called on the other machine, as `~/project/.venv/bin/ddpmon`.",
+    "DDPMON_REMOTE": "The ddpmon command on the other machine, as `~/project/.venv/bin/ddpmon`.",
 }
-"""What people set."""
+"""Variables that people set."""
 INNER = {
-    "DDPMON_SOCKET": "Where the hub of the run listens; what arms the probe in a rank.",
+    "DDPMON_SOCKET": "Address of the run's hub; it arms the probe in a rank.",
     "DDPMON_RUN_ID": "The run that a rank belongs to.",
     "DDPMON_RUN_DIR": "The folder of that run.",
     "DDPMON_BUCKETS": "1: the probe records each bucket's all-reduce.",
     "DDPMON_ALONE": "1: all ranks are on this machine; they look for no other.",
-    "DDPMON_HUB_GIVEN": "1: hubs of several machines meet at `--hub`, and need nothing of the ranks for that.",
-    "DDPMON_AGENT_PID": "The torchrun that a rank was started by.",
+    "DDPMON_HUB_GIVEN": "1: hubs of several machines meet at `--hub`, without help of the ranks.",
+    "DDPMON_AGENT_PID": "Process id of the torchrun that started a rank.",
 }
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
 

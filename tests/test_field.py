@@ -14,7 +14,7 @@ def test_a_verdict_names_the_rank_and_the_phase_in_either_tool_s_words(phase: st
     scenario = CASES[f"slow {phase}"]
     (rank,) = scenario.ranks
     other = (rank + 1) % NPROC
-    assert scenario.is_right(f"rank {rank} is slow: +14.3 ms {phase} since step 40; 1.29x if fixed")
+    assert scenario.is_right(f"rank {rank} is slow: +14.3 ms {phase} since step 40; 1.29x faster if fixed")
     assert scenario.is_right(f"COMPUTE STRAGGLER / R{rank}/N0 spent 30 ms in {phase.title()}; R{other}/N0 spent 12 ms")
     assert not scenario.is_right(f"rank {other} is slow: +14.3 ms {phase}; rank {rank} waits")
     assert not scenario.is_right(f"rank {rank} is slow: +14.3 ms other since step 40")

@@ -173,7 +173,21 @@ def test_a_row_fits_where_it_stands(row):
 
 def test_names_that_people_and_their_tools_rely_on_stay():
     assert {row.filter_word for row in QUANTITIES.values()} >= {
-        *("own", "over", *PHASES, "step", "late", "last", "loss", "samples", "cpu", "starved", "mem", "gpu", "gpumem"),
+        *(
+            "own",
+            "excess",
+            *PHASES,
+            "step",
+            "late",
+            "critical",
+            "loss",
+            "samples",
+            "cpu",
+            "starved",
+            "mem",
+            "gpu",
+            "gpumem",
+        ),
         "steps",
     }
     assert {row.metric_name.removeprefix("ddpmon_rank_") for row in QUANTITIES.values()} >= {

@@ -1,15 +1,28 @@
-"""Sentences are made where people read them: nothing is read out of one again, facts travel beside it."""
+"""Sentences are made where people read them, in plain English; nothing is read out of one again."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ddpmon
+from ddpmon.cli import commands
 
 ROOT = Path(ddpmon.__file__).parent
+READ_BY_PEOPLE = ("cli", "doctor", "export", "hub", "launch", "remote", "runs", "tui")
+"""Packages whose texts are for people: of the analysis, thresholds explain themselves to maintainers too."""
+NO_ACTOR = re.compile(
+    r"\b(?:is|are|was|were|be|been|being)(?: not| never| only)? (?:told|said|seen|known|held|kept|meant|wanted|heard)\b"
+)
+"""Passives that do not say who does it."""
+NO_SUBJECT = re.compile(r"(?:Of|What|How|Whether|Who|Where|Which|As|Those|By)\b")
+"""First words of what is no whole sentence."""
+HELP_WORDS = 25
+"""The longest sentence of a help text."""
 SENTENCES = frozenset({"text", "advice", "brief", "verdict", "sentence", "announcement"})
 """Attributes that hold what people read: of findings, events, verdicts and reports."""
 READS = frozenset({
@@ -71,3 +84,47 @@ def test_a_sentence_that_is_read_back_is_seen(reading):
 
 def test_whether_there_is_a_sentence_may_be_asked():
     assert sentences_read("finding.advice is not None and snapshot.verdict != '' and len(event.text)") == []
+
+
+def texts(source: str) -> Iterator[str]:
+    """Yield the texts of a module: its strings without docstrings, gaps in place of what is formatted into them."""
+    tree = ast.parse(source)
+    quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            quiet |= {id(part) for part in node.values}
+            yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+            yield node.value
+
+
+def help_sentences(text: str | None) -> list[str]:
+    """Return the sentences of a help text; its tables, which begin with a backspace, have none."""
+    paragraphs = [paragraph for paragraph in (text or "").split("\n\n") if "\b" not in paragraph]
+    return [sentence for each in paragraphs for sentence in re.split(r"(?<=[.?!;:]) ", " ".join(each.split()))]
+
+
+@pytest.mark.parametrize("package", READ_BY_PEOPLE)
+def test_no_text_is_a_passive_without_an_actor(package):
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for text in texts(path.read_text())
+        if NO_ACTOR.search(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", sorted(commands.commands))
+def test_help_is_whole_sentences_that_are_read_once(name):
+    command = commands.commands[name]
+    told = [command.help, *(getattr(option, "help", None) for option in command.params)]
+    sentences = [sentence for text in told for sentence in help_sentences(text)]
+    assert [sentence for sentence in sentences if len(sentence.split()) > HELP_WORDS] == []
+    assert [sentence for sentence in sentences if NO_SUBJECT.match(sentence) or NO_ACTOR.search(sentence)] == []
+
+
+def test_rules_of_plain_english_see_what_breaks_them():
+    told = 'def f(x):\n    """It was told."""\n    return f"rank {x} was not heard", "the hub hears rank 2"'
+    assert [text for text in texts(told) if NO_ACTOR.search(text)] == ["rank … was not heard"]
+    assert help_sentences("\b\nExit codes:\n  0 Of all\n\nOf all. None.") == ["Of all.", "None."]

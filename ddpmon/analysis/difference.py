@@ -11,7 +11,7 @@ from ddpmon.messages import PHASES, Finding
 
 _PATH = {
     "wait": "the critical rank waits",
-    "transfer": "the ranks transfer",
+    "transfer": "transfer takes",
 }
 
 
@@ -21,9 +21,9 @@ def sentence(comparison: Comparison) -> str:
     if comparison.outcome == "same":
         measured = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
         if speed.certain:
-            return f"as fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
+            return f"equally fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
         steps = " and ".join(dict.fromkeys(f"{side.steps:,}" for side in (comparison.a, comparison.b)))
-        return f"no difference that these {steps} steps can show ({measured})" + _learned(comparison)
+        return f"{steps} steps show no certain difference ({measured})" + _learned(comparison)
     if comparison.outcome == "faster":
         head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
     else:
@@ -39,11 +39,11 @@ def notes(comparison: Comparison) -> list[str]:
     lines = []
     if comparison.unit != "steps":
         unit = comparison.unit
-        lines.append(f"a step has {a.work[unit]:,.0f} {unit} in A and {b.work[unit]:,.0f} in B: {unit}/s are compared")
+        lines.append(f"a step has {a.work[unit]:,.0f} {unit} in A and {b.work[unit]:,.0f} in B: this compares {unit}/s")
     elif a.ranks != b.ranks and not (a.work["samples"] and b.work["samples"]):
         lines.append(
-            f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; how many samples a step has is not known:"
-            " steps are compared"
+            f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; ddpmon does not know how many samples a step has:"
+            " this compares steps"
         )
     lines += [
         f"{name} ran unevenly: the median step took {first:.1f} ms in its first half, {second:.1f} ms in its second"
@@ -52,10 +52,10 @@ def notes(comparison: Comparison) -> list[str]:
     ]
     if comparison.by_mean:
         lines.append(
-            f"the median is {times(comparison.median.value)}x as fast: the difference is in few steps that take long"
+            f"the median step is {times(comparison.median.value)}x as fast: a few long steps make the difference"
         )
     if comparison.losses is None:
-        lines.append("losses cannot be compared: none are known at the same step of both")
+        lines.append("no comparison of losses: the runs have no step in common whose loss both recorded")
     return lines
 
 

@@ -86,9 +86,9 @@ class Waiting:
 
 
 _NOT_ARMED = {
-    FLAGS: "python -E, -I or -S keeps it out",
-    ENVIRONMENT: "a launcher started them without the PYTHONPATH that it got",
-    LATE: "their output may say why",
+    FLAGS: "python -E, -I or -S keeps the probe out",
+    ENVIRONMENT: "their launcher did not pass PYTHONPATH on",
+    LATE: "the probe did not start; their output may say why",
 }
 
 
@@ -106,7 +106,7 @@ def waiting(facts: Waiting) -> Verdict:
 
 
 def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> tuple[str, str]:
-    """Return the lead of the sentence, "all ranks run torch unwatched:", and the advice behind it."""
+    """Return the lead of the sentence, "all ranks run torch without the probe:", and the advice behind it."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
         who, more = named_ranks(sorted(ranks), world_size), ""
@@ -119,8 +119,7 @@ def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = Fals
     do = "put import ddpmon; ddpmon.init() in the script"
     if why == ENVIRONMENT:
         do = "pass PYTHONPATH and DDPMON_* on to them"
-    armed = "was never" if over else "is not"
-    return f"{who} {verb} torch unwatched:", f"{do} (the probe {armed} armed: {_NOT_ARMED[why]}{more})"
+    return f"{who} {verb} torch without the probe:", f"{do} ({_NOT_ARMED[why]}{more})"
 
 
 def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> str:
@@ -128,10 +127,10 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     if not facts.launcher and not facts.stages:
         return f"the hub is up; {command} is about to start"
     if not facts.world_size:
-        return f"the command is running{_warned(facts)}; no rank was heard yet"
+        return f"the command is running{_warned(facts)}; no rank has connected yet"
     if not facts.stages and not facts.started:
         so_far = _warned(facts) or " (it imports torch first)"
-        return f"torchrun is starting{so_far}; {counted(facts.world_size, 'rank')} to come"
+        return f"torchrun is starting{so_far}; waiting for {counted(facts.world_size, 'rank')}"
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
     if facts.line:
         parts.append(f"for {duration(facts.line_s)} in {facts.line}")
@@ -147,12 +146,12 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
     everyone = [rank for rank in range(facts.world_size) if rank not in without]
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
-        "started, not heard yet": [r for r in everyone if r not in facts.stages and r in facts.started],
+        "started, not connected yet": [r for r in everyone if r not in facts.stages and r in facts.started],
         "importing torch": [r for r, stage in facts.stages.items() if stage == STAGE_IMPORTING],
         "not yet in init_process_group": [r for r, stage in facts.stages.items() if stage == STAGE_CONNECTED],
         "building the model": [r for r, stage in facts.stages.items() if stage == STAGE_GROUP],
         "in the first step": [r for r, stage in facts.stages.items() if stage in {STAGE_MODEL, STAGE_TRAINING}],
-        "gone before the first step": [r for r, stage in facts.stages.items() if stage == STAGE_ENDED],
+        "ended before the first step": [r for r, stage in facts.stages.items() if stage == STAGE_ENDED],
     }
     return {what: ranks for what, ranks in groups.items() if ranks}
 
@@ -178,8 +177,8 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
 
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
     """Return that steps of some ranks do not arrive, while no other rank is late."""
-    lead = f"steps of {named_ranks(ranks, world_size)} are not heard here:"
-    return _led(lead, "who holds the rest back cannot be told", "warn", "unheard", *map(str, ranks))
+    lead = f"no steps arrive from {named_ranks(ranks, world_size)}:"
+    return _led(lead, "ddpmon cannot tell who holds the rest back", "warn", "unheard", *map(str, ranks))
 
 
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
@@ -210,7 +209,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
     left = f"; the others have {left_s:.0f} s left" if ended < world_size else ""
     if not killed_launcher:
         return Verdict(f"stop requested: {how_many}{left}", "info", ("stopping",))
-    asked = f"its ranks were asked to end; {how_many}{left}"
+    asked = f"stopping its ranks; {how_many}{left}"
     return _led(f"{killed_launcher} was killed:", asked, "critical", "stopping")
 
 
@@ -262,23 +261,22 @@ def ended(
     took = f" in {duration(seconds)}" if seconds is not None else ""
     topic = ("ended", state)
     if state == "failed":
-        lead, text = failure or ("", "the command failed; its own words are in the logs")
+        lead, text = failure or ("", "the command failed; ddpmon logs shows its output")
         return Verdict(text, "critical", topic, len(lead))
     if state == "unknown":
-        text = f"whether it still runs cannot be seen from here; {counted(steps, 'step')} recorded so far"
+        text = f"ddpmon cannot see from here whether it still runs; {counted(steps, 'step')} so far"
         return Verdict(text, "warn", topic)
     if state == "lost":
-        seen = f"{counted(steps, 'step')} {'was' if steps == 1 else 'were'} seen"
-        how = f"its supervisor was killed and nobody saw how it ended; {seen}"
+        how = f"its supervisor was killed before it ended; {counted(steps, 'step')} recorded"
         return _led("exit code unknown:", how, "critical", *topic)
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
         who_and_what = " ".join(_unwatched(unarmed, waited.world_size, over=True))
-        return _led(f"{how}{took}, no step seen:", who_and_what, "warn", *topic)
+        return _led(f"{how}{took}, no step recorded:", who_and_what, "warn", *topic)
     if state == "stopped":
         return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
     if not steps:
-        return _led(f"done{took}:", "no training step was recorded", "warn", *topic)
+        return _led(f"done{took}:", "no training step recorded", "warn", *topic)
     done, worst = _led("done:", f"{counted(steps, 'step')}{took}", "info", *topic), _costliest(findings)
     if worst is None:
         return done

@@ -35,16 +35,19 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     \b
     ddpmon run --nproc 4 train.py --lr 0.1     start a run and watch it
     ddpmon attach                              watch it again, from any terminal
-    ddpmon demo                                see it on a recorded run, without torch
+    ddpmon demo                                try it on a recorded run, without torch
 
-    RUN is a run's name, the beginning of its id, or nothing for the latest.
-    attach, ls, status, stack, logs, stop and report also take a run on another
-    machine, over ssh: HOST:RUN, or USER@HOST for the latest there. DDPMON_SSH
-    is the ssh command with its options, DDPMON_REMOTE what ddpmon is called
-    there if it is not on the PATH.
+    RUN is a run's name or the beginning of its id. Without RUN, commands take
+    the latest run. attach, ls, status, stack, logs, stop and report also reach
+    runs on other machines over ssh: HOST:RUN, or USER@HOST for the latest run
+    there. In the dashboard, ? shows the keys.
 
-    In the dashboard ? shows the keys. DDPMON_THEME=dark, light or ansi (the
-    terminal's own sixteen) chooses its colours, NO_COLOR=1 leaves none.
+    \b
+    Environment variables:
+      DDPMON_SSH      the ssh command with its options
+      DDPMON_REMOTE   the ddpmon command there, if it is not on the PATH
+      DDPMON_THEME    dark, light or ansi (the terminal's own sixteen colours)
+      NO_COLOR=1      no colours
 """
 
 
@@ -52,7 +55,7 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
 @click.version_option(ddpmon.__version__, message="ddpmon %(version)s")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """All commands; without one, what there is."""
+    """Run a command; without one, print the help."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 

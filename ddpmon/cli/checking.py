@@ -23,14 +23,19 @@ _PIPE_COLUMNS = 160
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
 def status(run: str | None, as_json: bool) -> int:
-    """How a run stands, in two lines; without DDP a third says what is measured then and what is not.
+    """Print how a run stands, in two lines.
 
-    Exit code: 0 well (running, done, stopping, stopped, waiting for ranks), 1 needs a look (slow, stalled, or its hub
-    does not answer, or it cannot be seen from here), 2 failed or gone. A run whose supervisor was killed or stopped is
-    watched over again first.
+    Without DDP, a third line says what ddpmon measures and what it cannot. If the run's supervisor was killed or
+    stopped, the run gets a new one first.
+
+    \b
+    Exit codes:
+      0   fine: waiting for ranks, running, done, stopping or stopped
+      1   needs a look: slow, stalled, or nothing answers here
+      2   failed, or its supervisor is gone
     """
     from ddpmon.cli.adopting import find
     from ddpmon.source import snapshot_now
@@ -48,7 +53,7 @@ def status(run: str | None, as_json: bool) -> int:
 
 
 def once(run: Run) -> int:
-    """Print the head and the rank table of this moment; the exit code of ddpmon status."""
+    """Print the head and the rank table of this moment; return the exit code of ddpmon status."""
     from ddpmon.source import snapshot_now
     from ddpmon.tui.text import table_text
 
@@ -62,7 +67,7 @@ def once(run: Run) -> int:
 
 
 def exit_code(run: Run, snapshot: Snapshot | None) -> int:
-    """0 well, 1 needs a look, 2 failed or gone."""
+    """Return 0: fine, 1: needs a look, 2: failed or gone."""
     state = run.state() if snapshot is None else snapshot.state
     if state in {"failed", "lost"}:
         return FAILED_OR_GONE
@@ -84,7 +89,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
         elsewhere = run.elsewhere()
         return [
             plain(f"? {run.name} ({run.id}) {elsewhere or f'is {run.state()}'}"),
-            f"ddpmon status {run.id} tells more there"
+            f"run ddpmon status {run.id} there"
             if elsewhere
             else _why_unknown(run) or f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]

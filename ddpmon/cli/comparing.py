@@ -14,23 +14,26 @@ from ddpmon.cli.options import Within, run_argument
     "--fail-slower",
     type=Within(0, 1_000_000),
     metavar="PCT",
-    help="Exit with 1 if B is slower than A by more than PCT percent with certainty.",
+    help="Exit with 1 if B is certainly more than PCT percent slower than A.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
 def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
-    """Two runs side by side: did the fix help?
+    """Compare two runs: did the fix help?
 
-    Says whether B is faster than A, by how much, how certainly, and why.
+    Says whether B is faster than A, by how much, how certainly, and why. A and B are names of runs or beginnings of
+    their ids; without B, the latest run is B.
 
-    Each is a run's name or the beginning of its id; without B it is the latest run.
+    ddpmon compares the median and the mean step of each run once it has settled. If the steps of one run have more
+    samples or tokens, it compares samples or tokens per second. It compares losses at the same step, or after the same
+    number of samples. The 95% interval covers chance within each run. It does not cover what differs between two runs
+    of the same script, such as another machine.
 
-    Compared are the steps of each run once it has settled, by the median step and by the mean; where a step of one
-    run has more samples or tokens than the other's, by samples or tokens a second. The 95% interval is about chance
-    within each run: how far two runs of the same differ (another machine, its neighbours) it does not know. Losses
-    are compared at the same step, or after as many samples.
-
-    Exit code: 0; with --fail-slower 1 if B's median or mean step is slower by more than PCT percent even at the end
-    of the interval that is kindest to it; 2 if the two cannot be compared.
+    \b
+    Exit codes:
+      0   compared
+      1   with --fail-slower: B's median or mean step is more than PCT percent
+          slower, even at the fast end of the interval
+      2   the two runs cannot be compared
     """
     import json
 

@@ -13,12 +13,13 @@ _SHELLS = ("bash", "fish", "zsh")
 
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
-@click.option("--print", "printed", is_flag=True, help="Print what would be installed, and install nothing.")
+@click.option("--print", "printed", is_flag=True, help="Print the completion script instead of installing it.")
 def completion(shell: str | None, printed: bool) -> int:
-    """Have the shell complete commands, options and the names of runs: bash, fish or zsh, by default yours.
+    """Install shell completion of commands, options and names of runs.
 
-    Puts a file where that shell looks for completions of this user; deleting the file takes it back. zsh looks in no
-    such place by itself: what to add to ~/.zshrc is said. Shells that are open keep what they have.
+    SHELL is bash, fish or zsh; the default is your shell. The command writes a file where that shell looks for your
+    completions; delete the file to uninstall it. For zsh it also prints the line to add to ~/.zshrc. Shells that are
+    already open do not change.
     """
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
@@ -26,7 +27,7 @@ def completion(shell: str | None, printed: bool) -> int:
 
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in _SHELLS:
-        raise UsageError(f"completion: $SHELL is {chosen or 'not set'}; say which of {', '.join(_SHELLS)} it is for")
+        raise UsageError(f"completion: $SHELL is {chosen or 'not set'}; give the shell: {', '.join(_SHELLS)}")
     kind = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[chosen]
     commands = click.get_current_context().find_root().command
     source = kind(commands, {}, "ddpmon", "_DDPMON_COMPLETE").source()
@@ -38,10 +39,10 @@ def completion(shell: str | None, printed: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     except OSError as error:
-        raise UsageError(f"completion: {path}: {error.strerror}; --print prints it for another place") from None
-    print(f"installed {path}; the next {chosen} completes ddpmon")
+        raise UsageError(f"completion: {path}: {error.strerror}; --print prints it, for you to put elsewhere") from None
+    print(f"installed {path}; open a new {chosen} to use it")
     if chosen == "zsh":
-        print(f"if it does not yet: fpath+=({path.parent}) in ~/.zshrc, before compinit")
+        print(f"if it does not work: add fpath+=({path.parent}) to ~/.zshrc, before compinit")
     return 0
 
 

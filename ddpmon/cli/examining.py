@@ -16,17 +16,29 @@ _MARKS = {"ok": "✔", "note": "●", "problem": "✖"}
 
 @click.command()
 @click.option(
-    "--nproc", "ranks", type=click.IntRange(1, 1024), metavar="N", help="Ranks that you mean to start on this machine."
+    "--nproc",
+    "ranks",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Number of ranks that you plan to start on this machine.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs: a list of what was looked at.")
+@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON, for programs.")
 def doctor(ranks: int | None, as_json: bool) -> int:
-    """What works on this machine and what does not, and why.
+    """Check what works on this machine and what does not, and why.
 
-    Looks at Python, torch and whether ranks will be watched; gloo, NCCL and GPUs; cores against ranks, shared memory,
-    open files; the folders of recordings and sockets; the network, ssh and this terminal. Each line is well, a note
-    (slower, or something that cannot be shown) or a problem (a run cannot be started or watched), with the way out.
+    Checks Python, torch and the probe; gloo, NCCL and GPUs; cores, shared memory and open files; the folders of
+    recordings and sockets; the network, ssh and this terminal. Below each note and problem stands the way out.
 
-    Exit code: 0, or 1 where there is a problem.
+    \b
+    Marks:
+      ✔   fine
+      ●   note: slower, or something that ddpmon cannot show
+      ✖   problem: ddpmon cannot start or watch a run
+
+    \b
+    Exit codes:
+      0   no problem
+      1   at least one problem
     """
     import dataclasses
     import json
@@ -59,4 +71,4 @@ def _sum(problems: int, notes: int) -> str:
 
     parts = [counted(problems, "problem")] if problems else []
     parts += [counted(notes, "note")] if notes else []
-    return f"\n{', '.join(parts) or 'all well'}"
+    return f"\n{', '.join(parts) or 'no problem'}"

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 
-HELP = """What was recorded of a run, for other tools.
+HELP = """Export the recording of a run for other tools.
 
     \b
-    csv          one row a rank and step
+    csv          one row per rank and step
     parquet      the same for pandas, Polars and DuckDB
                  (pip install 'ddpmon[parquet]')
-    perfetto     a trace for ui.perfetto.dev: a track for each rank, phases as
-                 slices; --last 1000 keeps it small
-    openmetrics  how the run stands now, for Prometheus
+    perfetto     a trace for ui.perfetto.dev: a track per rank, a slice per
+                 phase; --last 1000 keeps it small
+    openmetrics  the run's state now, for Prometheus
 
-    The first step of a process holds what is done once, and begins with its first batch. The loss of a step that
-    updates several models is the sum of theirs. RUN is a run's name, the
-    beginning of its id, or nothing for the latest.
+    A process's first step begins with its first batch and includes one-off work. The loss of a step that updates
+    several models is the sum of their losses. RUN is a run's name or the beginning of its id; without it, the latest
+    run.
 """
 
 
@@ -41,18 +41,18 @@ HELP = """What was recorded of a run, for other tools.
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Instead of standard output.",
+    help="File to write instead of standard output.",
 )
-@click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Only so many steps, the last ones.")
+@click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Export only the last STEPS steps.")
 def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:
     """Write it to standard output or a file."""
     from ddpmon import runs
     from ddpmon.errors import UsageError
 
     if last is not None and form == "openmetrics":
-        raise UsageError("--last is for steps: openmetrics tells how the run stands now")
+        raise UsageError("--last does not apply to --format openmetrics, which has no steps")
     if output is None and form == "parquet":
-        raise UsageError("--format parquet goes into a file: --output FILE")
+        raise UsageError("--format parquet needs --output FILE")
     target = runs.find(run)
     with _drafted(output) as draft:
         if form == "openmetrics":
@@ -85,8 +85,8 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
     with Recording(run) as recording:
         if last is None and (merged := Merged(recording).count()):
             print(
-                f"ddpmon: {counted(merged, 'older step record')} of {run.name} ({run.id}) are left out: they are kept "
-                "as means of seconds, minutes or hours (tables of those names in telemetry.db)",
+                f"ddpmon: the export lacks {counted(merged, 'older step record')} of {run.name} ({run.id}): only means "
+                "over seconds, minutes or hours remain of them (tables of those names in telemetry.db)",
                 file=sys.stderr,
             )
         piece_iterator = pieces(recording, last)
@@ -99,7 +99,7 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
                 else:
                     trace.write(piece_iterator, run.name, file)
     if recording.damaged:
-        print(f"ddpmon: {recording.path} is damaged: what could not be read is left out", file=sys.stderr)
+        print(f"ddpmon: {recording.path} is damaged: the export lacks the unreadable parts", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def _drafted(output: Path | None) -> Iterator[Path | None]:
         yield None
         return
     if not output.name:
-        raise UsageError("--output '': a file's name")
+        raise UsageError("--output '': give the name of a file")
     in_place = os.path.exists(output) and not os.path.isfile(output)
     target = Path(os.path.realpath(output))  # a link goes on leading there
     draft = output if in_place else target.with_name(f"{target.name}.part")

@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 @run_argument("run")
 @click.argument("name")
 def rename(run: str, name: str) -> int:
-    """Give RUN the name NAME, whether it runs or has ended. Its id stays."""
+    """Rename RUN to NAME, while it runs or after it has ended. Its id stays the same."""
     from ddpmon import runs
 
     target = runs.find(run)
@@ -23,13 +23,14 @@ def rename(run: str, name: str) -> int:
 
 @click.command()
 @run_argument("run")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Even if it cannot be seen from here whether it still runs.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--force", is_flag=True, help="Delete the run even if it may still be running on another machine.")
 def rm(run: str, yes: bool, force: bool) -> int:
-    """Delete RUN: its recording, its logs and its report. Asks first; a run that still runs is left alone.
+    """Delete RUN with its recording, logs and report.
 
-    So is one that was started elsewhere (another machine that shares the folder, another container) and of which it
-    cannot be seen whether it runs: delete it there, or say --force.
+    Asks first, and refuses to delete a run that still runs. If the run started elsewhere (on another machine that
+    shares the folder, or in another container), ddpmon cannot see whether it still runs: delete it there, or give
+    --force.
     """
     import sys
 
@@ -41,9 +42,9 @@ def rm(run: str, yes: bool, force: bool) -> int:
     description = plain(f"{target.name} ({target.id}), {target.state()}, {removal.size_text(target)}")
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"rm asks before it deletes {target.name} ({target.id}); without a terminal give --yes")
+            raise UsageError(f"rm cannot ask without a terminal: give --yes to delete {target.name} ({target.id})")
         if not click.confirm(f"Delete {description}?"):
-            print("nothing is deleted")
+            print("deleted nothing")
             return 0
     removal.delete(target, force=force)
     print(f"deleted {description}")
@@ -56,15 +57,15 @@ def rm(run: str, yes: bool, force: bool) -> int:
     envvar="DDPMON_KEEP",
     show_envvar=True,
     metavar="SIZE|AGE",
-    help="What to keep: 20GB of runs, or those that ended in the last 90d (MB, GB, TB; h, d, w).",
+    help="Size or age to keep: 20GB of runs, or runs that ended in the last 90d (MB, GB, TB; h, d, w).",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only list the runs that it would delete.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
-    """Delete the oldest runs, until what is kept is within the bound.
+    """Delete the oldest runs, until the rest fits the limit of --keep.
 
-    Asks first. Only runs that have ended go; one that runs, or of which that cannot be seen from here, stays. With
-    DDPMON_KEEP set, ddpmon run does the same at its start, says so, and warns from 80% on.
+    Asks first. Deletes only runs that have ended; a run that may still be running elsewhere stays. With DDPMON_KEEP
+    set, ddpmon run does the same at its start and says so; it warns from 80% of the limit on.
     """
     import sys
 
@@ -72,7 +73,7 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     from ddpmon.launch import removal, retention
 
     if not keep:
-        raise UsageError(f"how much is to be kept? Give --keep or set DDPMON_KEEP: {retention.GRAMMAR}")
+        raise UsageError(f"prune needs a limit: give --keep or set DDPMON_KEEP to {retention.GRAMMAR}")
     plan = retention.plan(retention.parse(keep, "--keep"))
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
@@ -80,14 +81,14 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
         return 0
     total = retention.sum_text(plan.going)
     if not (dry_run or yes or sys.stdin.isatty()):
-        raise UsageError(f"prune asks before it deletes {total}; without a terminal give --yes")
+        raise UsageError(f"prune cannot ask without a terminal: give --yes to delete {total}")
     for stored in plan.going:
         print(stored)
     if dry_run:
         print(f"would delete {total}")
         return 0
     if not yes and not click.confirm(f"Delete {total}?"):
-        print("nothing is deleted")
+        print("deleted nothing")
         return 0
     stays = [why for _, why in retention.delete(plan.going) if why]
     for why in stays:

@@ -17,19 +17,22 @@ if TYPE_CHECKING:
 
 EXIT_CODES = """
     \b
-    Exit code: the run's (torchrun's; 0 done), 130 if it was stopped, 143 if
-    it was stopped by a SIGTERM to this command, 0 after leaving the dashboard
-    while it runs, 2 or 1 with a line on stderr if it was not started, 1 if its
-    supervisor was killed and nobody could tell how it ended.
+    Exit codes:
+      the run's   the run has ended (0: done)
+      130         somebody stopped the run
+      143         a SIGTERM to this command stopped the run
+      0           you left the dashboard; the run goes on
+      1 or 2      the run did not start; one line on stderr says why
+      1           the run's supervisor was killed, and its end is unknown
 """
 
 OUTPUT = """
-    What the ranks print is kept in the run's folder, 256 MB at most: the end
-    of each stream and how it began. DDPMON_LOGS=2G keeps more. On a full disk
-    the ranks go on, and what could not be kept is counted in the log.
+    The run's folder keeps the output of the ranks, 256 MB at most: the beginning
+    and the end of each stream. DDPMON_LOGS=2G keeps more. On a full disk the
+    ranks go on, and the log counts the lost bytes.
 
-    Standard input is the command's, as without ddpmon, and torchrun hands it to
-    its ranks. Where the dashboard opens it takes the keys: then there is none.
+    The ranks read the standard input of this command, as under torchrun; when
+    the dashboard opens, it reads the keys, and the ranks have no input.
 """
 
 _OURS_COME_FIRST = {"allow_interspersed_args": False}
@@ -53,19 +56,19 @@ def _program(_context: click.Context, _param: click.Parameter, value: str | None
 
 def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--name", help="What to call the run; the script's name otherwise."),
+        click.option("--name", help="Name of the run; by default the script's name."),
         click.option(
             "--grace",
             type=Within(0, 86_400),
             default=20.0,
             metavar="SECONDS",
             show_default=True,
-            help="How long the ranks may take to end when the run is stopped.",
+            help="Time that the ranks get to end after a stop, before SIGKILL.",
         ),
         click.option(
             "--buckets",
             is_flag=True,
-            help="Record every bucket's all-reduce too; costs a further pass over the gradients.",
+            help="Record every bucket's all-reduce too; costs one more pass over the gradients.",
         ),
         click.option(
             "--on-alert",
@@ -73,23 +76,23 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             callback=_program,
             envvar="DDPMON_ON_ALERT",
             show_envvar=True,
-            help="Run CMD, without a shell, when the run needs a look, stalls or fails, whoever watches: JSON with "
-            "the finding on its standard input, 30 s at most, 20 times an hour at most.",
+            help="Run CMD, without a shell, when the run needs a look, stalls or fails. CMD reads the finding as JSON "
+            "from standard input. ddpmon starts it at most 20 times an hour and kills it after 30 s.",
         ),
         click.option(
             "--hub",
             envvar="DDPMON_HUB",
             show_envvar=True,
             metavar="HOST:PORT",
-            help="Of several machines: where the hub of all is to listen, on the machine that is HOST; the same on "
-            "each. Without it hubs find each other once the process group is up.",
+            help="Address of the root hub in a run over several machines. Use the same value on every machine. Without "
+            "it, the hubs find each other once the process group is up.",
         ),
         click.option(
             "--hub-key",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="The key of --hub, the same on each machine; `ddpmon key FILE` makes one.  [default: what is in "
-            "$DDPMON_HUB_KEY]",
+            help="File with the key of --hub, the same on every machine; `ddpmon key FILE` makes one.  [default: the "
+            "key in $DDPMON_HUB_KEY]",
         ),
         notifications,
         lines,
@@ -102,30 +105,30 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     context_settings=_OURS_COME_FIRST,
     help=f"""Start SCRIPT on torchrun and watch it.
 
-    Everything after SCRIPT belongs to the script, which is run unchanged. In a terminal the dashboard opens:
-    q leaves the run running, x stops it. Without one, Ctrl-C stops the run and a second Ctrl-C kills it.
+    Everything after SCRIPT belongs to the script, which runs unchanged. In a terminal the dashboard opens: q leaves
+    it and the run goes on, x stops the run. Without a terminal, Ctrl-C stops the run and a second Ctrl-C kills it.
 
-    In a Slurm job (srun ddpmon run --nproc gpu SCRIPT, one task a node) and where torchrun's own variables are set
-    (PET_NNODES and the like, as in Kubeflow's TrainJob), nodes find each other by these.
-    SIGUSR1 and SIGUSR2 are handed to the ranks that have a handler for them.
+    In a Slurm job (srun ddpmon run --nproc gpu SCRIPT, one task per node) the machines find each other by Slurm's
+    variables. They also use torchrun's own variables (PET_NNODES and the like), as in Kubeflow's TrainJob. ddpmon
+    passes SIGUSR1 and SIGUSR2 on to the ranks that have a handler for them.
     {OUTPUT}{EXIT_CODES}""",
 )
 @click.option(
     "--nproc",
     "--nproc-per-node",
     metavar="N",
-    help="Ranks on this machine: a number, gpu (one for each), cpu or auto.  [default: $PET_NPROC_PER_NODE, or 1]",
+    help="Ranks on this machine: a number, gpu (one per GPU), cpu or auto.  [default: $PET_NPROC_PER_NODE, or 1]",
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
-@click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="As torchrun's.")
+@click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="Restarts by torchrun.")
 @click.option(
     "--nnodes",
     metavar="N",
-    help="Machines in this run, or LEAST:MOST where it goes on as some come and go.  [default: $PET_NNODES, or those "
-    "of the Slurm job step, or 1]",
+    help="Machines in this run, or LEAST:MOST for an elastic run.  [default: $PET_NNODES, or those of the Slurm job "
+    "step, or 1]",
 )
-@click.option("--node-rank", type=int, help="Which of them this one is, from 0.")
-@click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where they meet: a free port on machine 0.")
+@click.option("--node-rank", type=int, help="Number of this machine, from 0.")
+@click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Address where the machines meet: a free port on machine 0.")
 @_watch_options
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -148,7 +151,7 @@ def run(
     script: str,
     args: tuple[str, ...],
 ) -> int:
-    """Start a script on torchrun; the option's help says the rest."""
+    """Start a script on torchrun."""
     import os
 
     from ddpmon import runs
@@ -163,7 +166,7 @@ def run(
         by_environment = torchrun_env.nodes(os.environ) or slurm.nodes(os.environ)
     nodes = by_environment or torchrun.nodes(nnodes or "1", node_rank, rdzv_endpoint)
     if hub is not None and nodes.count == 1:
-        raise UsageError("--hub is for runs of several machines: give --nnodes, --node-rank and --rdzv-endpoint too")
+        raise UsageError("--hub is for runs over several machines: give --nnodes, --node-rank and --rdzv-endpoint too")
     options = Asked(
         script,
         list(args),
@@ -187,41 +190,41 @@ def run(
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def key(file: Path) -> int:
-    """Make a key for --hub into FILE, which this user alone can read.
+    """Write a new key for --hub to FILE, which only you can read.
 
-    Copy it to each machine of the job (scp keeps its mode with -p), or give what is in it as DDPMON_HUB_KEY. Whoever
-    has it sees the run and can end it.
+    Copy FILE to every machine of the job (scp -p keeps its mode), or set DDPMON_HUB_KEY to its content. Everyone who
+    has the key can see the run and stop it.
     """
     from ddpmon.runs import job_key
 
     job_key.make(file)
-    print(f"{file}: a new key; ddpmon run --hub HOST:PORT --hub-key {file} on each machine")
+    print(f"wrote a new key to {file}; give --hub HOST:PORT --hub-key {file} to ddpmon run on every machine")
     return 0
 
 
 @click.command(
     "exec",
     context_settings=_OURS_COME_FIRST,
-    help=f"""Run any command line with the probe armed in every Python under it.
+    help=f"""Run any command line, and watch every Python process under it.
 
-    For launchers of your own: ddpmon exec -- python train.py --world_size 2 --rank 0. The run ends with CMD.
+    For other launchers than torchrun: ddpmon exec -- python train.py --world_size 2 --rank 0. The run ends with CMD.
 
-    A launcher may also start one for each rank, as srun ddpmon exec -- python train.py or mpirun do: those of one job
-    on one machine are one run. The first starts it, the others join it, and each ends as its own CMD does.
+    A launcher may also start one ddpmon exec per rank, as in srun ddpmon exec -- python train.py, or under mpirun. All
+    of one job on one machine are one run: the first starts it, and the others join it. Each exits like its own CMD.
     {OUTPUT}{EXIT_CODES}""",
 )
 @_watch_options
 @click.option(
     "--apart",
     is_flag=True,
-    help="A run of its own, though this is one of several tasks of a job: where each trains a model of its own.",
+    help="Start a separate run for each task of a job: for tasks that each train their own model.",
 )
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
 def exec_(
     name: str | None, grace: float, buckets: bool, on_alert: list[str], hub: str | None, hub_key: Path | None,
     headless: bool, every: float, notify: str, apart: bool, cmd: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Run a command line of the user's own."""
+    """Run a command line of the user."""
     import os
     import shutil
 

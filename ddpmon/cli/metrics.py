@@ -28,18 +28,23 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
     default="127.0.0.1:9846",
     metavar="HOST:PORT",
     show_default=True,
-    help="Where to answer; port 0 takes a free one.",
+    help="Address to serve at; port 0 picks a free one.",
 )
-@click.option("--otlp", metavar="URL", help="Push them to an OpenTelemetry collector instead, over OTLP/HTTP.")
+@click.option("--otlp", metavar="URL", help="Push to an OpenTelemetry collector over OTLP/HTTP instead.")
 @click.option(
-    "--every", type=Within(1, 3600), default=15.0, metavar="SECONDS", show_default=True, help="How often with --otlp."
+    "--every",
+    type=Within(1, 3600),
+    default=15.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Time between pushes with --otlp.",
 )
 def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     """Serve the state of all your runs on this machine to Prometheus, until Ctrl-C.
 
-    One endpoint for all of them, those included that begin later; a run that has ended stays for 15 more minutes.
-    The metrics are those of ddpmon export --format openmetrics. docs/grafana.json is a dashboard for them. With --otlp
-    URL (http://127.0.0.1:4318/v1/metrics) nothing listens: the same metrics are pushed to a collector.
+    One endpoint serves all runs, also those that begin later. A run stays for 15 minutes after its end. The metrics are
+    those of ddpmon export --format openmetrics, and docs/grafana.json is a Grafana dashboard for them. With --otlp URL
+    (http://127.0.0.1:4318/v1/metrics) the command pushes the same metrics to a collector instead.
     """
     from ddpmon import runs
     from ddpmon.export.endpoint import serve
@@ -56,7 +61,7 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
             f"metrics of the runs in {runs.home()}: http://{bracketed(host)}:{port}/metrics; Ctrl-C ends it", flush=True
         )
         if not _loopback(host):
-            print("whoever reaches that port reads the names of runs, ranks and hosts, and all numbers", flush=True)
+            print("everyone who reaches that port can read the names of runs and hosts, and all numbers", flush=True)
         signal.sigwait(ends)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -83,7 +88,7 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
         while not ending.is_set():
             was_taken, taken = taken, push(to, every_run.collect())
             if was_taken and not taken and not ending.is_set():
-                print(f"ddpmon: {url} does not take them; they are sent again every {every_s:g} s", file=sys.stderr)
+                print(f"ddpmon: {url} does not accept them; trying again every {every_s:g} s", file=sys.stderr)
             ending.wait(every_s)
     finally:
         for number, handler in before.items():

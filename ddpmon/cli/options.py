@@ -58,7 +58,7 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
         envvar="DDPMON_NOTIFY",
         show_default=True,
         show_envvar=True,
-        help="When the run needs a look, stalls, fails or ends: ring the terminal's bell, notify the desktop.",
+        help="Ring the terminal's bell or notify the desktop when the run needs a look, stalls, fails or ends.",
     )(function)
 
 
@@ -72,5 +72,7 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Time between two lines.",
     )
-    headless = click.option("--headless", is_flag=True, help="Lines instead of the dashboard (as without a terminal).")
+    headless = click.option(
+        "--headless", is_flag=True, help="Print lines instead of the dashboard, as without a terminal."
+    )
     return headless(every(function))

@@ -51,7 +51,7 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
     try:
         outcome = watch(source, readonly=readonly, notify=notify, place=RemotePlace(source))
         if outcome is Outcome.STOPPING:
-            print(f"{source.run_name} is being stopped on {address.where}; Ctrl-C leaves it at that", flush=True)
+            print(f"stopping {source.run_name} on {address.where}; Ctrl-C ends this command, not the stop", flush=True)
             _lines_until_ended(source, every_s)
         last = source.snapshot()
     finally:
@@ -59,7 +59,7 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
     if outcome is Outcome.DETACHED or last is None:
         again = address.word(source.run_id)
         print(
-            f"{source.run_name} goes on on {address.where}; "
+            f"{source.run_name} still runs on {address.where}; "
             f"ddpmon attach {again} shows it again, ddpmon stop {again} ends it"
         )
         return 0
@@ -89,5 +89,5 @@ def _conclude(source: RemoteSource, last: Snapshot) -> int:
     print(f"{source.run_name} on {source.address.where}: {last.state}{'' if code is None else f', exit code {code}'}")
     if last.verdict:
         print(plain(last.verdict))
-    print(f"ddpmon report {source.address.word(source.run_id)} tells more")
+    print(f"ddpmon report {source.address.word(source.run_id)} shows what happened")
     return code or int(last.state != "done")

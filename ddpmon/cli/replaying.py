@@ -19,7 +19,7 @@ _SPEED: dict[str, Any] = {
     "type": Within(0.125, 1024),
     "metavar": "X",
     "show_default": True,
-    "help": "Seconds of the run in a second; < and > change it.",
+    "help": "Seconds of the run per second; < and > change it.",
 }
 
 
@@ -27,20 +27,26 @@ _SPEED: dict[str, Any] = {
 @run_argument("run", required=False)
 @click.option("--speed", default=1.0, **_SPEED)
 def replay(run: str | None, speed: float) -> int:
-    """The dashboard on a recording, through time.
+    """Play the recording of a run in the dashboard.
 
-    space pauses, [ and ] move, { and } jump between events, , and . go step by step, < and > change the speed.
+    \b
+    Keys:
+      space   pause and play
+      [ ]     move back and forward in time
+      { }     jump to the previous and the next event
+      , .     go back and forward by one step
+      < >     slower and faster
     """
     from ddpmon import runs
 
-    _terminal("replay", "ddpmon report RUN tells it as text")
+    _terminal("replay", "ddpmon report RUN prints the report")
     return _play(runs.find(run), speed)
 
 
 @click.command()
 @click.option("--speed", default=DEMO_SPEED, **_SPEED)
 def demo(speed: float) -> int:
-    """A run that ships with ddpmon, played: four ranks, one of them late for a while. Needs no torch and no GPU."""
+    """Play a recorded run of four ranks, one of them slow for a while. Needs no torch and no GPU."""
     import os
     import tempfile
 

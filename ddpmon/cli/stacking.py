@@ -28,14 +28,19 @@ GONE_S = 1.0
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--rank", type=click.IntRange(0), help="Only this rank.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--rank", type=click.IntRange(0), help="Show only this rank.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
 def stack(run: str | None, rank: int | None, as_json: bool) -> int:
-    """Where every rank's training thread is now: its Python stack, innermost first, identical ones once.
+    """Print the Python stack of every rank's training thread, innermost frame first.
 
-    The script's own innermost line is marked. The ranks go on meanwhile; nothing has to be installed in them, and no
-    right to trace them is needed. Exit code: 0 if all answered, else 1.
+    Ranks with the same stack share one entry, and › marks the script's own innermost line. The ranks keep running.
+    This needs no installation in the ranks and no permission to trace them.
+
+    \b
+    Exit codes:
+      0   all ranks answered
+      1   some rank did not answer
     """
     import msgspec
 
@@ -46,7 +51,7 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
 
     target = find(run)
     if elsewhere := target.elsewhere():
-        raise DdpmonError(f"{target.name} ({target.id}) {elsewhere}; ask it there: ddpmon stack {target.id}")
+        raise DdpmonError(f"{target.name} ({target.id}) {elsewhere}; run ddpmon stack {target.id} there")
     if target.state() != "running":
         raise DdpmonError(_over(target))
     source = attach(target)
@@ -64,7 +69,7 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
 
 
 def _over(run: Run) -> str:
-    return f"{run.name} ({run.id}) has ended ({run.state()}): no rank is there to ask; ddpmon report tells how"
+    return f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how it ended"
 
 
 def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:

@@ -11,13 +11,14 @@ from ddpmon.plain import plain
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--now", is_flag=True, help="Without the grace: SIGKILL at once.")
+@click.option("--now", is_flag=True, help="Send SIGKILL at once, without a grace period.")
 @over_ssh
 def stop(run: str | None, now: bool) -> int:
-    """Stop a run, the latest that runs if none is named.
+    """Stop RUN, or the latest run that still runs.
 
-    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL when the grace is over. A second
-    stop waits for the end of the first and does not shorten the grace. Ctrl-C while this waits means --now.
+    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL after the grace period (ddpmon run
+    --grace). A second stop waits for the first and does not shorten the grace period. Ctrl-C during the wait means
+    --now.
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError
@@ -31,7 +32,7 @@ def stop(run: str | None, now: bool) -> int:
             if not each.ended and (each.state() in {"running", "unknown"} or remains.of_run(each.id))
         ]
         if not going:
-            raise RunNotFoundError("nothing runs; ddpmon ls shows what ran")
+            raise RunNotFoundError("no run is running; ddpmon ls lists all runs")
         target = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
     else:
         target = runs.find(run)
@@ -52,6 +53,6 @@ def stop(run: str | None, now: bool) -> int:
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     if gone is None:
         pids_left = ", ".join(str(process.pid) for process in remains.of_run(target.id))
-        raise DdpmonError(f"{target.name} ({target.id}) does not end; left: {pids_left or 'its supervisor'}")
-    print(plain(f"{target.name} ({target.id}) is {gone.state()}; none of its processes is left"))
+        raise DdpmonError(f"{target.name} ({target.id}) does not end; still alive: {pids_left or 'its supervisor'}")
+    print(plain(f"{target.name} ({target.id}) is {gone.state()}; all its processes have ended"))
     return 0

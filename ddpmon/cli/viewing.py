@@ -29,15 +29,19 @@ HUB_ANSWER_S = 1.0
 @run_argument("run", required=False)
 @lines
 @notifications
-@click.option("--once", is_flag=True, help="Print the head and the rank table as they are now, and leave.")
-@click.option("--readonly", is_flag=True, help="No key of this dashboard can stop or change anything.")
+@click.option("--once", is_flag=True, help="Print the head and the rank table once, and exit.")
+@click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
 def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
     """Watch a run. Leaving never stops it.
 
-    USER@HOST, HOST: or HOST:RUN is a run on another machine, where ddpmon is too: this goes by the ssh command with
-    its configuration. A line that is cut comes back by itself.
+    USER@HOST, HOST: or HOST:RUN is a run on another machine that has ddpmon too. This uses the ssh command and its
+    configuration, and reconnects after an interruption.
 
-    Exit code: 0 after leaving, else the run's. With --once as that of ddpmon status.
+    \b
+    Exit codes:
+      0           you left the dashboard; the run goes on
+      the run's   the run has ended (0: done)
+      0, 1, 2     with --once: as ddpmon status
     """
     from ddpmon.cli import reaching, watching
     from ddpmon.cli.adopting import find
@@ -61,13 +65,13 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 
 @click.command()
 @click.argument("machine", required=False, metavar="[USER@HOST|HOST:]")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def ls(machine: str | None, as_json: bool) -> int:
-    """Runs of this user, the latest first; here or on another machine.
+    """List your runs on this or another machine, the latest first.
 
-    STATE of a run that goes on is what its hub says: waiting, running, slow or stalled; with --json that is live_state.
-    A run is "unknown" here if it was started elsewhere (another machine that shares the folder, another container) and
-    it cannot be seen from here whether it runs.
+    STATE of an unfinished run is waiting, running, slow or stalled (live_state with --json). STATE is "unknown" for a
+    run that started elsewhere (on another machine that shares the folder, or in another container): ddpmon cannot see
+    from here whether it still runs.
     """
     import json
 
@@ -79,7 +83,7 @@ def ls(machine: str | None, as_json: bool) -> int:
     if machine is not None:
         address = parse(machine)
         if address is None or address.run is not None:
-            raise UsageError(f"ls {machine}: ls shows all runs, here or of a machine: USER@HOST or HOST:")
+            raise UsageError(f"ls {machine}: ls lists all runs of a machine: give none, USER@HOST or HOST:")
         return reaching.as_typed(address, machine)
     everything, damaged = runs.all_and_damaged()
     shown = everything[::-1]
@@ -116,8 +120,8 @@ def _warn_near_bound() -> None:
     if plan.going:
         total = retention.sum_text(plan.going)
         print(
-            f"ddpmon: more than {bound.text} ({retention.VARIABLE}) is kept: "
-            f"the next ddpmon run deletes the oldest, {total}; ddpmon prune --dry-run names them",
+            f"ddpmon: runs exceed {bound.text} ({retention.VARIABLE}): "
+            f"the next ddpmon run deletes the oldest, {total}; ddpmon prune --dry-run lists them",
             file=sys.stderr,
         )
     elif plan.near:
@@ -192,10 +196,14 @@ def _duration(seconds: float) -> str:
 @click.option("--format", "form", type=click.Choice(["text", "json", "md", "html"]), default="text", show_default=True)
 @over_ssh
 def report(run: str | None, form: str) -> None:
-    """What happened in a run, and what to do about it.
+    """Report what happened in a run, and what to do about it.
 
-    json has everything; md is Markdown for a pull request or a chat; html is a page with charts that needs no network:
-    ddpmon report --format html > run.html
+    \b
+    Formats:
+      text   for the terminal
+      md     Markdown, for a pull request or a chat
+      html   a page with charts: ddpmon report --format html > run.html
+      json   everything, for programs
     """
     import json
 
@@ -218,14 +226,15 @@ def report(run: str | None, form: str) -> None:
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--rank", type=click.IntRange(0), help="Only what this rank printed.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("--rank", type=click.IntRange(0), help="Print only the output of this rank.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the run ends.")
 @over_ssh
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
-    """What the ranks printed on this machine, identical lines of several ranks folded.
+    """Print the output of the ranks on this machine.
 
-    With --rank also the last lines of a rank of another machine, while the run goes on: its hub is asked for them.
-    "!" marks what went to stderr. Of a long log only the end is shown; the files are in the run's folder.
+    Identical lines of several ranks become one, and ! marks lines from stderr. For a long log it prints only the end;
+    the files are in the run's folder. While the run goes on, --rank also fetches the last lines of a rank on another
+    machine.
     """
     from ddpmon import runs
     from ddpmon.cli.adopting import find
@@ -271,7 +280,7 @@ def _fetched(run: Run, rank: int) -> Iterator[Log]:
             time.sleep(0.05)
             shot = source.snapshot()
         if shot is None or shot.printed is None:
-            print(f"ddpmon: rank {rank}: no hub answers, and nothing of what it printed is here", file=sys.stderr)
+            print(f"ddpmon: rank {rank}: its output is not on this machine, and no hub answers", file=sys.stderr)
         elif not shot.printed.lines:
             print(plain(f"ddpmon: rank {rank}: {shot.printed.why}"), file=sys.stderr)
         yield source.logs()

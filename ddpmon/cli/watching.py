@@ -95,7 +95,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     finally:
         source.close()
     if outcome is Outcome.DETACHED:
-        _say(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} ends it")
+        _say(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} stops it")
         return 0
     if outcome is Outcome.STOPPING:
         with Signals(owns_run=True) as signals:
@@ -184,7 +184,7 @@ def _ask(run: runs.Run, now: bool) -> None:
     left_s = run.grace_left_s()
     stop.request(run, now=now)
     if now:
-        _say("killing what is left")
+        _say("killing the remaining processes")
     elif left_s is None:
         _say(f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
     else:
@@ -196,8 +196,8 @@ def _hand_on(run: runs.Run, number: signal.Signals) -> None:
     from ddpmon.launch.run_processes import hand_to_ranks
 
     handed, left_out = hand_to_ranks(run, number)
-    no_handler = f"; {counted(left_out, 'rank')} without a handler for it left alone" if left_out else ""
-    _say(f"{number.name} handed to {counted(handed, 'rank')}{no_handler}")
+    no_handler = f"; {counted(left_out, 'rank')} without a handler did not get it" if left_out else ""
+    _say(f"passed {number.name} on to {counted(handed, 'rank')}{no_handler}")
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
@@ -214,7 +214,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         _say(f"{run.name} ({run.id}) {run.elsewhere()}; {run.attaching} shows it there")
         return 1
     if run.lost():
-        _say(f"{run.name}: its supervisor is gone; what it started may go on: ddpmon stop {run.id} ends it")
+        _say(f"{run.name}: its supervisor is gone; its processes may go on: ddpmon stop {run.id} ends them")
         return 1
     took = "" if run.took_s is None else f" after {run.took_s:.0f} s"
     try:
@@ -227,9 +227,9 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
                 _say(last.verdict)
         names_log = state == "failed" and _say_why(run, last)
         if report and not names_log:
-            _say(f"printed by the script: ddpmon logs {run.id}")
+            _say(f"output of the script: ddpmon logs {run.id}")
     except ImportError as error:  # the run's exit code still counts
-        print(f"ddpmon: {run.name}: {state}; no report, as ddpmon was moved or removed: {error}", file=sys.stderr)
+        print(f"ddpmon: {run.name}: {state}; no report, because ddpmon was moved or removed: {error}", file=sys.stderr)
     _say(f"recording: {runs.run_dir(run.id)}")
     return exit_code(run)
 
@@ -237,7 +237,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
 def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
     """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
     state = run.state() if run.ended else "unknown" if last is None else last.state
-    _say(f"{run.name} ({run.id}): {state}; its folder was deleted or moved away meanwhile")
+    _say(f"{run.name} ({run.id}): {state}; its folder is gone, deleted or moved")
     return exit_code(run) if run.ended else {"done": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
 
 
@@ -260,7 +260,7 @@ def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
     failed = [finding.ranks[0] for finding in last.findings if finding.explains == "failed"] if last else []
     words = last_words(run, failed[0] if failed else None)
     if words.lines:
-        _say(f"the last words of {words.writer}, from {words.log}:")
+        _say(f"the last output of {words.writer}, from {words.log}:")
     for line in words.lines:
         _say(f"  {line}")
     return bool(words.lines)

@@ -35,8 +35,8 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
         if seen:
             yield note(
                 "NVML",
-                f"does not answer ({error}): {counted(len(seen), 'GPU')} without utilization, memory, power and clocks",
-                "in a container, NVIDIA_DRIVER_CAPABILITIES needs utility",
+                f"does not answer ({error}): no utilization, memory, power and clocks of {counted(len(seen), 'GPU')}",
+                "in a container, add utility to NVIDIA_DRIVER_CAPABILITIES",
             )
         else:
             yield ok("GPUs", f"none (NVML: {error}); runs train on the CPU")
@@ -44,9 +44,15 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
     kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     yield ok("GPUs", f"{kinds or 'none'}; driver {driver}")
     if torch and len(seen) < len(names) and (torch.cuda or torch.hip):
-        yield note("GPUs", f"torch sees {len(seen)} of {len(names)}", "CUDA_VISIBLE_DEVICES says which it may use")
+        yield note(
+            "GPUs",
+            f"torch sees {len(seen)} of {len(names)}",
+            "CUDA_VISIBLE_DEVICES selects the GPUs that torch may use",
+        )
     elif torch and names and not (torch.cuda or torch.hip):
-        yield note("GPUs", f"torch is built for the CPU and uses none of {len(names)}", "install a CUDA build of torch")
+        yield note(
+            "GPUs", f"this build of torch is for the CPU and uses none of {len(names)}", "install a CUDA build of torch"
+        )
 
 
 def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) -> Check:
@@ -60,7 +66,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     text = f"{counted(here, 'core')} for {counted(planned, 'rank')}"
     if planned > here:
         return note(
-            "cores", f"{text}: ranks take turns on them and wait for each other", f"--nproc {here} gives each a core"
+            "cores", f"{text}: ranks share cores and wait for each other", f"--nproc {here} gives each rank a core"
         )
     threads = environ.get("OMP_NUM_THREADS", "")
     each = int(threads) if threads.isdecimal() else 1  # what torchrun sets where nothing else is set
@@ -68,9 +74,9 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
         return note(
             "cores",
             f"{text} of {counted(each, 'thread')} each (OMP_NUM_THREADS)",
-            f"OMP_NUM_THREADS={max(1, here // planned)} leaves no rank waiting for a core",
+            f"OMP_NUM_THREADS={max(1, here // planned)} leaves no rank starved of a core",
         )
-    more = f"; {here // planned - 1} beside each for DataLoader workers" if gpus else ""
+    more = f"; {here // planned - 1} more per rank for DataLoader workers" if gpus else ""
     return ok("cores", f"{text}, {counted(each, 'thread')} each{more}")
 
 
@@ -103,8 +109,8 @@ def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
     except (OSError, ValueError):
         level = 0
     if os.geteuid() == 0 or level == 0:
-        return ok("stacks", "ddpmon stack needs no ptrace; py-spy and gdb may attach too")
-    return ok("stacks", f"ddpmon stack needs no ptrace; py-spy and gdb do, and may not attach (ptrace_scope {level})")
+        return ok("stacks", "ddpmon stack works; so do py-spy and gdb")
+    return ok("stacks", f"ddpmon stack works; py-spy and gdb cannot attach (ptrace_scope {level})")
 
 
 def open_files(ranks: int) -> Check:
@@ -112,5 +118,5 @@ def open_files(ranks: int) -> Check:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + 16 * ranks
     if files != resource.RLIM_INFINITY and files < needed:
-        return problem("open files", f"{files} may be open at once, {needed} are wanted", f"ulimit -n {needed}")
-    return ok("open files", "unlimited" if files == resource.RLIM_INFINITY else f"{files} may be open at once")
+        return problem("open files", f"the limit is {files}, and ddpmon needs {needed}", f"ulimit -n {needed}")
+    return ok("open files", "no limit" if files == resource.RLIM_INFINITY else f"the limit is {files}")

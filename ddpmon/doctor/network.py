@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from ddpmon.doctor.check import Check, note, ok, problem
 
 BACKENDS = (("gloo", "GLOO_SOCKET_IFNAME"), ("NCCL", "NCCL_SOCKET_IFNAME"))
-_ALONE = ": on several machines GLOO_SOCKET_IFNAME is to name an interface"
+_ALONE = ": for several machines, set GLOO_SOCKET_IFNAME to an interface"
 _SSH_S = 5.0
 
 
@@ -27,13 +27,13 @@ def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
     }  # fmt: skip
     usable = sorted(up & addressed)
     others = [name for name in usable if name != "lo"]
-    yield ok("network", f"{', '.join(others)} for several machines" if others else "loopback alone: one machine")
+    yield ok("network", f"{', '.join(others)} for several machines" if others else "only loopback: for one machine")
     for backend, variable in BACKENDS:
         chosen = environ.get(variable, "")
         missing = [name for name in _named(chosen) if not any(one.startswith(name) for one in usable)]
         if missing:
-            way_out = f"{variable} is to name one of {', '.join(usable)}, or not to be set"
-            yield problem(f"{backend} interface", f"{variable}={chosen}: no {missing[0]} is up here", way_out)
+            way_out = f"set {variable} to one of {', '.join(usable)}, or unset it"
+            yield problem(f"{backend} interface", f"{variable}={chosen}: no interface {missing[0]} is up", way_out)
         elif chosen:
             yield ok(f"{backend} interface", f"{variable}={chosen}")
 
@@ -54,7 +54,7 @@ def names() -> Check:
         return note(
             "host names",
             f"{' and '.join(unknown)} {verb} not resolve: {reason}; ddpmon run on one machine needs no name",
-            f"for other launchers, {lines} {wanted} in /etc/hosts; GLOO_SOCKET_IFNAME=lo meanwhile",
+            f"for other launchers, add {lines} {wanted} to /etc/hosts; until then, GLOO_SOCKET_IFNAME=lo helps",
         )
     loopback = ipaddress.ip_address(addresses[own]).is_loopback
     return ok("host names", f"{own} is {addresses[own]}{_ALONE if loopback else ''}")
@@ -65,17 +65,17 @@ def ssh(environ: Mapping[str, str]) -> Check:
     try:
         words = shlex.split(environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:
-        return problem("ssh", f"DDPMON_SSH: {error}", "quotes must be closed, as a shell wants it")
+        return problem("ssh", f"DDPMON_SSH: {error}", "close the quotes, as in a shell")
     program = shutil.which(words[0])
     if program is None:
-        way_out = "install openssh-client, or DDPMON_SSH says what to use"
-        return note("ssh", f"no {words[0]}: ddpmon attach HOST: has nothing to go by", way_out)
+        way_out = "install openssh-client, or set DDPMON_SSH to another ssh command"
+        return note("ssh", f"no program {words[0]}: ddpmon attach HOST: needs one", way_out)
     try:
         answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=_SSH_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return note("ssh", f"{program} does not answer", "DDPMON_SSH says what to use in its place")
+        return note("ssh", f"{program} does not answer", "set DDPMON_SSH to another ssh command")
     version = (answer.stderr or answer.stdout).partition(",")[0].strip() or program
-    agent = "its agent answers for keys" if environ.get("SSH_AUTH_SOCK") else "no agent: keys in ~/.ssh, or a password"
+    agent = "with an agent for keys" if environ.get("SSH_AUTH_SOCK") else "no agent: keys in ~/.ssh, or a password"
     return ok("ssh", f"{version}; {agent}")
 
 

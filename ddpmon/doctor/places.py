@@ -31,17 +31,17 @@ def recordings() -> Iterator[Check]:
     free = shutil.disk_usage(folder).free
     text = f"{folder}, {bytes_text(free)} free"
     if not _takes_a_database(folder):
-        way_out = "DDPMON_HOME on another file system; runs go on without a recording until then"
+        way_out = "set DDPMON_HOME to another file system; until then, runs have no recording"
         yield problem("recordings", f"{folder}: SQLite cannot write there", way_out)
     elif free < ROOM_BYTES:
-        yield note("recordings", text, "ddpmon prune --keep 20GB, or DDPMON_HOME on a larger disk")
+        yield note("recordings", text, "ddpmon prune --keep 20GB, or set DDPMON_HOME to a larger disk")
     else:
         yield ok("recordings", text)
     if not is_local(folder):
         yield note(
             "file system",
-            f"{folder} is shared with other machines: recordings keep no write-ahead log there, and commit slower",
-            "DDPMON_HOME on a local disk is faster; then only this machine sees the runs",
+            f"{folder} is a network file system: recordings have no write-ahead log there and commit slower",
+            "set DDPMON_HOME to a local disk; then only this machine sees the runs",
         )
 
 
@@ -61,13 +61,13 @@ def sockets() -> Check:
             rank.connect(f"ipc://{folder}/ingest.sock")
             rank.send(b"")
             if not hub.poll(ANSWER_MS):
-                way_out = "DDPMON_RUNTIME_DIR on a local file system"
+                way_out = "set DDPMON_RUNTIME_DIR to a local file system"
                 return problem("sockets", f"a message through {folder.parent} does not arrive", way_out)
     except zmq.ZMQError as error:
-        return problem("sockets", f"{folder.parent}: {error.strerror}", "DDPMON_RUNTIME_DIR on a local file system")
+        return problem("sockets", f"{folder.parent}: {error.strerror}", "set DDPMON_RUNTIME_DIR to a local file system")
     finally:
         runs.remove_sockets(run_id)
-    return ok("sockets", f"{folder.parent}, for this user alone; a message got through")
+    return ok("sockets", f"{folder.parent}, private to you; a test message arrived")
 
 
 def _takes_a_database(folder: Path) -> bool:

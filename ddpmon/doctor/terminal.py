@@ -25,7 +25,7 @@ Option = Callable[[str], str]
 def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Option | None = None) -> Iterator[Check]:
     """size: None where there is no terminal. tmux: how it is asked; None: by the program."""
     if size is None:
-        yield ok("terminal", "none here: ddpmon run prints lines, and the report at the end")
+        yield ok("terminal", "none: ddpmon run prints lines, and the report at the end")
         return
     yield _size(size)
     yield _colours(environ)
@@ -34,7 +34,7 @@ def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Op
         yield from _tmux(tmux or _tmux_option)
     elif "STY" in environ:
         yield note(
-            "screen", "GNU screen passes no clipboard on: y copies nothing", "tmux does, with set -g set-clipboard on"
+            "screen", "GNU screen has no clipboard: y copies nothing", "tmux has one, with set -g set-clipboard on"
         )
 
 
@@ -49,9 +49,9 @@ def size_here() -> os.terminal_size | None:
 def _size(size: os.terminal_size) -> Check:
     text = f"{size.columns}x{size.lines}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
-        return note("size", f"{text}: the dashboard shows its head alone", _SHOWS_ALL)
+        return note("size", f"{text}: the dashboard shows only its head", _SHOWS_ALL)
     if size.columns < WHOLE[0] or size.lines < WHOLE[1]:
-        return note("size", f"{text}: screens leave things out", _SHOWS_ALL)
+        return note("size", f"{text}: too small for some parts of the screens", _SHOWS_ALL)
     return ok("size", text)
 
 
@@ -60,20 +60,20 @@ def _colours(environ: Mapping[str, str]) -> Check:
     if term in {"", "dumb"}:
         return note("colours", f"TERM={term or '(not set)'}: no dashboard, lines instead", "TERM=xterm-256color")
     if "NO_COLOR" in environ:
-        return ok("colours", "none, as NO_COLOR says")
+        return ok("colours", "none, because NO_COLOR is set")
     if environ.get("COLORTERM", "").lower() in _FULL_COLOUR:
         return ok("colours", "16 million")
     if "256" in term or term.endswith(("kitty", "direct")):
-        return ok("colours", "256; COLORTERM=truecolor says that a terminal has more")
+        return ok("colours", "256; if the terminal has more, set COLORTERM=truecolor")
     return note(
-        "colours", f"16 (TERM={term})", "COLORTERM=truecolor where the terminal has more: ssh does not pass it on"
+        "colours", f"16 (TERM={term})", "if the terminal has more, set COLORTERM=truecolor, which ssh does not pass on"
     )
 
 
 def _letters(environ: Mapping[str, str]) -> Check:
     if in_ascii(environ):
-        way_out = "LANG=C.UTF-8 where the terminal shows Unicode; the console of Linux does not"
-        return note("letters", "ASCII alone: charts are drawn with dots and colons", way_out)
+        way_out = "if the terminal shows Unicode, set LANG=C.UTF-8; the Linux console does not"
+        return note("letters", "only ASCII: charts consist of dots and colons", way_out)
     return ok("letters", "Unicode: charts in braille, bars in eighths")
 
 
@@ -82,9 +82,9 @@ def _tmux(option: Option) -> Iterator[Check]:
         yield note("tmux", "set-clipboard is off: y copies nothing", "tmux set -g set-clipboard on")
     if option("allow-passthrough") not in {"on", "all"}:
         way_out = "tmux set -g allow-passthrough on, for --notify desktop"
-        yield note("tmux", "keeps desktop notifications to itself", way_out)
+        yield note("tmux", "blocks desktop notifications", way_out)
     else:
-        yield ok("tmux", "passes clipboard and desktop notifications on")
+        yield ok("tmux", "passes desktop notifications and the clipboard on")
 
 
 def _tmux_option(name: str) -> str:

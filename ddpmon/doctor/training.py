@@ -90,8 +90,8 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
     except UsageError:
         return note(
             "torch",
-            f"none for {sys.executable}: demo, attach, replay and report work, runs cannot be started",
-            "install ddpmon where your training's torch is, or pip install 'ddpmon[training]'",
+            f"none in {sys.executable}: demo, attach, replay and report work, ddpmon run does not",
+            "install ddpmon into the environment that has torch, or pip install 'ddpmon[training]'",
         )
     command = [sys.executable, "-c", _QUESTIONS]
     try:
@@ -106,33 +106,33 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        way_out = "look where site-packages lies: a slow network file system makes each rank start as slowly"
-        return problem("torch", f"was not imported within {ASKED_S:.0f} s", way_out)
+        way_out = "see whether site-packages is on a slow network file system: each rank starts as slowly"
+        return problem("torch", f"the import takes more than {ASKED_S:.0f} s", way_out)
     try:
         return msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=Torch)
     except msgspec.DecodeError:
         lines = (answer.stderr or answer.stdout).strip().splitlines() or [f"exit code {answer.returncode}"]
         way_out = f"{sys.executable} -c 'import torch' shows the whole error"
-        return problem("torch", f"cannot be imported: {lines[-1]}", way_out)
+        return problem("torch", f"the import fails: {lines[-1]}", way_out)
 
 
 def torch_checks(torch: Torch) -> Iterator[Check]:
     """What torch can do, and whether it is watched."""
-    built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPU alone"
+    built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU"
     text = f"{torch.version}, built for {built}"
     if not torch.distributed:
-        yield problem("torch", f"{text}, without torch.distributed", "install a build that has it: PyPI's do")
+        yield problem("torch", f"{text}, without torch.distributed", "install a build that has it, such as PyPI's")
     elif _number(torch.version) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        yield note("torch", f"{text}; older than {oldest} was not tried", f"install torch {oldest} or later")
+        yield note("torch", f"{text}; ddpmon is tested with {oldest} and later", f"install torch {oldest} or later")
     else:
         yield ok("torch", text)
     if torch.armed:
-        yield ok("probe", "gets into ranks by sitecustomize, and came with torch")
+        yield ok("probe", "starts in the ranks, through sitecustomize")
     else:
         yield problem(
             "probe",
-            "does not get into ranks: sitecustomize on PYTHONPATH is not run",
+            "does not start in the ranks: Python ignores sitecustomize on PYTHONPATH",
             "put import ddpmon; ddpmon.init() at the top of the script",
         )
     yield from _backends(torch)
@@ -142,18 +142,18 @@ def _backends(torch: Torch) -> Iterator[Check]:
     if torch.gloo_error:
         yield problem(
             "gloo",
-            f"cannot be set up: {torch.gloo_error}",
-            "the host's name must resolve, or GLOO_SOCKET_IFNAME=lo (one machine), =eth0 (several)",
+            f"the process group fails: {torch.gloo_error}",
+            "make the host's name resolve, or set GLOO_SOCKET_IFNAME to lo (one machine) or eth0 (several)",
         )
     elif torch.gloo:
-        yield ok("gloo", "a process group of one rank was set up and reduced a tensor")
+        yield ok("gloo", "a process group of one rank reduced a tensor")
     if torch.nccl:
-        yield ok("NCCL", torch.nccl_version or "there")
+        yield ok("NCCL", torch.nccl_version or "available")
     elif torch.gpus:
         yield note("NCCL", "not in this build of torch: GPUs would talk through gloo", "install a build with NCCL")
     if torch.cuda_error and torch.cuda and not DRIVER.exists():
         no_driver = "no NVIDIA driver on this machine: this build of torch trains on the CPU here"
-        yield note("CUDA", no_driver, "for its GPUs, if it has any, install NVIDIA's driver")
+        yield note("CUDA", no_driver, "if the machine has a GPU, install NVIDIA's driver")
     elif torch.cuda_error:
         yield problem("CUDA", torch.cuda_error, "nvidia-smi shows whether the driver works; it must fit torch's CUDA")
 

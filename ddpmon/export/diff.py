@@ -16,7 +16,7 @@ def text(compared: dict[str, Any], width: int = 80) -> str:
     for name in ("a", "b"):
         lines += wrapped(title(compared[name]), width, f"{name.upper():<5}", " " * 5)
     lines += ["", _cells(("", "A", "B", "B - A"), width), *(_cells(row, width) for row in numbers(compared))]
-    lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit. A", "crit. B", "B - A"), width)]
+    lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit A", "crit B", "B - A"), width)]
     lines += [*(_cells(row, width) for row in phases(compared)), ""]
     lines += [line for word, text in sentences(compared) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
     return "\n".join([*lines, "", *wrapped(CERTAINTY, width)])
@@ -37,10 +37,10 @@ def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
     """Whether B is no more than so many percent slower than A, as far as is certain; and that in words."""
     slower = 100 * compared["slower_by"]
     if slower > percent:
-        return False, f"FAIL: B is at least {slower:.1f}% slower; {percent:g}% is allowed"
+        return False, f"FAIL: B is at least {slower:.1f}% slower; the limit is {percent:g}%"
     if slower > 0:
-        return True, f"PASS: B is slower, certainly by {slower:.1f}% alone; {percent:g}% is allowed"
-    return True, f"PASS: B is not certainly slower than A; {percent:g}% is allowed"
+        return True, f"PASS: B is slower, but certainly by only {slower:.1f}%; the limit is {percent:g}%"
+    return True, f"PASS: B is not certainly slower than A; the limit is {percent:g}%"
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:

@@ -47,16 +47,22 @@ def text(snapshot: Snapshot) -> str:
 def _families(shot: Snapshot) -> Iterator[Family]:
     """Times are in seconds, as OpenMetrics wants them."""
     states: list[Sample] = [({"state": name}, float(name == shot.state)) for name in STATES]
-    yield "ddpmon_run_state", "gauge", "", "1 for the state that the run is in.", states
+    yield "ddpmon_run_state", "gauge", "", "1 for the current state of the run.", states
     yield "ddpmon_world_size", "gauge", "", "Ranks of the run.", [({}, float(shot.run.world_size))]
-    yield "ddpmon_steps", "counter", "", "Steps finished.", [({}, float(shot.step))]
-    yield "ddpmon_records_lost", "counter", "", "Records of steps that were lost.", [({}, float(shot.records_lost))]
+    yield "ddpmon_steps", "counter", "", "Finished steps.", [({}, float(shot.step))]
+    yield "ddpmon_records_lost", "counter", "", "Lost records of steps.", [({}, float(shot.records_lost))]
     yield (
         *("ddpmon_step_seconds", "gauge", "seconds", "Median length of a step in the window."),
         [({}, _seconds(shot.step_ms_p50))],
     )
-    yield "ddpmon_samples_per_second", "gauge", "", "Of all ranks together.", [({}, shot.samples_per_s)]
-    yield "ddpmon_loss", "gauge", "", "Mean of the last steps over all ranks.", [({}, shot.loss)]
+    yield (
+        "ddpmon_samples_per_second",
+        "gauge",
+        "",
+        "Training samples per second of all ranks together.",
+        [({}, shot.samples_per_s)],
+    )
+    yield "ddpmon_loss", "gauge", "", "Mean loss of the last steps over all ranks.", [({}, shot.loss)]
     yield "ddpmon_wait_ratio", "gauge", "ratio", "Share of the step spent waiting for others.", [({}, shot.wait_share)]
     lasting = [finding for finding in shot.findings if finding.lasts]
     kinds = sorted({(finding.kind, finding.severity) for finding in lasting})

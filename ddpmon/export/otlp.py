@@ -20,7 +20,7 @@ TIMEOUT_S = 5.0
 def exporter(url: str) -> OTLPMetricExporter:
     """What pushes there. UsageError: it is no URL, or the extra is not installed."""
     if not url.startswith(("http://", "https://")) or len(url) <= len("https://"):
-        raise UsageError(f"--otlp {url}: a URL is wanted, as http://127.0.0.1:4318/v1/metrics")
+        raise UsageError(f"--otlp {url}: give a URL, as http://127.0.0.1:4318/v1/metrics")
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     except ImportError:

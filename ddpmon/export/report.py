@@ -21,7 +21,7 @@ from ddpmon.store.store import Store
 MOST_RANKS = 32
 """More are folded into the worst and the median."""
 WORST_RANKS = 16
-COLUMNS = ("rank", "own ms", "vs rest", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
+COLUMNS = ("rank", "own ms", "excess", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
 
 
@@ -92,8 +92,8 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     acts = of_failure if failed else findings
     advice = list(dict.fromkeys(finding["advice"] for finding in acts if finding.get("advice")))
     stale_s = report["run"].get("stale_s")
-    labelled = [] if stale_s is None else [("Stale", f"no answer from its hub: so it stood {duration(stale_s)} ago")]
-    labelled += [("Verdict", report["verdict"] or "nothing to tell yet")]
+    labelled = [] if stale_s is None else [("Stale", f"no answer from its hub: this was {duration(stale_s)} ago")]
+    labelled += [("Verdict", report["verdict"] or "none yet")]
     labelled += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
     told = _first(others, "finding")
     labelled += [] if failed else [("Why", sentence) for sentence in told]
@@ -114,7 +114,7 @@ def _latest(attempts: list[dict[str, Any]]) -> list[str]:
 def _attempt(attempt: dict[str, Any]) -> str:
     after = counted(attempt["steps"], "step")
     if attempt["cause"] is None:
-        return f"attempt {attempt['number']} ended after {after}; of what is not known"
+        return f"attempt {attempt['number']} ended after {after} for an unknown reason"
     how = headline(attempt["ranks"], attempt["cause"], attempt["world_size"])
     code = f", {attempt['exit']}" if attempt["exit"] else ""
     return f"attempt {attempt['number']} ended after {after}: {how}{code}"
@@ -151,7 +151,7 @@ def facts(report: dict[str, Any]) -> list[str]:
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
     """Where the run's time went, where that is not training alone; and over how many batches a step adds up."""
-    notes = [f"gradients of {accumulation} batches accumulated a step"] if accumulation > 1 else []
+    notes = [f"each step accumulates the gradients of {accumulation} batches"] if accumulation > 1 else []
     if not time or not time["pauses"]:
         return notes
     pauses = "".join(
@@ -163,7 +163,7 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
 
 def _losses(models: Sequence[str]) -> list[str]:
     """What the loss is the sum of, where a step updates several models."""
-    return [f"loss: the sum of those of {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
+    return [f"loss: the sum over {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
@@ -209,7 +209,7 @@ def _efficiency(tree: dict[str, Any]) -> str:
 
 def _since_start(tree: dict[str, Any] | None) -> list[str]:
     """The same of all steps, where the other means are of fewer."""
-    return [f"of all steps {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
+    return [f"all steps, {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
 
 
 def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, Any] | None]]:

@@ -24,7 +24,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
         lines.append(plain(view.why) or f"rank {view.rank} did not answer")
         if view.stack and not view.steps_since:
             age = "" if view.at is None else f", {max(0.0, now - view.at):.0f} s ago"
-            lines += [f"  where it was last{age}:", *_frames(view.stack)]
+            lines += [f"  its last known stack{age}:", *_frames(view.stack)]
         lines.append("")
     return lines[:-1]
 

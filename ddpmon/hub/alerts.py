@@ -119,7 +119,9 @@ class Alerts:
             self._program = None
         if self._dropped and not self._waiting:
             self._add_event(
-                unix, "info", f"--on-alert: {counted(self._dropped, 'alert')} not told: {MOST_AN_HOUR} an hour"
+                unix,
+                "info",
+                f"--on-alert: {counted(self._dropped, 'alert')} left out: the limit is {MOST_AN_HOUR} an hour",
             )
             self._dropped = 0
         if self._waiting:

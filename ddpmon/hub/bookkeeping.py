@@ -53,12 +53,12 @@ class Bookkeeping:
             self._collector.record()
         if recorder.was_deleted:
             recorder.was_deleted = False
-            store.add_event(unix, "warn", "someone deleted telemetry.db; it is back, with all that was recorded")
+            store.add_event(unix, "warn", "someone deleted telemetry.db; the hub restored it with the whole recording")
         trouble = recorder.trouble
         if trouble and not store.unwritable:
             store.add_event(unix, "warn", f"the recording cannot be written: {trouble}")
         elif store.unwritable and not trouble:
-            missing = f"not in it: {counted(recorder.unrecorded, 'step record')}"
+            missing = f"not in the recording: {counted(recorder.unrecorded, 'step record')}"
             store.add_event(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
         store.unwritable = trouble or ""
 
@@ -86,10 +86,10 @@ class Bookkeeping:
         """What is missing in the recording, for viewers."""
         notes = []
         if unrecorded := self._recorder.unrecorded:
-            notes.append(f"{counted(unrecorded, 'step record')} could not be written to the recording")
+            notes.append(f"the recording lacks {counted(unrecorded, 'step record')}")
         if bad := self._collector.bad_frames:
-            were = "was dropped: it was no message" if bad == 1 else "were dropped: they were no messages"
-            notes.append(f"{counted(bad, 'frame')} {were} of ddpmon")
+            were = "that was no message" if bad == 1 else "that were no messages"
+            notes.append(f"the hub dropped {counted(bad, 'frame')} {were} of ddpmon")
         return notes
 
     def take_tails(self) -> None:

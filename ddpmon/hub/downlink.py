@@ -62,7 +62,7 @@ CLOCKS = 240
 """Bundles, a minute of them, of which the one that came fastest tells how far two clocks are apart: to milliseconds, so
 that failures and stacks of several machines have an order. Steps are aligned by the ends of their synchronisations."""
 GONE = "critical", "{who} {are} gone: {ranks}"
-UNHEARD = "warn", "nothing is heard of {who} ({ranks}); the others step on, so {its} or the link is gone"
+UNHEARD = "warn", "no data from {who} ({ranks}); the others go on, so {its} or the link is gone"
 """Events of nodes of which nothing is heard: severity and sentence."""
 _CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
 """The name of another node's connection: the node, and a rank's pid or a viewer there. ZeroMQ's own begin with a zero,
@@ -182,7 +182,7 @@ class Downlink:
         """The node that a hub with the job's key says it is. WireError: it cannot be."""
         number = self._keys.number(join.key, MAX_WORLD) if join.key else None
         if number is None:
-            raise WireError("it does not say which hub it is" if not join.key else "too many hubs")
+            raise WireError("the hub does not identify itself" if not join.key else "too many hubs")
         if number in self.nodes:
             self._numbers.pop(self.nodes[number].connection, None)
         self._numbers[connection] = number
@@ -216,7 +216,7 @@ class Downlink:
             self._hosts.add(node.host)
             node.epoch = message.epoch
             if came_early:
-                self._store.add_event(unix, "info", f"{node.host} is there: its hub has joined")
+                self._store.add_event(unix, "info", f"{node.host} has joined with its hub")
             self._send(
                 node, Joined(self._epoch, node.host, takes_blocks=True, run_id=self._store.run.id, takes_merged=True)
             )
@@ -230,7 +230,7 @@ class Downlink:
             self._take_request(_name(node, message.viewer), message.request)
         elif isinstance(message, Output):
             if not self._came(message.view, node.number):
-                raise WireError("output of a rank of which nobody asked for it, or of another node's")
+                raise WireError("output of a rank that nobody asked for, or of another node's rank")
         else:
             self._bundle(node, message, deque(blocks), now, unix)
 
@@ -261,7 +261,7 @@ class Downlink:
                     and not self._store.winding_down(unix)
                     and not any(process.failed_of(failure) for failure in self._store.failures)
                 ):
-                    text = f"rank {process.rank} (pid {item.pid} on {node.host}) is gone"
+                    text = f"rank {process.rank} (pid {item.pid} on {node.host}) exited unexpectedly"
                     self._store.add_event(unix, "critical" if self._store.blames_the_gone else "info", text)
         self._take_blocks(node, blocks, places, len(bundle.items), now, unix)
 

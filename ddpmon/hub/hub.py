@@ -171,7 +171,7 @@ class Hub:
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
-                store.add_event(unix, "warn", "someone removed the run's sockets; they are back")
+                store.add_event(unix, "warn", "someone removed the run's sockets; the hub made them again")
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
         stops = store.winding_down(unix) and store.state != "stopping"
@@ -209,7 +209,7 @@ class Hub:
             severity = "critical" if is_first and not any(own_faults) else "warn"
             if not store.blames_the_gone:
                 severity = "info"
-            store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) is gone")
+            store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) exited unexpectedly")
 
     def _analyse(self, now: float, unix: float, *, judge: bool) -> None:
         """judge: bring findings and verdict up to date too."""

@@ -70,7 +70,7 @@ class Nodes:
         store = self._store
         if not zmq.has("curve"):
             if store.run.nnodes > 1 or store.run.hub_at:
-                store.add_event(time.time(), "warn", f"this ZeroMQ was built without CURVE: {ALONE}")
+                store.add_event(time.time(), "warn", f"this build of ZeroMQ has no CURVE: {ALONE}")
         elif store.run.hub_at:
             self._begin_given(*split(store.run.hub_at))
         elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
@@ -81,7 +81,7 @@ class Nodes:
     def _begin_given(self, host: str, port: int) -> None:
         """Take the place that `--hub` gives this hub."""
         if self._job_key is None:
-            self._store.add_event(time.time(), "warn", f"the key of {self._root_name} is not kept any more: {ALONE}")
+            self._store.add_event(time.time(), "warn", f"the key of {self._root_name} is gone: {ALONE}")
         elif self._store.run.hub_is_here:
             self._keys = self._keys or curve_keys.fresh()
             self._begin_downlink([f"tcp://{bracketed(own_for_others(host))}:{port}"])
@@ -173,7 +173,7 @@ class Nodes:
         self._down, self._sockets = None, []
         self._keys.addresses, self._keys.admitted = [], {}
         self._keys.save(self._dir)
-        text = "rank 0 is on another machine now, whose hub has the whole world from here on"
+        text = "rank 0 moved to another machine, whose hub now has the whole world"
         self._store.add_event(time.time(), "warn", text)
 
     def _begin_downlink(self, addresses: list[str]) -> None:
@@ -194,7 +194,7 @@ class Nodes:
             self._keys.addresses = [down.listen(address) for address in addresses]
         except zmq.ZMQError as error:
             down.close()
-            text = f"other machines cannot be heard: {addresses[0]}: {error.strerror}"
+            text = f"other machines cannot connect: {addresses[0]}: {error.strerror}"
             self._store.add_event(time.time(), "warn", text)
             return
         self._down = down
@@ -249,7 +249,7 @@ class Nodes:
             self._awaited_until = math.inf
             self._reached = not self._reached
             if self._reached:
-                self._store.add_event(unix, "info", f"{self._root_name} is reached: it shows the whole world")
+                self._store.add_event(unix, "info", f"connected to {self._root_name}, which shows the whole world")
             else:
                 self._store.add_event(unix, "warn", self._missed())
 
@@ -267,14 +267,14 @@ class Nodes:
         lines = [] if self._up.reached(now) or is_here else [self._missed()]
         if self._up.dropped:
             lines.append(
-                f"{self._up.dropped:,} messages for {self._root_name} were dropped: it was not reached for too long"
+                f"{self._up.dropped:,} messages for {self._root_name} lost: no connection for too long"
             )
         return lines
 
     def _missed(self) -> str:
         if self._up is not None and self._up.refused:
-            return f"{self._root_name} answers with another key than this machine was given: {ALONE}"
-        return f"{self._root_name} is not reached: {ALONE}"
+            return f"{self._root_name} has another key than this machine: {ALONE}"
+        return f"no connection to {self._root_name}: {ALONE}"
 
     def end(self, ends: Mapping[int, End]) -> None:
         """The run is over on this machine: its processes ended so, by pid."""

@@ -33,12 +33,12 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             store.resume(now)
             if trouble:
                 store.add_event(unix, "warn", trouble)
-            store.add_event(unix, "warn", "the hub was restarted; ranks send again what it had not recorded")
+            store.add_event(unix, "warn", "the hub restarted; ranks send again what it had not recorded")
             return store, Recorder(path, run.id, store.clock)
         except (RecordingError, OSError, sqlite3.Error) as error:
             trouble = str(error)  # the recorder will say what it cannot write
             with contextlib.suppress(OSError):
-                trouble = f"{error}; it is now {_put_aside(path).name}, and a new one begins"
+                trouble = f"{error}; moved it to {_put_aside(path).name}, and began a new one"
     clock = Clock(time.monotonic_ns() // 1000, unix)
     store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
     if trouble:
@@ -66,7 +66,7 @@ def _replace(path: Path, recording: Recording) -> str:
         whole.replace(path)
     finally:
         whole.unlink(missing_ok=True)
-    return f"{path} is damaged; it is now {aside.name}, and what is whole of it goes on as {path.name}"
+    return f"{path} is damaged; moved it to {aside.name}, and kept its readable part as {path.name}"
 
 
 def _put_aside(path: Path) -> Path:

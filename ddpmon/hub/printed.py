@@ -15,7 +15,7 @@ EVERY_S = 0.5
 """Logs are read, and another hub is asked, at most this often, however many look."""
 FAR_MOST = 64
 """Ranks of other machines whose lines are kept."""
-ASKED = "its machine is asked for it"
+ASKED = "waiting for its machine"
 
 
 class RankOutput:
@@ -34,7 +34,7 @@ class RankOutput:
         """What is there of it by now; of another machine's rank what that one's hub has sent so far."""
         process = self._registry.seats.get(rank)
         if process is None:
-            return PrintedView(rank, why="there is no such rank now")
+            return PrintedView(rank, why="there is no such rank")
         if not process.hello.through:
             return self.here(rank, now)
         if now - self._asked_at.get(rank, float("-inf")) >= EVERY_S:
@@ -52,7 +52,7 @@ class RankOutput:
                 self._totals[said.rank] = self._totals.get(said.rank, 0) + len(said.lines)
         source = rank if rank in self._lines else LAUNCHER  # torchrun under `exec` prints what its ranks do
         lines = list(self._lines.get(source, ()))
-        return PrintedView(rank, self._totals.get(source, 0), lines, "" if lines else "nothing was printed so far")
+        return PrintedView(rank, self._totals.get(source, 0), lines, "" if lines else "no output so far")
 
     def came(self, view: PrintedView, node: int) -> bool:
         """Take what the hub of a node sent; says whether it may speak for that rank, and was asked."""

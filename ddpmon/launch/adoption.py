@@ -36,7 +36,7 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
         return take_over(run, say)
     for process, name in ((run.supervisor, "supervisor"), (run.hub, "hub")):
         if wake(process) and say:
-            say(f"the {name} of {run.name} ({run.id}) was stopped; it goes on now")
+            say(f"resumed the {name} of {run.name} ({run.id}), which was stopped")
     return run
 
 
@@ -47,12 +47,14 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
             supervise(run.id, "--take-over")
         except NotStartedError as error:
             if not runs.held(run.id) and not runs.load(run.id).ended:
-                raise DdpmonError(f"{run.name} ({run.id}) has lost its supervisor and gets no other: {error}") from None
+                raise DdpmonError(
+                    f"{run.name} ({run.id}) has lost its supervisor and cannot get another: {error}"
+                ) from None
         except OSError as error:
-            raise DdpmonError(f"{run.name} ({run.id}) gets no other supervisor: {error.strerror}") from None
+            raise DdpmonError(f"{run.name} ({run.id}) cannot get another supervisor: {error.strerror}") from None
         else:
             if say:
-                say(f"the supervisor of {run.name} ({run.id}) was killed; another one watches over it now")
+                say(f"the supervisor of {run.name} ({run.id}) was killed; a new one replaces it")
     deadline = time.monotonic() + SIGNED_S
     # who has taken the lock need not have signed yet: until then there is nobody to ask for anything
     while not (run := runs.load(run.id)).ended and not _supervisor_lives(run) and time.monotonic() < deadline:

@@ -32,7 +32,7 @@ _DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output were not kept[^\n]*
 _FULL = {
     errno.ENOSPC: "the disk was full",
     errno.EDQUOT: "the disk's quota was used up",
-    errno.EFBIG: "files may not be larger here (ulimit -f)",
+    errno.EFBIG: "the limit of file sizes was reached (ulimit -f)",
 }
 
 
@@ -43,7 +43,7 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
         return RUN_BYTES
     size = _SIZE.fullmatch(text.strip())
     if size is None:
-        raise UsageError(f"DDPMON_LOGS={text}: a size is wanted, as 256M or 2G")
+        raise UsageError(f"DDPMON_LOGS={text}: give a size, as 256M or 2G")
     return int(size[1]) << _UNITS[size[2].upper()]
 
 
@@ -169,7 +169,7 @@ class BoundedLog:
         """Put a line in the place of what was dropped; says whether the disk took it."""
         if not self._not_kept:
             return True
-        line = f"[ddpmon] {self._not_kept:,} bytes of output were not kept: {self._why}\n".encode()
+        line = f"[ddpmon] {self._not_kept:,} bytes of output are missing: {self._why}\n".encode()
         before = self._size
         if self._append(b"\n" + line if self._in_line else line) < len(line):
             with contextlib.suppress(OSError):  # half of the sentence is taken away again
@@ -217,7 +217,7 @@ class BoundedLog:
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
         line = (
-            f"[ddpmon] {missing:,} bytes after this were not kept: a log of this run takes {2 * self._half:,} at most\n"
+            f"[ddpmon] {missing:,} bytes are missing after this: a log of this run holds {2 * self._half:,} at most\n"
         )
         with contextlib.suppress(OSError):
             draft = first_lines.with_name(f"{first_lines.name}.new")

@@ -236,7 +236,7 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
         spooled.take(surplus)
         cut = spooled.read(CHUNK_BYTES).find(b"\n") + 1
         spooled.take(cut)
-        log.drop(surplus + cut, "" if log.full else "it came faster than a log of this run may grow")
+        log.drop(surplus + cut, "" if log.full else "the output came faster than a log of this run may grow")
     for _ in range(TURN_BYTES // CHUNK_BYTES):
         data = spooled.read(CHUNK_BYTES)
         written = log.write(data)

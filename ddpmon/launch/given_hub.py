@@ -41,7 +41,7 @@ def given_hub(
     except ValueError as error:
         raise UsageError(f"--hub {error}") from None
     if not port:
-        raise UsageError(f"--hub {endpoint}: a port from 1 on is wanted, the same on each machine")
+        raise UsageError(f"--hub {endpoint}: give a port from 1 on, the same on every machine")
     key = job_key.given(key_file, environment)
     return GivenHub(endpoint, not node and addresses.is_own(host, port), key)
 
@@ -58,5 +58,5 @@ def check_free(endpoint: str) -> None:
             tried.listen(1)
         except OSError as error:
             raise UsageError(
-                f"--hub {endpoint}: nothing can listen there: {error.strerror}; take another port"
+                f"--hub {endpoint}: nothing can listen there: {error.strerror}; give another port"
             ) from None

@@ -53,8 +53,8 @@ def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
         try:
             job = Job(task.job)
         except OSError as error:
-            text = f"{runs.socket_dir('jobs')}: {error.strerror}; set DDPMON_RUNTIME_DIR elsewhere, or give --apart"
-            raise DdpmonError(text) from None
+            text = f"{runs.socket_dir('jobs')}: {error.strerror}"
+            raise DdpmonError(f"{text}; set DDPMON_RUNTIME_DIR to another folder, or give --apart") from None
         try:
             if (run := job.run(task.rank)) is not None:
                 _join(run, spec, task)

@@ -26,9 +26,9 @@ class Do(Enum):
     NOTHING = "nothing"
     ASK = "ask the command to end"
     ASK_RANKS = "SIGTERM to the ranks, whose launcher is dead"
-    TERMINATE = "SIGTERM to all that is left"
-    KILL = "SIGKILL to all that is left"
-    FINISH = "nothing is left"
+    TERMINATE = "SIGTERM to all remaining processes"
+    KILL = "SIGKILL to all remaining processes"
+    FINISH = "no process is left"
 
 
 class Life:
@@ -44,7 +44,7 @@ class Life:
     def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
         """Go on where nobody watched. grace_until: when the grace of a stop is over that was asked for before.
 
-        Where the command was gone by then, the run is over when nothing is left.
+        Where the command was gone by then, the run is over when no process is left.
         """
         self.command_ended = command_ended
         if grace_until is not None:

@@ -53,10 +53,10 @@ def check(run: Run, *, force: bool = False) -> Run:
         )
     if elsewhere and not force:
         raise UsageError(
-            f"{run.name} ({run.id}) {elsewhere}; delete it there, or with ddpmon rm --force if it is over for certain"
+            f"{run.name} ({run.id}) {elsewhere}; delete it there, or with ddpmon rm --force if it has certainly ended"
         )
     if run.supervised():
-        raise UsageError(f"{run.name} ({run.id}) is just ending; try again in a moment")
+        raise UsageError(f"{run.name} ({run.id}) is ending; try again in a moment")
     if not elsewhere and (alive := remains.of_run(run.id)):
         noun, pronoun = ("process", "it") if len(alive) == 1 else ("processes", "them")
         raise UsageError(f"{run.name} ({run.id}) has {len(alive)} {noun} left; ddpmon stop {run.id} ends {pronoun}")
@@ -88,4 +88,4 @@ def _remove(aside: Path) -> None:
     except OSError as error:
         if not aside.exists():  # somebody else was faster
             return
-        raise DdpmonError(f"the run is gone, but not all of {aside}: {error.strerror or error}") from None
+        raise DdpmonError(f"deleted the run, but not all of {aside}: {error.strerror or error}") from None

@@ -65,7 +65,7 @@ def parse(text: str, name: str) -> Bound:
     """A bound from what a person wrote. UsageError says what is wrong; name: of the option or variable."""
     bound = _BOUND.fullmatch(text.strip())
     if bound is None or float(bound[1]) <= 0:
-        raise UsageError(f"{name} {text!r}: {GRAMMAR} is wanted")
+        raise UsageError(f"{name} {text!r}: give {GRAMMAR}")
     value, unit = float(bound[1]), bound[2].lower()
     if unit in _BYTES:
         return Bound(text, size_bytes=value * _BYTES[unit])
@@ -99,13 +99,10 @@ def plan(bound: Bound) -> Pruning:
     elif total > NEAR * bound.size_bytes:
         near = (
             f"runs take {removal.bytes_text(total)} of {bound.text} ({VARIABLE}); "
-            "beyond that, ddpmon run deletes the oldest that have ended"
+            "above that, ddpmon run deletes the oldest runs that have ended"
         )
     elif old:
-        near = (
-            f"{count_text(old)} ended nearly {bound.text} ago ({VARIABLE}); "
-            "beyond that, ddpmon run deletes what has ended"
-        )
+        near = f"{count_text(old)} ended nearly {bound.text} ago ({VARIABLE}); after that, ddpmon run deletes them"
     return Pruning(bound, going, len(stored_runs), total, near)
 
 

@@ -24,8 +24,8 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
     tasks = _number(environment, "SLURM_STEP_NUM_TASKS")
     if tasks is not None and tasks != count:
         raise UsageError(
-            f"srun started {tasks} tasks on {count} nodes; ddpmon run is one task a node and starts its ranks itself: "
-            "srun --ntasks-per-node=1 ddpmon run --nproc gpu …"
+            f"srun started {tasks} tasks on {count} nodes, but ddpmon run starts the ranks itself and needs one task"
+            " per node: srun --ntasks-per-node=1 ddpmon run --nproc gpu …"
         )
     rank = _number(environment, "SLURM_NODEID")
     listed = environment.get("SLURM_STEP_NODELIST", "")
@@ -39,7 +39,7 @@ def first_host(listed: str) -> str:
     """The first name of a list of Slurm's: node03 of node[03-05,9],login. UsageError where it is no such list."""
     named = re.match(r"(?:[^\[\],]|\[[^\[\],]+(?:,[^\[\],]+)*\])+", listed)
     if named is None or listed[named.end() :][:1] not in {"", ","}:
-        raise UsageError(f"SLURM_STEP_NODELIST {listed}: no list of nodes")
+        raise UsageError(f"SLURM_STEP_NODELIST {listed}: not a list of nodes")
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", named[0])
 
 
@@ -56,5 +56,5 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise UsageError(f"{name} is {text!r}: no number")
+        raise UsageError(f"{name} is {text!r}: not a number")
     return int(text)

@@ -55,14 +55,14 @@ def here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise UsageError("the folder that this was started in is gone; change to another one") from None
+        raise UsageError("the current folder no longer exists; change to another one") from None
 
 
 def check_script(path: str, cwd: str | None = None) -> None:
     """A file that Python can compile, as seen from a folder."""
     file = Path(cwd or "", path)
     if file.is_dir():
-        raise UsageError(f"{path} is a folder; give the script in it")
+        raise UsageError(f"{path} is a folder; give a script in it")
     try:
         source = file.read_bytes()
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def check_module(name: str, cwd: str | None = None) -> None:
     if spec is None:
         raise UsageError(f"no module {name} from {folder}")
     if (folders := spec.submodule_search_locations) and _find(f"{name}.__main__", list(folders)) is None:
-        raise UsageError(f"-m {name}: a package without __main__; give the module in it")
+        raise UsageError(f"-m {name}: the package has no __main__; give a module in it")
 
 
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
@@ -107,7 +107,7 @@ def check_torch() -> None:
     """Check that the ranks will find torch, without importing it."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
-            f"no torch for {sys.executable}; install ddpmon where your training's torch is, "
+            f"no torch in {sys.executable}; install ddpmon into the environment that has torch, "
             "or pip install 'ddpmon[training]'"
         )
 
@@ -123,9 +123,9 @@ def processes(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise UsageError(f"--nproc {text}: a number, gpu, cpu or auto is wanted") from None
+        raise UsageError(f"--nproc {text}: give a number, gpu, cpu or auto") from None
     if not 1 <= number <= MOST_PROCESSES:
-        raise UsageError(f"--nproc {number}: from 1 to {MOST_PROCESSES} processes on a machine")
+        raise UsageError(f"--nproc {number}: give 1 to {MOST_PROCESSES} processes per machine")
     return number
 
 

@@ -67,7 +67,7 @@ def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
         shutil.rmtree(runs.run_dir(run_id), ignore_errors=True)
         runs.remove_sockets(run_id)
         raise DdpmonError(
-            f"the run is not started, {runs.home()}: {reason}; free some room there or set DDPMON_HOME elsewhere"
+            f"cannot start the run, {runs.home()}: {reason}; free some space there, or set DDPMON_HOME to another disk"
         ) from None
     except DdpmonError:
         runs.remove_sockets(run_id)
@@ -100,7 +100,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
         return runs.load(run_id)
     if reason := first.stdout.decode(errors="replace").strip():
         raise NotStartedError(reason)
-    raise DdpmonError(f"the supervisor of run {run_id} does not start; {log} says why")
+    raise DdpmonError(f"the supervisor of run {run_id} does not start; see {log}")
 
 
 def versions() -> dict[str, str]:

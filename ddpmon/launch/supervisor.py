@@ -111,7 +111,7 @@ class Supervisor:
         self._goes_on_without = self._command is None and bool(self._members())
         ended = self._command is None and not self._goes_on_without
         self.life.take_over(ended, None if grace_left_s is None else time.monotonic() + grace_left_s)
-        say(f"took over from a supervisor that was killed; {len(alive)} processes are left")
+        say(f"took over from a killed supervisor; {len(alive)} processes are alive")
         return over_since
 
     def _keep_hub(self, even_if_not_due: bool = False) -> None:
@@ -284,7 +284,7 @@ class Supervisor:
         deadline = time.monotonic() + WRITE_END_S
         while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
             if self._wait(IDLE_S) in STOPS:
-                say("told to stop; how the run ended is not in run.json")
+                say("stops on request; run.json does not say how the run ended")
                 return
             self._keep_hub()
             self._reap(time.monotonic())

@@ -38,15 +38,15 @@ class NodeOptions:
             count, which = (
                 (self.count, "--node-rank and ") if self.least is None else (f"{self.least}:{self.count}", "")
             )
-            raise UsageError(f"--nnodes {count} needs {which}--rdzv-endpoint HOST:PORT on each node")
+            raise UsageError(f"--nnodes {count} needs {which}--rdzv-endpoint HOST:PORT on every machine")
         if self.rank is not None and not 0 <= self.rank < self.count:
-            raise UsageError(f"--node-rank {self.rank}: with --nnodes {self.count}, 0 to {self.count - 1}")
+            raise UsageError(f"--node-rank {self.rank}: with --nnodes {self.count}, give 0 to {self.count - 1}")
         try:
             _, port = split(self.endpoint)
         except ValueError as error:
             raise UsageError(f"--rdzv-endpoint {error}") from None
         if not port:
-            raise UsageError(f"--rdzv-endpoint {self.endpoint}: a port from 1 on is wanted")
+            raise UsageError(f"--rdzv-endpoint {self.endpoint}: give a port from 1 on")
 
 
 def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
@@ -61,7 +61,7 @@ def counts(text: str, source: str) -> tuple[int, int]:
     least = int(numbers[1]) if numbers else 0
     most = int(numbers[2] or least) if numbers else 0
     if not 1 <= least <= most:
-        raise UsageError(f"{source}: a number of nodes is wanted, or LEAST:MOST")
+        raise UsageError(f"{source}: give a number of machines, or LEAST:MOST")
     return least, most
 
 
@@ -149,4 +149,4 @@ def _address_towards(host: str, port: int) -> str:
     try:
         return own_towards(host, port)
     except OSError as error:
-        raise UsageError(f"--rdzv-endpoint {host}:{port} is out of reach: {error.strerror}") from None
+        raise UsageError(f"--rdzv-endpoint {host}:{port} is unreachable: {error.strerror}") from None

@@ -27,7 +27,7 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
     if elastic is not None and not rank:
         return NodeOptions(most, None, _endpoint(environment), elastic)
     if not re.fullmatch(r"[0-9]{1,6}", rank):
-        raise UsageError(f"PET_NNODES is {count}, and PET_NODE_RANK {rank!r}: from 0 to {most - 1} is wanted")
+        raise UsageError(f"PET_NNODES is {count}, and PET_NODE_RANK {rank!r}: set it to 0 to {most - 1}")
     return NodeOptions(most, int(rank), _endpoint(environment), elastic)
 
 

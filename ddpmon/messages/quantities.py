@@ -154,22 +154,21 @@ def _phase(name: str, meaning: str, worse: str = "high", chart: str = "") -> Qua
     )  # fmt: skip
 
 
-_OF_A_STEP = "Time a step in each phase, mean"
+_OF_A_STEP = "Time in each phase per step, mean"
 _ROWS = (
-    Quantity("loss", NUMBER, "Latest loss; of a step that updates several models, their sum", "loss", chart="loss"),
+    Quantity("loss", NUMBER, "Latest loss; the sum where a step updates several models", "loss", chart="loss"),
     Quantity("step", MS, "Length of a step, mean", "step_ms", label="step ms", chart="step ms"),
-    Quantity("own", MS, "Own time a step, mean", "own_ms", label="own ms", chart="own ms per step"),
+    Quantity("own", MS, "Own time per step, mean", "own_ms", label="own ms", chart="own ms per step"),
     Quantity(
-        "over", EXCESS, "Own time over the median of the others", "over_median", label="vs rest",
+        "over", EXCESS, "Own time in excess of the peers' median", "over_median", label="excess", word="excess",
         metric="over_median",
     ),
     *(_phase(name, _OF_A_STEP) for name in OWN_PHASES),
     _phase("wait", _OF_A_STEP, "low", "wait ms per step"),
     _phase("transfer", _OF_A_STEP, chart="transfer ms per step"),
-    Quantity("late", MS, "Arrival less the others' median arrival, mean", "late_ms", label="late ms"),
+    Quantity("late", MS, "Arrival less the peers' median arrival, mean", "late_ms", label="late ms"),
     Quantity(
-        "last", SHARE, "Share of steps that waited for it", "critical_share",
-        label="last to arrive", head="last", metric="critical",
+        "critical", SHARE, "Share of steps in which the other ranks waited for this one", "critical_share", head="crit",
     ),
     Quantity(
         "samples", PER_S, "Training samples", "samples_per_s",
@@ -177,59 +176,57 @@ _ROWS = (
     ),
     Quantity("tokens", PER_S, "Token ids", "tokens_per_s", worse="low", label="tokens/s"),
     Quantity(
-        "learning_rate", NUMBER, "Of the optimizer's first parameter group", "learning_rate",
+        "learning_rate", NUMBER, "Learning rate of the optimizer's first parameter group", "learning_rate",
         worse="", label="learning rate", word="lr",
     ),
-    Quantity("gc", MS, "In Python's garbage collector a step, mean, part of the phases", "gc_ms", label="gc ms"),
+    Quantity("gc", MS, "Time in Python's garbage collector per step, mean, part of the phases", "gc_ms", label="gc ms"),
     Quantity("steps", TOTAL, "Steps finished by the rank", "steps", worse="low"),
     Quantity(
         "gpu", PERCENT, "Share of the time in which its GPU worked", "gpu.percent", GPU,
-        worse="low", label="GPU", head="gpu%", chart="GPU utilization", metric="gpu_utilization",
+        worse="low", label="gpu%", chart="GPU utilization", metric="gpu_utilization",
     ),
     Quantity(
         "gpu_memory", BYTES, "Memory of its GPU that is in use", "gpu.memory_used_bytes", GPU,
-        label="GPU memory GiB", head="gpu GiB", word="gpumem", chart="GPU memory, GiB", largest=True,
+        label="gpu mem GiB", head="gpu mem", word="gpumem", chart="gpu mem GiB", largest=True,
     ),
     Quantity(
         "cpu", PERCENT, "CPU time of the process, of one core", "cpu_percent", PROCESS,
-        label="CPU", head="cpu%", chart="CPU of a rank, 100% a core",
+        label="cpu%", chart="cpu% of a rank, 100% per core",
     ),
     Quantity(
         "rss", BYTES, "Resident memory of the process", "rss_bytes", PROCESS,
-        label="memory GiB", head="mem GiB", word="mem", chart="memory of a rank, GiB", metric="resident_memory",
-        largest=True,
+        label="mem GiB", word="mem", chart="mem GiB of a rank", metric="resident_memory", largest=True,
     ),
     Quantity(
         "worker_memory", BYTES, "Memory of its DataLoader workers that no other process shares",
         "worker_memory_bytes", PROCESS, label="worker mem GiB", head="wrk GiB", word="workermem",
-        chart="memory of a rank's workers, GiB", largest=True,
+        chart="worker mem GiB of a rank", largest=True,
     ),
     Quantity(
-        "starved", SHARE, "Share of the time in which the training thread waited for a core", "cpu_starved_share",
-        PROCESS, label="no core free", head="no core", chart="time that waits for a core", metric="cpu_starved",
-        sampled="starved_share", mean=True,
+        "starved", SHARE, "Share of the time in which the training thread could run but got no core",
+        "cpu_starved_share", PROCESS, chart="starved share of the time", metric="cpu_starved", sampled="starved_share",
+        mean=True,
     ),
     Quantity(
         "threads", COUNT, "Threads of the process", "threads", PROCESS, chart="threads of a rank", largest=True,
     ),
     Quantity(
         "sent", BYTES_PER_S, "Sent over the network by its host, without loopback and RDMA", "sent_bytes_per_s", HOST,
-        label="net sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
+        label="sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
     ),
     Quantity(
         "received", BYTES_PER_S, "Received over the network by its host, without loopback and RDMA",
-        "received_bytes_per_s", HOST, label="net recv bytes/s", head="recv/s", chart="bytes/s a host receives",
+        "received_bytes_per_s", HOST, label="received bytes/s", head="recv/s", chart="bytes/s a host receives",
         metric="network_received",
     ),
     Quantity(
         "io_wait", SHARE, "Share of the time in which some process of its host waited for storage", "io_wait_share",
-        HOST, label="waits on storage", head="io wait", word="iowait",
-        chart="time a host waits for storage",
+        HOST, label="io wait", word="iowait", chart="io wait of a host",
     ),
     Quantity(
         "memory_left", BYTES, "Memory that its host has left, or its cgroup where that has less", "memory_left_bytes",
-        HOST, worse="low", label="memory left GiB", head="left GiB", word="memleft",
-        chart="memory that a host has left, GiB", largest=True,
+        HOST, worse="low", label="mem left GiB", head="left GiB", word="memleft",
+        chart="mem left GiB of a host", largest=True,
     ),
     Quantity(
         "cores", SHARE, "Share of its host's cores that are busy, with its ranks or anything else", "cores_busy_share",
@@ -238,11 +235,11 @@ _ROWS = (
     ),
     Quantity(
         "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
-        label="disk faults/s", head="faults/s", word="faults", chart="page faults/s from disk",
+        label="major faults/s", head="major/s", word="major", chart="major page faults/s",
     ),
     Quantity(
         "minor_faults", PER_S, "Page faults that waited for no disk", "minor_faults_per_s", PROCESS,
-        label="minor faults/s", head="minor/s", word="minor", chart="page faults/s without a disk",
+        label="minor faults/s", head="minor/s", word="minor", chart="minor page faults/s",
     ),
     Quantity(
         "read", BYTES_PER_S, "Read from storage by the process", "read_bytes_per_s", PROCESS,

@@ -133,7 +133,7 @@ class Player:
         tier = self._merged.tier_at(first.id, first.last_step) if first else ""
         if not tier:
             return []
-        sentence = f"steps of this moment are kept as means of {tier}: none can be told from its neighbours"
+        sentence = f"the recording has these steps as means of {tier}; single steps are not available"
         return [Event(self._now, "info", sentence)]
 
     def _play_to(self, to: float) -> Store:

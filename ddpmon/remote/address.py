@@ -74,15 +74,15 @@ def parse(word: str | None) -> Address | None:
     match = _LOGIN.fullmatch(word)
     host = (match["address"] or match["host"]) if match else ""
     if _BARE_IPV6.match(word):
-        raise UsageError(f"{word!r}: an IPv6 address goes in brackets, as in [::1]:RUN")
+        raise UsageError(f"{word!r}: write an IPv6 address in brackets, as in [::1]:RUN")
     if match is None or not host:
-        raise UsageError(f"{word!r}: USER@HOST or HOST:RUN is a run on another machine")
+        raise UsageError(f"{word!r}: write USER@HOST or HOST:RUN for a run on another machine")
     login = f"{match['user']}@{host}" if match["user"] else host
     if not _PLAIN.fullmatch(login) or login.startswith("-") or host.startswith("-"):
-        raise UsageError(f"{word!r}: {login!r} is no machine that ssh can be given")
+        raise UsageError(f"{word!r}: {login!r} is no name of a machine for ssh")
     run = match["run"] or None
     if run is not None and not runs.NAME.fullmatch(run):
-        raise UsageError(f"{word!r}: {run!r} is no run: letters, digits, '.', '_' and '-' only, 64 at most")
+        raise UsageError(f"{word!r}: {run!r} is no name of a run: at most 64 letters, digits, '.', '_' and '-'")
     return Address(login, run)
 
 

@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Remark, Shot, Unframer, from_there
 from ddpmon.remote.line import Line
 
-_GARBAGE = "what comes from there is not ddpmon's (does a login print in the background?)"
+_GARBAGE = "the answer is not from ddpmon (does a login script print something?)"
 
 
 class Conversation:
@@ -64,7 +64,7 @@ class Conversation:
             written = 0
         if written != len(frame):
             self.line.hang_up()
-            raise UnreachableError(f"{self.line.where}: the line takes nothing more")
+            raise UnreachableError(f"{self.line.where}: the connection is blocked")
 
     def snapshot(self, shot: Shot) -> Snapshot:
         """Return the snapshot that a message makes of the one before."""

@@ -64,7 +64,7 @@ class Line:
             )
         except OSError as error:
             raise UnreachableError(
-                f"cannot start {started[0]}: {error.strerror}; ddpmon reaches {self.where} by it"
+                f"cannot start {started[0]}, which connects to {self.where}: {error.strerror}"
             ) from None
         self._streams = [stream for stream in (self._ssh.stdin, self._ssh.stdout, self._ssh.stderr) if stream]
         self.stdin, self.stdout, self._errors = (stream.fileno() for stream in self._streams)
@@ -84,14 +84,14 @@ class Line:
             came += data
             if len(came) > GREETING_MOST:
                 raise UnreachableError(
-                    f"{self.where}: the login prints without end, and nothing of it is ddpmon's; try {self._fallback}"
+                    f"{self.where}: the login prints endlessly, but ddpmon does not answer; try {self._fallback}"
                 )
         self._has_greeted = True
         self._early = came[match.end() :]
         version = match[2].decode()
         if int(match[1]) != PROTOCOL:
             raise UnreachableError(
-                f"{self.where} has ddpmon {version}, which this one cannot talk with; try {self._fallback}"
+                f"{self.where} has ddpmon {version}, which is incompatible with this one; try {self._fallback}"
             )
         return version
 
@@ -126,36 +126,36 @@ class Line:
         try:
             code = self._ssh.wait(END_S)
         except subprocess.TimeoutExpired:
-            return f"{self.where}: ddpmon there says no more"
+            return f"{self.where}: ddpmon there fell silent"
         self._ended.wait(_LAST_WORDS_S)
         lines = [line for line in map(str.strip, self._error_lines) if line]
         last = plain(lines[-1])[:300] if lines else ""
         if code < 0:
-            return f"{self.where}: the line is cut (ssh ended with {signal.Signals(-code).name})"
+            return f"{self.where}: the connection is lost (ssh ended with {signal.Signals(-code).name})"
         if code == _SSH_FAILED:
             return self._why_no_ssh(last, "\n".join(lines))
         if self._has_greeted:
             return f"{self.where}: ddpmon there ended with {code}" + (f": {last}" if last else "")
         if any(NOT_THERE in line for line in lines):
             return (
-                f"{self.where}: no ddpmon on the PATH of a command there, nor in ~/.local/bin or ~/.venv/bin; "
-                f"set DDPMON_REMOTE to the command that it is there, or try {self._fallback}"
+                f"{self.where}: no ddpmon on the PATH there, nor in ~/.local/bin or ~/.venv/bin; "
+                f"set DDPMON_REMOTE to its command there, or try {self._fallback}"
             )
         if any("No such command '_" in line for line in lines):
-            return f"{self.where}: its ddpmon is too old to be looked at from here; try {self._fallback}"
+            return f"{self.where}: its ddpmon is too old for this one; try {self._fallback}"
         detail = f" ({last})" if last else ""
         return f"{self.where}: ddpmon there does not start: exit code {code}{detail}; try {self._fallback}"
 
     def _why_no_ssh(self, last: str, lines: str) -> str:
         detail = last or "ssh ended with 255"
         if "Host key verification failed" in lines or "REMOTE HOST IDENTIFICATION HAS CHANGED" in lines:
-            changed = "is another than before" if "HAS CHANGED" in lines else "is not known here"
-            return f"{self.where}: its host key {changed}, so that ssh does not go there; ssh {self.where} tells more"
+            changed = "has changed" if "HAS CHANGED" in lines else "is unknown here"
+            return f"{self.where}: its host key {changed}, so ssh refuses to connect; ssh {self.where} tells more"
         if "Permission denied" in lines and self._unattended and not self._has_greeted:
-            return f"{self.where}: not let in without being asked ({detail}); leave and attach again to be asked"
+            return f"{self.where}: the login needs a password ({detail}); leave, and attach again to enter it"
         if "Permission denied" in lines:
-            return f"{self.where}: not let in ({detail})"
-        return f"{self.where}: {'the line is cut' if self._has_greeted else 'cannot be reached'} ({detail})"
+            return f"{self.where}: login refused ({detail})"
+        return f"{self.where}: {'the connection is lost' if self._has_greeted else 'cannot be reached'} ({detail})"
 
     def _read_errors(self) -> None:
         """Read ssh's standard error, and pass it on a little later: see HELD_S."""

@@ -175,7 +175,7 @@ class Relay:
         try:
             frame = self._framer.frame(message)
         except WireError as error:
-            frame = self._framer.frame(Remark(f"there is too much to send: {error}"))
+            frame = self._framer.frame(Remark(f"too much data to send: {error}"))
         _write(self._outgoing, frame)
 
 
@@ -189,7 +189,7 @@ def _newest(printed: list[Said]) -> list[SaidThere]:
         fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= room, sizes))
         lines = lines[len(lines) - fitting :]
         if left_out := len(each.lines) - fitting:
-            lines = [f"… {left_out:,} lines before this are left out", *lines]
+            lines = [f"… {left_out:,} earlier lines left out", *lines]
         newest.append(SaidThere(each.rank, each.stream, lines))
     return newest
 

@@ -144,7 +144,7 @@ class RemoteSource:
         if self._trouble:
             return self._trouble
         if time.monotonic() - self._beat_at > 2 * BEAT_S:
-            return f"nothing comes from {self.address.where}"
+            return f"no data from {self.address.where}"
         return ""
 
     def news(self) -> str:
@@ -175,7 +175,7 @@ class RemoteSource:
     def stop_there(self, run_id: str, now: bool) -> None:
         """Ask a run there to stop; UnreachableError while there is no line."""
         if self._trouble:
-            raise UnreachableError(f"nothing was stopped: {self._trouble}")
+            raise UnreachableError(f"the run was not stopped: {self._trouble}")
         self._send(StopThere(run_id, now))
 
     def runs(self) -> list[tuple[Listed, ListedVerdict]]:
@@ -255,7 +255,7 @@ class RemoteSource:
         if conversation.version != ddpmon.__version__:
             self._versions = (
                 f"{self.address.where} has ddpmon {conversation.version}, this is {ddpmon.__version__}: "
-                "what one of them lacks is not shown"
+                "the dashboard shows only what both know"
             )
             self._news.append(self._versions)
 
@@ -277,7 +277,7 @@ class RemoteSource:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > GIVE_UP_S:
                 line.hang_up()
-                raise UnreachableError(f"{line.where}: nothing came for {GIVE_UP_S:.0f} s")
+                raise UnreachableError(f"{line.where}: no data for {GIVE_UP_S:.0f} s")
 
     def _drop_unused_wants(self, now: float) -> None:
         printed = self._want.printed and now - self._printed_read_at < LOOKED_AT_S

@@ -28,7 +28,7 @@ LOCK_S = 2.0
 def check_name(name: str) -> str:
     """A name that works as an argument and as a part of a path."""
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-' only, 64 at most")
+        raise UsageError(f"--name {name!r}: use at most 64 letters, digits, '.', '_' and '-'")
     return name
 
 
@@ -77,7 +77,7 @@ def _alone(run_id: str) -> Iterator[None]:
     try:
         lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
-        raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
+        raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
     try:
         _lock(lock)
         yield
@@ -112,7 +112,9 @@ def rename(run: Run, name: str) -> Run:
     check_name(name)
     for other in all_runs():
         if other.name == name and other.id != run.id:
-            raise UsageError(f"{name} is the name of run {other.id} already; rename that one first, or choose another")
+            raise UsageError(
+                f"run {other.id} already has the name {name}; rename that run first, or choose another name"
+            )
     try:
         return update(run.id, name=name)
     except OSError as error:

@@ -77,13 +77,13 @@ def private_dir(path: Path, variable: str = HOME_VARIABLE) -> Path:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = target.lstat()
     except OSError as error:
-        raise UnsafePathError(f"cannot make {path}: {error.strerror}; set {variable} elsewhere") from None
+        raise UnsafePathError(f"cannot make {path}: {error.strerror}; set {variable} to another folder") from None
     except _StrangeLinkError as error:
-        raise UnsafePathError(f"{error}; remove it or set {variable} elsewhere") from None
+        raise UnsafePathError(f"{error}; remove it, or set {variable} to another folder") from None
     if status.st_uid != os.getuid():
-        raise UnsafePathError(f"{path} belongs to another user; set {variable} elsewhere")
+        raise UnsafePathError(f"{path} belongs to another user; set {variable} to another folder")
     if status.st_mode & 0o077:
-        raise UnsafePathError(f"{path} can be entered by others; chmod 700 it or set {variable} elsewhere")
+        raise UnsafePathError(f"other users can enter {path}; chmod 700 it, or set {variable} to another folder")
     return path
 
 
@@ -121,7 +121,7 @@ def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
     longest = len(os.fsencode(path / "ingest.sock"))
     if longest > SOCKET_PATH_MAX:
         raise UnsafePathError(
-            f"{path}: a socket's path holds {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a shorter one"
+            f"{path}: a socket's path can have {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a shorter path"
         )
     private_dir(path.parent, RUNTIME_VARIABLE)
     if exclusive:

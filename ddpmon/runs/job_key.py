@@ -19,7 +19,7 @@ from ddpmon.runs.writing import write
 
 VARIABLE = "DDPMON_HUB_KEY"
 _KEY = re.compile(r"[0-9a-f]{64}")
-_WANTED = "64 hexadecimal digits are wanted, as ddpmon key FILE makes them"
+_WANTED = "a key has 64 hexadecimal digits; ddpmon key FILE makes one"
 _MOST_BYTES = 1024
 
 
@@ -29,7 +29,7 @@ def make(path: Path) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(f"{secrets.token_hex(32)}\n")
     except FileExistsError:
-        raise DdpmonError(f"{path} is there already; give another name, or remove it first") from None
+        raise DdpmonError(f"{path} exists already; give another name, or remove it first") from None
     except OSError as error:
         raise DdpmonError(f"{path} cannot be made: {error.strerror}") from None
 
@@ -51,7 +51,9 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"--hub-key {path}: {error.strerror}; ddpmon key FILE makes one") from None
     if status.st_uid not in {os.geteuid(), 0}:  # root's too: a secret that Kubernetes mounts
-        raise UsageError(f"--hub-key {path} belongs to another user, who may know it: make your own, ddpmon key FILE")
+        raise UsageError(
+            f"--hub-key {path} belongs to another user, who may know it: make your own with ddpmon key FILE"
+        )
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(
             f"--hub-key {path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}): chmod 600 {path}, "

@@ -50,5 +50,5 @@ def find(wanted_name: str | None) -> Run:
     if len(matching) > 1 and not any(run.id == wanted_name for run in matching):
         raise RunNotFoundError(f"{wanted_name} fits {len(matching)} runs; give more of the id (ddpmon ls)")
     if not matching:
-        raise RunNotFoundError(f"no run {wanted_name!r}; ddpmon ls shows what there is")
+        raise RunNotFoundError(f"no run {wanted_name!r}; ddpmon ls lists all runs")
     return matching[0]

@@ -187,11 +187,11 @@ class Run:
             case "running":
                 return f"runs {place}"
             case "unknown" if self.sight is Sight.NONE and self.host == here().host:
-                return f"was started {place}, but not since this machine was booted, and cannot be seen from here"
+                return f"started {place} before the last boot of this machine, and ddpmon cannot see it from here"
             case "unknown":
-                return f"was started {place} and cannot be seen from here"
+                return f"started {place}, and ddpmon cannot see it from here"
             case "lost" if self.sight is Sight.KERNEL:
-                return f"was started {place}, and its supervisor is gone"
+                return f"started {place}, and its supervisor is gone"
         return None
 
 
@@ -204,7 +204,7 @@ def load(run_id: str) -> Run:
         if run.id != run_id:  # or a path of it would lead elsewhere
             raise ValueError("id is not its folder's name")
     except FileNotFoundError:
-        raise RunNotFoundError(f"no run {run_id}; ddpmon ls shows what there is") from None
+        raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
     except (OSError, ValueError) as error:
         raise RunNotFoundError(f"{path} cannot be read: {error}") from None
     return run
@@ -237,4 +237,4 @@ def check_values(run: Run) -> None:
         except ValueError as error:
             raise ValueError(f"hub_at is {error}") from None
     if not all(name and "=" not in name for name in run.environment):
-        raise ValueError("environment has a variable that cannot be")
+        raise ValueError("environment has an invalid variable")

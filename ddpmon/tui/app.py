@@ -76,7 +76,7 @@ class DdpmonApp(ShowingApp):
         for name in () if self.no_color else sorted(self.available_themes):
             take = partial(setattr, self, "theme", name)
             ours = any(theme.name == name for theme in THEMES)
-            yield SystemCommand(f"Theme: {name}", "these colours until the dashboard is left", take, ours)
+            yield SystemCommand(f"Theme: {name}", "use these colours in this dashboard", take, ours)
 
     async def _run_command(self, action: str) -> None:
         """What the command palette was asked for, on the screen that is shown."""
@@ -107,7 +107,7 @@ class DdpmonApp(ShowingApp):
         if workarounds.can_come_back():
             self.action_suspend_process()
         else:
-            self.say("no shell is there to come back from")
+            self.say("cannot suspend: this terminal has no job control")
 
     def action_detach(self) -> None:
         self.leave()
@@ -135,7 +135,7 @@ class DdpmonApp(ShowingApp):
 
     def action_unfilter(self) -> None:
         if self.filter is None:
-            self.say("no filter is set: all ranks are listed")
+            self.say("no filter is set: the screen lists all ranks")
         else:
             self._take_filter(Filter())
 

@@ -84,7 +84,7 @@ class Frame:
     @property
     def why_absent(self) -> str:
         """What stands for a part of the snapshot that its screen wished for and that is not in it."""
-        return "coming…" if self.behind_s is None else "not kept; space goes on"
+        return "coming…" if self.behind_s is None else "no longer in memory; space resumes"
 
     @property
     def badge(self) -> Badge:

@@ -57,11 +57,11 @@ class Inspecting:
         """Ask the rank where it is. That changes nothing: it is there with --readonly too."""
         source = self._passage.source
         if self._passage.held is not None:
-            self._dashboard.say("the screen is held: space goes on, then p asks")
+            self._dashboard.say("the screen is frozen: press space, then p")
             return
         self._inspection.show_stack()
         if not source.askable:
-            self._dashboard.say("a recording answers nothing: stacks as recorded only")
+            self._dashboard.say("a recording shows recorded stacks only")
             return
         source.ask([self.rank])
         self._dashboard.show_answer()

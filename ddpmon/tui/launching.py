@@ -46,8 +46,8 @@ class Launching:
     def launch(self) -> None:
         """Fill in what to start."""
         if self._readonly:
-            self._dashboard.say("read-only: nothing can be started from here")
-        elif not self._elsewhere("started"):
+            self._dashboard.say("read-only: cannot start runs from here")
+        elif not self._elsewhere("start"):
             self._dashboard.ask(launch_form(self._dashboard.palette), self._started)
 
     async def _started(self, run: object) -> None:
@@ -58,7 +58,7 @@ class Launching:
 
     def restart(self) -> None:
         """Ask whether to start the run under the cursor once more."""
-        listed = self._changeable("started again")
+        listed = self._changeable("restart")
         if listed is None:
             return
         run, name = listed.run, plain(listed.run.name)
@@ -67,7 +67,7 @@ class Launching:
             return
         command = plain(" ".join([run.script, *run.script_args]))
         ranks = f" at {run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else ""
-        text = f"Start {command}{ranks} in {plain(run.cwd)} once more, with the same name and environment?"
+        text = f"Start {command}{ranks} in {plain(run.cwd)} again, with the same name and environment?"
         answers = Answer("nc", "Cancel", ""), Answer("ys", "Start it again", "again")
         dialog = Dialog("Start again?", text, answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._restart, run))
@@ -83,7 +83,7 @@ class Launching:
 
     def rename(self) -> None:
         """Ask for another name of the run under the cursor."""
-        listed = self._changeable("renamed")
+        listed = self._changeable("rename")
         if listed is not None:
             self._dashboard.ask(rename_form(listed.run, self._dashboard.palette), self._renamed)
 
@@ -94,12 +94,12 @@ class Launching:
 
     def delete(self) -> None:
         """Ask whether to delete the run under the cursor, once its size has been measured."""
-        listed = self._changeable("deleted")
+        listed = self._changeable("delete")
         if listed is None:
             return
         run = listed.run
         if self._watched.shows(run) and not listed.runs:
-            self._dashboard.say(f"{plain(run.name)} is on the screens; watch another run first")
+            self._dashboard.say(f"the screens show {plain(run.name)}; watch another run first")
             return
 
         def size() -> str:
@@ -112,7 +112,7 @@ class Launching:
         name = plain(listed.run.name)
         text = f"Delete {name} ({plain(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
         answers = Answer("nc", "Cancel: keep it", ""), Answer("yd", "Delete it", "delete")
-        dialog = Dialog("Delete the run?", text + "There is no way back.", answers, self._dashboard.palette)
+        dialog = Dialog("Delete the run?", text + "You cannot undo this.", answers, self._dashboard.palette)
         self._dashboard.ask(dialog, partial(self._delete, listed.run))
 
     def _delete(self, run: Run, answer: str | None) -> None:
@@ -127,7 +127,7 @@ class Launching:
         """Mark a run; on another one, compare."""
         listed = self._list.chosen_run()
         marked = self._list.of(self._list.marked)
-        if self._elsewhere("compared"):
+        if self._elsewhere("compare"):
             return
         if listed is None:
             self._dashboard.say("no run to compare")
@@ -147,18 +147,18 @@ class Launching:
         """Whether runs are on another machine, where they can be watched and stopped; then it says the way out."""
         machine = plain(self._watched.place.name)
         if machine:
-            self._dashboard.say(f"runs on {machine} are {verb} there: ssh -t {machine} ddpmon attach")
+            self._dashboard.say(f"to {verb} runs on {machine}, go there: ssh -t {machine} ddpmon attach")
         return bool(machine)
 
     def _changeable(self, verb: str) -> Listed | None:
         """The run under the cursor, if runs may be changed from here; else it says why nothing happens."""
         listed = self._list.chosen_run()
         if self._readonly:
-            self._dashboard.say(f"read-only: nothing can be {verb} from here")
+            self._dashboard.say(f"read-only: cannot {verb} runs from here")
         elif self._elsewhere(verb):
             pass
         elif listed is None:
-            self._dashboard.say(f"no run to be {verb}")
+            self._dashboard.say(f"no run to {verb}")
         else:
             return listed
         return None

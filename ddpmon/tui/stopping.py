@@ -53,7 +53,7 @@ class Stopping:
         other = self._watched.other(self._under_cursor())
         if not self.can_stop:
             elsewhere = other.elsewhere() if other is not None else None
-            ended = f"it {elsewhere}; stop it there" if elsewhere else "it has ended: there is nothing to stop"
+            ended = f"it {elsewhere}; stop it there" if elsewhere else "the run has already ended"
             self._dashboard.say(plain(ended) if other is not None and not self._readonly else self._why_no_stop())
             return
         name = self._watched.name if other is None else plain(other.name)
@@ -61,19 +61,21 @@ class Stopping:
             name += f" on {plain(self._watched.place.name)}"
         cancel = Answer("nc", "Cancel: let it run", "")
         if self._watched.stop_asked(other):
-            text = f"A stop of {name} is under way. Kill every process of it now? A checkpoint being written is lost."
+            text = f"{name} is stopping. Kill all its processes now? An unfinished checkpoint is lost."
             self._ask("Kill now?", text, (cancel, Answer("yk", "Kill now", "now")), other)
             return
-        text = f"Stop {name}? The ranks get SIGTERM if the script handles it, else SIGINT, and SIGKILL after the grace."
+        text = (
+            f"Stop {name}? Its ranks get SIGTERM if the script handles it, else SIGINT; SIGKILL after the grace period."
+        )
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
         newest = self._watched.passage.newest
         if newest is not None and newest.state == "unknown":
-            return "whether it still runs cannot be seen from here: stop it where it was started"
+            return "ddpmon cannot see from here whether it still runs: stop it where it started"
         if self._watched.ended:
-            return "the run has ended: there is nothing to stop"
-        return "read-only: it cannot be stopped from here" if self._readonly else "this cannot be stopped from here"
+            return "the run has already ended"
+        return "read-only: cannot stop the run from here" if self._readonly else "cannot stop this from here"
 
     def interrupt(self, *, asking: bool) -> None:
         """Ctrl-C: asks what it means where it may mean two things, else leaves.

@@ -45,18 +45,18 @@ class Described:
 DESCRIBED = {
     each.name: each
     for each in (
-        Described(ViewName.WORLD, "1", "World", "how is it?", ranks=True, filtered=True),
+        Described(ViewName.WORLD, "1", "World", "how is the run?", ranks=True, filtered=True),
         Described(ViewName.RANKS, "2", "Ranks", "who is slow?", ranks=True, filtered=True),
-        Described(ViewName.HEAT, "3", "Heat", "since when, and how regularly?", ranks=True, filtered=True),
-        Described(ViewName.COMM, "4", "Comm", "what does all-reduce cost, and why?", ranks=True, filtered=True),
+        Described(ViewName.HEAT, "3", "Heat", "who was slow when?", ranks=True, filtered=True),
+        Described(ViewName.COMM, "4", "Comm", "what does communication cost, and why?", ranks=True, filtered=True),
         Described(ViewName.TIMELINE, "5", "Timeline", "what happened in the last steps?", ranks=True, filtered=True),
         Described(ViewName.DEVICES, "6", "Devices", "what are the machines doing?", ranks=True, filtered=True),
         Described(
-            ViewName.LOGS, "7", "Logs", "what did they print? (of the inspected rank, or all)",
+            ViewName.LOGS, "7", "Logs", "what did the ranks print?",
             filtered=True, from_rank_to_rank=True,
         ),
-        Described(ViewName.RUNS, "8", "Runs", "what else runs?"),
-        Described(ViewName.FINDINGS, "9", "Findings", "what is wrong, at what cost, what to do, what has happened?"),
+        Described(ViewName.RUNS, "8", "Runs", "which runs are there?"),
+        Described(ViewName.FINDINGS, "9", "Findings", "what is wrong, what does it cost, what to do?"),
         Described(ViewName.INSPECT, from_rank_to_rank=True),
         Described(ViewName.CHART, lists=False),
     )

@@ -120,7 +120,7 @@ def test_another_rank_is_another_finding():
 def test_a_cause_of_the_whole_world_stays_one_when_ranks_join_in():
     before = Finding("moving_straggler", "warn", "another rank is late each step", [0, 1])
     assert changes([before], [Finding("moving_straggler", "warn", "x", [0, 1, 2])]) == []
-    assert changes([before], []) == [("info", "ranks no longer take turns in being slow")]
+    assert changes([before], []) == [("info", "the rotation of slow ranks has ended")]
 
 
 def test_the_gravest_is_told_first_and_a_failure_by_whoever_hears_of_it():
@@ -141,7 +141,7 @@ def test_evidence_that_comes_and_goes_makes_it_no_other_finding():
 def test_each_host_whose_ranks_wait_for_cores_is_a_finding_of_its_own():
     here, there = (Finding("cpu_starved", "warn", f"{host} is full", [0], subject=host) for host in ("a", "b"))
     assert changes([here], [here, there]) == [("warn", "b is full")]
-    assert changes([here, there], [here]) == [("info", "ranks get their cores again")]
+    assert changes([here, there], [here]) == [("info", "ranks are no longer starved of cores")]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.subject == "rank" and kind.is_announced])

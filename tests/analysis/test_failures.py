@@ -169,7 +169,7 @@ def test_a_usage_error_is_told_with_its_exit_code():
     assert sentence(cause, 3) == f"all 3 ranks failed alike: exit 2: {said}"
     common = first(read_table(text), [], {}, common_line=said)
     assert sentence(common, 3) == f"ranks 0-1 failed alike: exit 2: {said}; 1 other then stopped"
-    assert first(read_table(text), [], {}).cause == "no exception was seen"
+    assert first(read_table(text), [], {}).cause == "no exception"
 
 
 def test_whom_torchrun_saw_fail_in_each_attempt_is_known_by_its_pid():
@@ -209,14 +209,14 @@ def test_a_worker_that_was_killed_for_want_of_memory_is_told_as_that():
 @pytest.mark.parametrize(
     ("code", "memory_kills", "words"),
     [
-        (2, "", "ended with exit 2: it said nothing"),
-        (2, "cgroup", "ended with exit 2: it said nothing"),
+        (2, "", "ended with exit 2: no output"),
+        (2, "cgroup", "ended with exit 2: no output"),
         (137, "", "was ended by SIGKILL (exit 137)"),
         (137, "cgroup", "was ended by SIGKILL, out of memory (exit 137)"),
         (129, "cgroup", "was ended by SIGHUP (exit 129)"),
-        (139, "cgroup", "ended with exit 139 (SIGSEGV): it said nothing"),
-        (255, "", "ended with exit 255: it said nothing"),
-        (128, "", "ended with exit 128: it said nothing"),
+        (139, "cgroup", "ended with exit 139 (SIGSEGV): no output"),
+        (255, "", "ended with exit 255: no output"),
+        (128, "", "ended with exit 128: no output"),
     ],
 )
 def test_a_command_that_a_signal_ended_is_told_with_it(code, memory_kills, words):

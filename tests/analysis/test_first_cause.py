@@ -47,10 +47,10 @@ WRAPPED = (
 @pytest.mark.parametrize(
     ("ended", "told", "lines", "gone", "said"),
     [
-        ([(1, 3), (0, TERM), (2, TERM)], lost_peer(0, 2), {}, [left(1)], "1: no exception was seen"),
+        ([(1, 3), (0, TERM), (2, TERM)], lost_peer(0, 2), {}, [left(1)], "1: no exception"),
         ([(1, 1), (0, TERM)], lost_peer(0, 2), {1: "bad config"}, [left(1)], "1: exit 1: bad config"),
-        ([(0, 1), (1, 3)], lost_peer(0, 2), {0: PEER}, [left(1)], "1: no exception was seen"),
-        ([(0, 1), (2, 1)], lost_peer(0, 2), {}, [left(1)], "1: it ended by itself after 60"),
+        ([(0, 1), (1, 3)], lost_peer(0, 2), {0: PEER}, [left(1)], "1: no exception"),
+        ([(0, 1), (2, 1)], lost_peer(0, 2), {}, [left(1)], "1: it exited after 60"),
         ([(1, HUP), (0, TERM), (2, TERM)], lost_peer(0), {}, [died(1), died(2)], "1: killed by SIGHUP"),
         ([(1, TERM), (0, TERM), (2, TERM)], lost_peer(0), {}, [died(1), died(2)], "1: killed by SIGTERM"),
         ([(0, 1), (1, SEGV), (2, TERM)], lost_peer(0), {}, [died(1), died(2)], "1: killed by SIGSEGV"),
@@ -59,23 +59,23 @@ WRAPPED = (
         ([(0, 1)], [error(0)], {}, [left(1), left(2)], "0: ValueError: no"),
         ([(0, KILL)], [], {}, [died(0), left(1), left(2)], "0: killed by SIGKILL"),
         # an exception that a script raises because of the connection's
-        ([(1, 3), (0, 1)], [error(0, "TrainingError: no", WRAPPED)], {}, [], "1: no exception was seen"),
-        ([], [error(0, "TrainingError: no", WRAPPED)], {}, [left(1)], "1: it ended by itself"),
+        ([(1, 3), (0, 1)], [error(0, "TrainingError: no", WRAPPED)], {}, [], "1: no exception"),
+        ([], [error(0, "TrainingError: no", WRAPPED)], {}, [left(1)], "1: it exited after"),
         # NCCL's watchdog aborts who waits; its reason is on stderr alone
         ([(0, ABRT), (2, ABRT)], [], {0: NCCL, 2: NCCL}, [left(1)], "1: it ended"),
         ([(0, ABRT)], [], {0: "free(): invalid pointer"}, [left(1)], "0: killed by SIGABRT"),
         ([(1, ABRT), (0, TERM)], [], {1: NCCL}, [died(0), died(1)], f"1: killed by SIGABRT; its last line: {NCCL}"),
         # no launcher tells: a process group of the script's own
-        ([], lost_peer(0, 2), {}, [died(1, 500), left(2, 900)], "1: it ended without a goodbye"),
-        ([], lost_peer(0), {}, [left(1), left(2)], "1 2: it ended by itself after 60"),
-        ([], lost_peer(0), {}, [died(2, MAX_US), left(1, 800)], "1: it ended by itself after 60"),
-        ([], [], {}, [died(1), left(0)], "1: it ended without a goodbye"),
+        ([], lost_peer(0, 2), {}, [died(1, 500), left(2, 900)], "1: it exited unexpectedly"),
+        ([], lost_peer(0), {}, [left(1), left(2)], "1 2: it exited after 60"),
+        ([], lost_peer(0), {}, [died(2, MAX_US), left(1, 800)], "1: it exited after 60"),
+        ([], [], {}, [died(1), left(0)], "1: it exited unexpectedly"),
         # a wait that timed out, after which the launcher ended who was waited for; and one for a rank that had ended
         ([], [error(1, LATE)], {}, [died(0, 901)], f"1: {LATE}"),
         ([], [error(1, LATE), Failure(2, 9, 902, PEER)], {}, [left(0, MAX_US)], f"1: {LATE}"),
         ([], [error(1, "TrainingError: no", WRAPPED.replace(PEER, LATE))], {}, [died(0, 901)], "1: TrainingError"),
-        ([], [error(1, LATE)], {}, [died(0, 500)], "0: it ended without a goodbye"),
-        ([], [*lost_peer(2), error(1, LATE)], {}, [died(0, MAX_US)], "0: it ended without a goodbye"),
+        ([], [error(1, LATE)], {}, [died(0, 500)], "0: it exited unexpectedly"),
+        ([], [*lost_peer(2), error(1, LATE)], {}, [died(0, MAX_US)], "0: it exited unexpectedly"),
     ],
 )  # fmt: skip
 def test_the_rank_that_harmed_the_others_is_named(ended, told, lines, gone, said):

@@ -134,7 +134,7 @@ def test_a_gpu_that_executes_nothing_is_named_where_all_ranks_have_issued_the_sa
 
     finding = named(at((50, 2), (50, 2), (49, 3)))
     assert (finding.ranks, finding.evidence["waiting"]) == ([2], [0, 1])
-    assert finding.text.startswith(f"the GPU of rank 2 does not come on: all ranks have issued {REDUCE}")
+    assert finding.text.startswith(f"the GPU of rank 2 makes no progress: all ranks have issued {REDUCE}")
     assert "Xid" in finding.advice
     for device in ([(50, 2)] * 3, [(50, 2), (49, 3), (49, 3)], [(50, 2), (), (49, 3)]):
         assert named(at(*device)).text.startswith(f"all ranks wait in {REDUCE} and none is missing"), device
@@ -189,18 +189,18 @@ def test_gpus_that_are_alike_or_well_are_not_blamed(changes):
 def test_a_rank_whose_own_thread_is_not_heard_either_is_named():
     finding = named([stack(0, blocked=REDUCE)], silent=[1])
     assert (finding.ranks, finding.severity) == ([1], "critical")
-    assert finding.text == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
+    assert finding.text == f"rank 1 is silent though its process is alive; rank 0 waits in {REDUCE}"
     assert "GIL" in finding.advice
 
 
 @pytest.mark.parametrize(
     ("unheard", "who", "advice"),
     [
-        ({2: "host1"}, "host1 is not heard (rank 2)", "whether host1 is up"),
-        ({2: "host1", 3: "host1"}, "host1 is not heard (ranks 2-3)", "its link"),
-        ({2: "host1", 3: "host2"}, "host1 and 1 other host are not heard (ranks 2-3)", "their link"),
-        ({2: "", 3: ""}, "ranks 2-3 are not heard here", "where they run"),
-        ({2: ""}, "rank 2 is not heard here", "where it runs"),
+        ({2: "host1"}, "host1 sends nothing (rank 2)", "whether host1 is up"),
+        ({2: "host1", 3: "host1"}, "host1 sends nothing (ranks 2-3)", "its link"),
+        ({2: "host1", 3: "host2"}, "host1 and 1 other host send nothing (ranks 2-3)", "their link"),
+        ({2: "", 3: ""}, "ranks 2-3 send nothing to this machine", "where they run"),
+        ({2: ""}, "rank 2 sends nothing to this machine", "where it runs"),
     ],
 )
 def test_of_ranks_behind_a_cut_link_no_more_is_said_than_that_they_are_not_heard(unheard, who, advice):
@@ -220,7 +220,7 @@ def test_a_rank_that_does_not_wait_is_named_though_others_are_not_heard():
 
 def test_a_silent_rank_that_answered_a_signal_is_named_with_its_line():
     finding = named([stack(0, blocked=REDUCE), stack(1, "train.py:40 spin")], silent=[1])
-    assert finding.text.startswith("rank 1 is not heard though its process lives: in train.py:40 spin")
+    assert finding.text.startswith("rank 1 is silent though its process is alive: in train.py:40 spin")
     assert finding.evidence["waiting"] == [0]
     assert [group["ranks"] for group in finding.evidence["stacks"]] == [[0], [1]]
 
@@ -229,7 +229,7 @@ def test_a_silent_rank_that_answered_a_signal_is_named_with_its_line():
     ("held", "text", "advice"),
     [
         (Held(77, "stopped"), "rank 1 is stopped (SIGSTOP or Ctrl-Z)", "kill -CONT 77"),
-        (Held(77, "traced"), "rank 1 is held by a debugger", "77"),
+        (Held(77, "traced"), "a debugger holds rank 1", "77"),
         (Held(77, "kernel", "nfs_wait"), "rank 1 hangs in the kernel (nfs_wait), where no signal reaches", "dmesg"),
         (Held(77, "kernel"), "rank 1 hangs in the kernel, where no signal reaches", "dmesg"),
     ],
@@ -244,13 +244,13 @@ def test_a_process_that_the_kernel_does_not_let_run_is_told_as_such(held, text, 
 
 def test_of_a_run_that_is_over_nothing_is_said_of_what_lives():
     finding = named([stack(0, blocked=REDUCE)], silent=[1], over=True)
-    assert finding.text == f"rank 1 was not heard any more; rank 0 waits in {REDUCE}"
+    assert finding.text == f"rank 1 fell silent; rank 0 waits in {REDUCE}"
 
 
 def test_several_that_are_stopped_are_named_together_with_their_pids():
     finding = named([stack(2, blocked=REDUCE)], silent=[0, 1], held={0: Held(7, "stopped"), 1: Held(8, "stopped")})
     assert finding.text.startswith("ranks 0-1 are stopped")
-    assert finding.advice == "Have them go on: kill -CONT 7 8"
+    assert finding.advice == "Resume them: kill -CONT 7 8"
 
 
 def test_without_stacks_nothing_is_said():

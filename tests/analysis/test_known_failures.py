@@ -139,7 +139,7 @@ def test_a_rank_that_a_cpp_exception_aborts_is_told_by_what_it_says():
 
 def test_a_rank_that_left_the_loop_is_told_with_how_all_may_leave_it():
     why = first([Ended(0, 0, 9, 1, root=True)], [failure(0, PEER)], {}, gone=[Gone(3, 240, 500, left=True)])
-    assert sentence(why, 4).startswith("rank 3 failed first: it ended by itself after 240 steps, without an exception")
+    assert sentence(why, 4).startswith("rank 3 failed first: it exited after 240 steps, without an exception")
     assert "all-reduce the decision to stop" in why.advice
 
 

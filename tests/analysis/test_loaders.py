@@ -32,7 +32,7 @@ def test_so_many_workers_are_enough(workers, data_ms, step_ms, enough):
 
 def test_what_is_not_known_of_the_workers_is_told_both_ways():
     said = advice(40, 70, ranks())
-    assert "num_workers=2 would hide it; with W of them: 2.3 x W" in said
+    assert "num_workers=2 would hide it; with W workers, 2.3 times W" in said
 
 
 @pytest.mark.parametrize(

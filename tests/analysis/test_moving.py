@@ -13,7 +13,7 @@ def test_a_straggler_that_moves_is_nobodys_fault():
     own[np.arange(200), np.random.default_rng(0).integers(0, 4, 200), 1] += 15
     (finding,) = judged(world_with(own), Evidence())
     assert (finding.kind, finding.severity, finding.phase) == ("moving_straggler", "warn", "forward")
-    assert finding.text.startswith("another rank is slow each step: +")
+    assert finding.text.startswith("the slow rank rotates every step: +")
     assert "batches are alike" in finding.advice
     assert finding.evidence["load_balance_moving"] < 0.85
     assert finding.cost_ms == pytest.approx(15, abs=1)
@@ -24,7 +24,7 @@ def test_turns_of_many_steps_are_told_with_their_length():
     for at in range(900):
         own[at, at // 40 * 3 % 8, 2] += 6
     finding, *_ = judged(world_with(own), Evidence())
-    assert finding.text.startswith("ranks are slow in turn, each for some 40 steps: +")
+    assert finding.text.startswith("the slow rank rotates: each is slow for about 40 steps: +")
     assert "from one rank to the next every 40 steps on all 8 ranks" in finding.advice
 
 
@@ -33,5 +33,5 @@ def test_uneven_work_of_each_step_is_named_as_what_moves():
     own = own_times(200, 4, noise=0.02) * (tokens / 1000)[..., None]
     (finding,) = judged(world_with(own, tokens=tokens), Evidence())
     assert (finding.kind, finding.evidence["work"]) == ("moving_straggler", "tokens")
-    assert finding.text.startswith("uneven tokens make another rank slow each step: +")
+    assert finding.text.startswith("the slow rank rotates with uneven tokens: +")
     assert finding.advice.startswith("Balance tokens within a step: they go from 5")

@@ -47,8 +47,8 @@ def test_taking_turns_is_told_soon_after_it_begins_and_taken_back_soon_after_it_
         own[step, step * 7 // 3 % 4, 1] += STEP_MS
     (begun, severity, alarm), (gone, _, over) = told(own)
     assert severity == "warn"
-    assert alarm.startswith("another rank is slow each step")
-    assert over.startswith("ranks no longer take turns")
+    assert alarm.startswith("the slow rank rotates every step")
+    assert over.startswith("the rotation of slow ranks has ended")
     assert 300 < begun <= 335
     assert 600 < gone <= 665
 

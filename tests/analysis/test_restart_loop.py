@@ -10,7 +10,7 @@ from ddpmon.analysis.processes.failures import FirstFailure
 from ddpmon.messages import Attempt
 
 CAUSE = "IndexError: Target 7 is out of bounds, at train.py:31 main"
-LOST = "it ended without a goodbye, as a killed process does"
+LOST = "it exited unexpectedly, as a killed process does"
 
 
 def attempts(*ends, ranks=(1,)):

@@ -48,7 +48,7 @@ def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks,
     assert finding.cost_ms == pytest.approx(ms, rel=0.25)
     assert finding.text.startswith("ranks ")
     assert len(finding.text) <= 76
-    assert f"{finding.evidence['gain']:.2f}x if all are fixed" in finding.text
+    assert f"{finding.evidence['gain']:.2f}x faster if " in finding.text
     assert "fix all" in finding.advice
     assert kind_of(finding).is_one_of_several(finding), "the report says what mending them together gains"
     assert running([finding], None).text == finding.text
@@ -67,7 +67,7 @@ def test_what_most_ranks_take_from_the_start_is_the_rule():
 def test_two_that_are_late_by_too_little_to_be_named_one_by_one_are_one_finding():
     (finding,) = above_info(judged(world(dict.fromkeys((1, 6), ("data", LITTLE))), Evidence(world_size=8)))
     assert (finding.kind, finding.ranks, finding.since_step) == ("several_stragglers", [1, 6], 102)
-    assert "1.05x if both are fixed" in finding.text
+    assert "1.05x faster if both are fixed" in finding.text
     assert "fix both" in finding.advice
 
 

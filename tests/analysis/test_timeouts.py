@@ -33,7 +33,7 @@ def named(evidence):
 def test_who_is_waited_for_is_named_with_its_line_and_when_the_run_ends():
     finding = named(evaluating(960.0))
     assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("timeout_near", "warn", [0], 51)
-    assert finding.text == "rank 0 is waited for: the timeout (30 min) ends the run in 14 min"
+    assert finding.text == "all wait for rank 0: the timeout (30 min) ends the run in 14 min"
     assert finding.brief == "timeout in 14 min"
     assert finding.advice.startswith("Look at what rank 0 does in train.py:30 evaluate (ddpmon stack).")
     assert "init_process_group(timeout=timedelta(...))" in finding.advice
@@ -85,7 +85,7 @@ def test_where_no_timeout_is_known_nothing_is_said():
 )
 def test_what_is_left_is_told_coarsely_so_that_the_sentence_stays_put(timeout_s, waited_s, said):
     finding = named(evaluating(waited_s, timeout_s=timeout_s))
-    assert finding.text == f"rank 0 is waited for: {said}"
+    assert finding.text == f"all wait for rank 0: {said}"
     assert len(finding.text) <= 76
 
 
@@ -123,7 +123,7 @@ def test_it_is_announcer_once_and_when_little_is_left_and_its_end_too():
         before = now
     told += news.announce(before, [], inf)
     assert [(event.severity, event.text) for event in told] == [
-        ("warn", "rank 0 is waited for: the timeout (30 min) ends the run in 14 min"),
-        ("critical", "rank 0 is waited for: the timeout (30 min) ends the run in 100 s"),
+        ("warn", "all wait for rank 0: the timeout (30 min) ends the run in 14 min"),
+        ("critical", "all wait for rank 0: the timeout (30 min) ends the run in 100 s"),
         ("info", "the wait that came near the timeout is over"),
     ]

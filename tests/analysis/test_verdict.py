@@ -41,12 +41,12 @@ def test_the_state_follows_from_the_signs(signs, expected):
     ("facts", "words"),
     [
         (Waiting(4), ["hub is up", "torchrun"]),
-        (Waiting(4, launcher=True), ["torchrun is starting", "4 ranks to come"]),
-        (Waiting(1, launcher=True), ["torchrun is starting", "1 rank to come"]),
+        (Waiting(4, launcher=True), ["torchrun is starting", "waiting for 4 ranks"]),
+        (Waiting(1, launcher=True), ["torchrun is starting", "waiting for 1 rank"]),
         (Waiting(0), ["the command is about to start"]),
-        (Waiting(0, launcher=True), ["the command is running; no rank was heard yet"]),
-        (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "started, not heard yet: all"]),
-        (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "heard yet: 2", "not started: 3"]),
+        (Waiting(0, launcher=True), ["the command is running; no rank has connected yet"]),
+        (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "started, not connected yet: all"]),
+        (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "connected yet: 2", "not started: 3"]),
         (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["init_process_group: 0", "building the model: 1"]),
         (Waiting(2, True, {0: 3, 1: 3}, frozenset({0, 1})), ["2/2", "in the first step: all"]),
         (Waiting(2, True, {0: 2, 1: 2}, line="a.py:5 load", line_s=40.0), ["model: all; for 40 s in a.py:5 load"]),
@@ -67,8 +67,8 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
     facts = Waiting(2, True, {}, frozenset({0, 1}), unarmed())
     sentence, severity = said(verdict.waiting(facts))
     assert sentence == (
-        "both ranks run torch unwatched: put import ddpmon; ddpmon.init() in the script "
-        "(the probe is not armed: python -E, -I or -S keeps it out)"
+        "both ranks run torch without the probe: put import ddpmon; ddpmon.init() in the script "
+        "(python -E, -I or -S keeps the probe out)"
     )
     assert severity == "warn"
 
@@ -76,15 +76,15 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
 def test_what_the_other_ranks_wait_for_is_told_too():
     facts = Waiting(4, True, {0: 1}, frozenset({0, 1, 2}), unarmed(ENVIRONMENT, ranks=(2,)))
     sentence = verdict.waiting(facts).text
-    assert sentence.startswith("rank 2 runs torch unwatched: pass PYTHONPATH and DDPMON_* on to them (")
+    assert sentence.startswith("rank 2 runs torch without the probe: pass PYTHONPATH and DDPMON_* on to them (")
     assert sentence.endswith(
-        "); 1/4 ranks connected; not started: 3; started, not heard yet: 1; not yet in init_process_group: 0"
+        "); 1/4 ranks connected; not started: 3; started, not connected yet: 1; not yet in init_process_group: 0"
     )
 
 
 def test_processes_without_a_rank_are_told_by_their_pids():
     sentence = verdict.waiting(Waiting(0, True, unarmed=unarmed(ranks=(None, None)))).text
-    assert sentence.startswith("2 processes run torch unwatched: ")
+    assert sentence.startswith("2 processes run torch without the probe: ")
     assert sentence.endswith("; pid 100 101)")
 
 
@@ -93,7 +93,7 @@ def test_processes_without_a_rank_are_told_by_their_pids():
 )
 def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(processes):
     facts = Waiting(2, True, {}, frozenset({0, 1}), processes)
-    assert said(verdict.waiting(facts)) == ("0/2 ranks connected; started, not heard yet: all", "info")
+    assert said(verdict.waiting(facts)) == ("0/2 ranks connected; started, not connected yet: all", "info")
 
 
 def test_many_ranks_are_named_in_few_words():
@@ -128,7 +128,7 @@ def test_a_stall_names_the_rank_that_is_behind_or_where_each_is():
 
 def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
     sentence, severity = said(verdict.ended("done", [], 0, 3.0, None))
-    assert sentence == "done in 3.0 s: no training step was recorded"
+    assert sentence == "done in 3.0 s: no training step recorded"
     assert severity == "warn"
 
 
@@ -136,15 +136,17 @@ def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
 def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
     waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))
     sentence, severity = said(verdict.ended(state, [], 0, 3.0, None, waited))
-    assert sentence.startswith(f"{how}, no step seen: both ranks ran torch unwatched: put import ddpmon; ddpmon.init()")
+    assert sentence.startswith(
+        f"{how}, no step recorded: both ranks ran torch without the probe: put import ddpmon; ddpmon.init()"
+    )
     assert severity == "warn"
 
 
 def test_a_run_whose_ranks_were_heard_was_watched():
     waited = Waiting(2, stages={0: 2}, unarmed=unarmed(ranks=(1,), gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step was recorded"
+    assert verdict.ended("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step recorded"
     late = Waiting(2, unarmed=unarmed(LATE, gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step was recorded"
+    assert verdict.ended("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step recorded"
 
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():
@@ -222,7 +224,7 @@ def test_what_stands_out_of_a_verdict_is_who_or_what_it_is_about():
     pauses = verdict.pausing(PausingView("evaluation", [0, 1], 3.0), 2, verdict.running([slow], None))
     told = {
         "rank 1 is slow:": verdict.running([slow], None),
-        "both ranks run torch unwatched:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),
+        "both ranks run torch without the probe:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),
         "the recording cannot be written:": verdict.unwritable("disk full: /tmp"),
         "rank 2 failed first:": ended,
         "evaluation for 3.0 s; rank 1 is slow:": pauses,

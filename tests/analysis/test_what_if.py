@@ -84,7 +84,7 @@ def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
     found = judged(world_with(own), Evidence())
     verdict = running(found, None)
     assert verdict.severity == "warn"
-    assert verdict.text.endswith("x if both are fixed")
+    assert verdict.text.endswith("x faster if both are fixed")
     (finding,) = found
     assert finding.evidence["alone_gain"] == pytest.approx(1, abs=0.02)
     assert finding.evidence["gain"] > 1.3

@@ -41,7 +41,7 @@ def test_a_folder_that_is_gone(cli, tmp_path, monkeypatch, command):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert "the folder that this was started in is gone" in refused(cli(*command))
+    assert "the current folder no longer exists" in refused(cli(*command))
 
 
 def test_a_script_that_is_not_python(cli, tmp_path):
@@ -99,7 +99,7 @@ def test_no_run_at_all(cli, command):
 
 
 def test_nothing_to_stop(cli):
-    assert "nothing runs" in refused(cli("stop"), 1)
+    assert "no run is running" in refused(cli("stop"), 1)
 
 
 def test_the_beginning_of_more_than_one_id(cli, made):
@@ -127,7 +127,7 @@ def test_a_folder_for_sockets_that_is_not_ours_or_too_long(cli, script, home, mo
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(open_to_all))
     assert "can be entered by others" in refused(cli("run", script), 1)
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(home / ("x" * 100)))
-    assert "a socket's path holds" in refused(cli("run", script), 1)
+    assert "a socket's path can have" in refused(cli("run", script), 1)
     assert cli("ls").stdout.startswith("no runs yet")
 
 

@@ -66,7 +66,7 @@ def test_a_slower_run_fails_only_if_it_is_asked_for_and_slower_than_allowed(fixe
 def test_a_run_that_is_named_twice_is_no_faster_than_itself(fixed, cli):
     told = cli("diff", "after", "after", "--fail-slower", "0")
     assert told.returncode == 0
-    assert told.stdout.startswith("no difference that these 1")
+    assert "steps show no certain difference" in told.stdout
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_notes_alone_are_no_failure(checks):
     answer = called("doctor")
     assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "1 note")
     checks(ok("Python", "3.11"))
-    assert called("doctor").stdout.splitlines()[-1] == "all well"
+    assert called("doctor").stdout.splitlines()[-1] == "no problem"
 
 
 def test_json_is_a_list_of_what_was_looked_at(checks):

@@ -61,12 +61,12 @@ def test_what_is_no_file_is_written_to_and_not_replaced(told, cli, tmp_path):
         (
             ["--format", "openmetrics", "--last", "3"],
             2,
-            "--last is for steps: openmetrics tells how the run stands now",
+            "--last does not apply to --format openmetrics, which has no steps",
         ),
         (["nothing", "--format", "csv"], 1, "no run 'nothing'"),
         (["--format", "csv", "-o", "/no/such/folder/x.csv"], 2, "cannot write /no/such/folder/x.csv"),
         (["--format", "csv", "-o", "/"], 2, "'/' is a directory"),
-        (["--format", "csv", "-o", ""], 2, "--output '': a file's name"),
+        (["--format", "csv", "-o", ""], 2, "--output '': give the name of a file"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(told, cli, arguments, code, said):

@@ -196,7 +196,7 @@ def test_stop_from_elsewhere_stops_the_latest_run_and_every_viewer_learns_of_it(
     watcher, started = headless(CLEAN_UP)
     stopped = cli("stop")
     assert stopped.returncode == 0
-    assert f"({started.id}) is stopped; none of its processes is left" in stopped.stdout
+    assert f"({started.id}) is stopped; all its processes have ended" in stopped.stdout
     watcher.communicate(timeout=30)
     assert watcher.returncode == 130
     again = cli("stop", started.id)
@@ -282,7 +282,7 @@ def test_a_killed_hub_costs_the_training_nothing_and_the_next_one_goes_on(home, 
         seen += _until(watcher, "step ")
         run = runs.find("train")
         os.kill(run.hub.pid, signal.SIGKILL)
-        seen += _until(watcher, "the hub was restarted")
+        seen += _until(watcher, "the hub restarted")
         seen += _until(watcher, " running ")
         go.touch()
         told, _ = watcher.communicate(timeout=60)
@@ -330,7 +330,7 @@ def test_a_run_that_another_start_deletes_as_it_ends_still_counts_by_how_it_ende
     monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=delete_at_the_end, monotonic=time.monotonic))
     with watching.Signals(owns_run=True) as signals:
         assert watching.follow(started.run, 10.0, signals) == 0
-    assert "done; its folder was deleted or moved away meanwhile" in capsys.readouterr().out
+    assert "done; its folder is gone, deleted or moved" in capsys.readouterr().out
 
 
 def test_without_ddpmons_files_at_the_end_the_exit_code_is_still_the_runs(launch, monkeypatch, capsys):
@@ -338,4 +338,4 @@ def test_without_ddpmons_files_at_the_end_the_exit_code_is_still_the_runs(launch
     wait_for(lambda: not started.run.supervised() and started.run.ended)
     monkeypatch.setitem(sys.modules, "ddpmon.export", None)
     assert watching._conclude(started.run, None, report=True) == 3
-    assert "failed; no report, as ddpmon was moved or removed: " in capsys.readouterr().err
+    assert "failed; no report, because ddpmon was moved or removed: " in capsys.readouterr().err

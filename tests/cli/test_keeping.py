@@ -20,7 +20,7 @@ def test_rename_refuses_what_is_no_name_and_what_is_no_run(cli, made):
     made()
     assert "--name 'a b'" in refused(cli("rename", "mnist", "a b"))
     other = made(name="taken")
-    assert f"taken is the name of run {other.id} already" in refused(cli("rename", "mnist", "taken"))
+    assert f"run {other.id} already has the name taken" in refused(cli("rename", "mnist", "taken"))
     assert cli("rename", "taken", "taken").returncode == 0
     assert "no run 'nothing'" in refused(cli("rename", "nothing", "name"), 1)
 

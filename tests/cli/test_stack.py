@@ -43,14 +43,14 @@ def test_every_rank_says_where_it_is_one_that_holds_the_gil_and_one_that_was_sto
     told = cli("stack", "--rank", "0")
     os.kill(pid, signal.SIGCONT)
     assert told.returncode == 1
-    assert told.stdout.splitlines()[0] == f"rank 0 is stopped (SIGSTOP or Ctrl-Z). Have it go on: kill -CONT {pid}"
+    assert told.stdout.splitlines()[0] == f"rank 0 is stopped (SIGSTOP or Ctrl-Z). Resume it: kill -CONT {pid}"
 
 
 def the_hub_names_the_line_of_who_holds_the_gil(watched):
     shot = watched.until(lambda s: " in standing.py:" in s.verdict, "its line")
     (finding,) = hangs(shot)
     assert (finding.ranks, finding.severity, finding.evidence["silent"]) == ([1], "critical", [1])
-    assert finding.text.startswith("rank 1 is not heard though its process lives: in standing.py:")
+    assert finding.text.startswith("rank 1 is silent though its process is alive: in standing.py:")
     assert any(frame.endswith(" keeps_the_lock") for frame in shot.ranks[1].stack.frames)
 
 
@@ -81,9 +81,9 @@ def test_a_run_that_has_ended_cannot_be_asked(cli, made):
     told = cli("stack")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == (
-        f"ddpmon: mnist ({run.id}) has ended (done): no rank is there to ask; ddpmon report tells how\n"
+        f"ddpmon: mnist ({run.id}) has ended (done), so no rank can answer; ddpmon report says how it ended\n"
     )
-    assert cli("stack", "nowhere").stderr == "ddpmon: no run 'nowhere'; ddpmon ls shows what there is\n"
+    assert cli("stack", "nowhere").stderr == "ddpmon: no run 'nowhere'; ddpmon ls lists all runs\n"
     assert "Usage" not in cli("stack", "--rank", "-1").stdout
     assert cli("stack", "--rank", "-1").returncode == 2
 
@@ -106,8 +106,8 @@ def stack_of(rank, *frames, own=0, waits=None):
 def test_identical_stacks_are_told_once_and_the_odd_one_first():
     told = [StackView(r, stack_of(r, "train.py:12 main", waits="all_reduce"), 100.0) for r in range(8)]
     told[5] = StackView(5, stack_of(5, "torch/x.py:3 read", "data.py:4 load\x1b[2J", own=1), 100.0)
-    told[6] = StackView(6, stack_of(6, "train.py:9 main"), 60.0, why="rank 6 is held by a debugger")
-    told[7] = StackView(7, why="nothing is heard of rank 7 here")
+    told[6] = StackView(6, stack_of(6, "train.py:9 main"), 60.0, why="a debugger holds rank 6")
+    told[7] = StackView(7, why="rank 7 sends nothing to this machine")
     told.append(StackView(8, stack_of(8, "slow_module.py:1 <module>"), 95.0, steps_since=1280))
     fresh = set(range(6))
     assert stacks.text(told, fresh, 8, 101.0) == [
@@ -118,16 +118,16 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
         "ranks 0-4 wait in all_reduce, from train.py:12 main",
         "  › train.py:12 main",
         "",
-        "rank 6 is held by a debugger",
+        "a debugger holds rank 6",
         "  where it was last, 41 s ago:",
         "  › train.py:9 main",
         "",
-        "nothing is heard of rank 7 here",
+        "rank 7 sends nothing to this machine",
         "",
         "rank 8 did not answer",
     ]
     facts = stacks.facts(told, fresh, 101.0)
-    assert facts[7] == {"rank": 7, "why": "nothing is heard of rank 7 here", "frames": None, "answered": False}
+    assert facts[7] == {"rank": 7, "why": "rank 7 sends nothing to this machine", "frames": None, "answered": False}
     assert facts[8] == {"rank": 8, "why": None, "frames": None, "answered": False}
     assert (facts[5]["own_frame"], facts[5]["waits"], facts[5]["phase"]) == (1, False, "backward")
 

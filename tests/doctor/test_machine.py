@@ -42,16 +42,16 @@ def test_a_machine_without_gpus_is_well(no_driver):
 def test_gpus_whose_counters_do_not_answer_are_a_note(no_driver):
     [check] = machine.gpus(CUDA)
     assert check.level is Level.NOTE
-    assert "2 GPUs without utilization" in check.text
+    assert "no utilization, memory, power and clocks of 2 GPUs" in check.text
 
 
 @pytest.mark.parametrize(
     ("here", "ranks", "threads", "level", "way_out"),
     [
         (8, 4, "", Level.OK, ""),
-        (2, 4, "", Level.NOTE, "--nproc 2 gives each a core"),
+        (2, 4, "", Level.NOTE, "--nproc 2 gives each rank a core"),
         (8, 4, "2", Level.OK, ""),
-        (8, 4, "8", Level.NOTE, "OMP_NUM_THREADS=2 leaves no rank waiting"),
+        (8, 4, "8", Level.NOTE, "OMP_NUM_THREADS=2 leaves no rank starved"),
         (8, 4, "many", Level.OK, ""),
     ],
 )
@@ -90,5 +90,5 @@ def test_too_few_open_files_are_a_problem(monkeypatch):
 def test_whether_other_programs_may_look_into_ranks_is_said_beside_that_ddpmon_need_not(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (tmp_path / "scope").write_text("1\n")
-    assert "may not attach (ptrace_scope 1)" in machine.ptrace(tmp_path / "scope").text
-    assert "may attach too" in machine.ptrace(tmp_path / "none").text
+    assert "cannot attach (ptrace_scope 1)" in machine.ptrace(tmp_path / "scope").text
+    assert "so do py-spy and gdb" in machine.ptrace(tmp_path / "none").text

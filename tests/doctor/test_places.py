@@ -95,7 +95,7 @@ def test_names_that_do_not_resolve_are_a_note_with_the_lines_that_are_missing(no
     about, level, text, way_out = told.stdout.split("|")
     assert (about, level) == ("host names", "note")
     assert f"localhost and {own} do not resolve" in text
-    assert f"'127.0.0.1 localhost' and '127.0.1.1 {own}' in /etc/hosts" in way_out
+    assert f"'127.0.0.1 localhost' and '127.0.1.1 {own}' to /etc/hosts" in way_out
 
 
 def test_ssh_is_asked_for_its_version(tmp_path):
@@ -103,6 +103,6 @@ def test_ssh_is_asked_for_its_version(tmp_path):
     program.write_text("#!/bin/sh\necho OpenSSH_9.9p1, OpenSSL 3 >&2\n")
     program.chmod(0o700)
     check = network.ssh({"DDPMON_SSH": f"{program} -F config", "SSH_AUTH_SOCK": "/agent"})
-    assert (check.level, check.text) == (Level.OK, "OpenSSH_9.9p1; its agent answers for keys")
+    assert (check.level, check.text) == (Level.OK, "OpenSSH_9.9p1; with an agent for keys")
     assert network.ssh({"DDPMON_SSH": str(tmp_path / "none")}).level is Level.NOTE
     assert network.ssh({"DDPMON_SSH": "'"}).level is Level.PROBLEM

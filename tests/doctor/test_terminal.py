@@ -42,8 +42,8 @@ def test_without_a_terminal_lines_are_printed():
         ({"COLORTERM": "", "TERM": "xterm"}, "colours", "16 (TERM=xterm)"),
         ({"TERM": "dumb"}, "colours", "no dashboard"),
         ({"TERM": ""}, "colours", "not set"),
-        ({"LANG": "C"}, "letters", "ASCII alone"),
-        ({"TERM": "linux"}, "letters", "ASCII alone"),
+        ({"LANG": "C"}, "letters", "only ASCII"),
+        ({"TERM": "linux"}, "letters", "only ASCII"),
         ({"STY": "1.pts"}, "screen", "copies nothing"),
     ],
 )

@@ -131,11 +131,11 @@ def test_figures_that_waver_do_not_make_another_verdict():
         return snapshot(verdict=f"rank {rank} is slow: {figures}", verdict_facts=VerdictFacts(["straggler", str(rank)]))
 
     lines = Lines(every_s=5.0)
-    lines.of(slow(3, "+20.1 ms data; 1.45x if fixed"), 0.0)
-    assert lines.of(slow(3, "+19 ms data; 1.5x if fixed"), 1.0) == []
-    (state,) = lines.of(replace(slow(3, "+18 ms data; 1.5x if fixed"), at=5.0), 5.0)
+    lines.of(slow(3, "+20.1 ms data; 1.45x faster if fixed"), 0.0)
+    assert lines.of(slow(3, "+19 ms data; 1.5x faster if fixed"), 1.0) == []
+    (state,) = lines.of(replace(slow(3, "+18 ms data; 1.5x faster if fixed"), at=5.0), 5.0)
     assert "+18 ms" not in state
-    assert len(lines.of(slow(2, "+18 ms data; 1.5x if fixed"), 6.0)) == 1
+    assert len(lines.of(slow(2, "+18 ms data; 1.5x faster if fixed"), 6.0)) == 1
 
 
 def test_of_a_hub_that_tells_no_topic_verdicts_are_told_with_the_state():
@@ -145,7 +145,7 @@ def test_of_a_hub_that_tells_no_topic_verdicts_are_told_with_the_state():
     assert "rank 2" in lines.of(snapshot(verdict="rank 2 is slow"), 5.0)[-1]
 
 
-SEEN_FIRST, FROM_LOGS = "rank 0 failed: it ended without a goodbye", "rank 1 failed first: exit 3"
+SEEN_FIRST, FROM_LOGS = "rank 0 failed: it exited unexpectedly", "rank 1 failed first: exit 3"
 
 
 def failing(at):

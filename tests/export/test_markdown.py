@@ -40,7 +40,7 @@ def test_verdict_why_and_next_come_first_then_the_ranks_and_the_findings():
     assert ranks[0] == [
         "rank",
         "own ms",
-        "vs rest",
+        "excess",
         "data",
         "fwd",
         "bwd",

@@ -59,7 +59,7 @@ def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(de
     elements = Elements(page.of(demo))
     assert "done: 1,248 steps" in elements.text
     assert "rank 2 was slow from step 450 to 796: +30.1 ms data a step" in elements.text
-    assert "Own time over the median of the other ranks" in elements.text
+    assert "Own time in excess of the peers' median" in elements.text
     assert elements.tags.count("tr") == 1 + 4
     assert not elements.linked
     assert "script" not in elements.tags
@@ -140,7 +140,7 @@ def test_of_very_many_ranks_those_with_the_most_own_time_have_bars(parts):
     some = parts[0]["ranks"][0]
     ranks = [{**some, "rank": rank, "own_ms": float(rank)} for rank in range(1024)]
     chart = charts.phases(ranks)
-    assert "the 64 with the most own time of 1,024" in chart.title
+    assert "the 64 of 1,024 ranks with the most own time" in chart.title
     assert "rank 1023" in chart.html
     assert "rank 0:" not in chart.html
 

@@ -71,7 +71,7 @@ def test_it_goes_into_a_file_that_is_there_whole_or_not_at_all(demo, tmp_path, m
     refused = called("export", "--format", "parquet")
     assert (refused.returncode, refused.stderr) == (
         2,
-        "ddpmon: --format parquet goes into a file: --output FILE\n",
+        "ddpmon: --format parquet needs --output FILE\n",
     )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused = called("export", "--format", "parquet", "-o", str(tmp_path / "run.parquet"))

@@ -34,8 +34,8 @@ def test_an_interpreter_that_ignores_the_environment_is_told_of(cli: Cli) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     run = runs.find(None)
     shot = recorded_snapshot(run)
-    said = "rank 0 ran torch unwatched: put import ddpmon; ddpmon.init() in the script (the probe was never armed:"
-    assert f", no step seen: {said}" in shot.verdict
+    said = "rank 0 ran torch without the probe: put import ddpmon; ddpmon.init() in the script ("
+    assert f", no step recorded: {said}" in shot.verdict
     assert shot.severity == "warn"
     assert said in " ".join(done.stdout.split()), "whatever lines the report breaks it into"
     assert said in json.loads((runs.run_dir(run.id) / "report.json").read_text())["verdict"]

@@ -115,7 +115,7 @@ def test_a_question_to_nobody_is_no_error(stage):
     viewer.socket.send(encode(Next(wish=Wish(inspect=InspectWish(7, 1, 10), stacks=True))))
     assert viewer.socket.poll(20_000)
     shown = decode_snapshot(viewer.socket.recv())
-    assert shown.inspect.where.why == "nothing is heard of rank 7 here"
+    assert shown.inspect.where.why == "rank 7 sends nothing to this machine"
     assert (shown.inspect.rows, len(shown.stacks)) == ([], 1)
     assert not [message for message in heard(only) if isinstance(message, Where)]
 

@@ -79,7 +79,7 @@ def test_a_lock_that_a_killed_run_left_is_named_before_the_first_step(launch, ho
     assert (finding.ranks, finding.severity, shot.state, shot.verdict) == ([], "warn", "stalled", finding.text)
     assert ": all ranks are at file_baton.py:" in finding.text
     assert finding.text.endswith(", called in builds.py:4 <module>")
-    assert "left by a run that was killed" in finding.advice
+    assert "a killed run left the file behind" in finding.advice
 
 
 def in_the_very_first_step(watched):

@@ -88,7 +88,7 @@ def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage,
     made = reports.build(stage.run)
     assert (made["run"]["state"], made["run"]["live_state"], made["steps"]["count"]) == ("running", None, 60)
     assert attaching.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
-    assert reports.text(made).splitlines()[1].startswith("Stale    no answer from its hub: so it stood ")
+    assert reports.text(made).splitlines()[1].startswith("Stale    no answer from its hub: this was ")
 
 
 def test_a_failed_run_names_its_first_cause_from_the_logs(stage):
@@ -119,7 +119,7 @@ def test_a_command_that_fails_by_itself_is_quoted(stage):
 def test_a_run_without_a_step_is_done_but_says_so(stage):
     stage.hub()
     stage.finish()
-    assert recorded_snapshot(stage.run).verdict.endswith("no training step was recorded")
+    assert recorded_snapshot(stage.run).verdict.endswith("no training step recorded")
 
 
 def test_while_waiting_it_says_for_whom(stage):
@@ -128,11 +128,11 @@ def test_while_waiting_it_says_for_whom(stage):
         stage.save(agent=runs.Process.of(agent.pid))
         stage.hub()
         viewer = stage.viewer()
-        viewer.until(lambda s: s.verdict.endswith("started, not heard yet: 0-1"), "two processes seen")
+        viewer.until(lambda s: s.verdict.endswith("started, not connected yet: 0-1"), "two processes seen")
         stage.rank(1).join()
         snapshot = viewer.until(lambda s: "1/4 ranks connected" in s.verdict, "one connected")
         assert "not started: 2-3" in snapshot.verdict
-        assert "started, not heard yet: 0" in snapshot.verdict
+        assert "started, not connected yet: 0" in snapshot.verdict
         assert snapshot.state == "waiting"
     finally:
         os.killpg(agent.pid, signal.SIGKILL)
@@ -176,7 +176,7 @@ def test_a_damaged_recording_is_put_aside_and_the_run_goes_on(stage):
     rank.acknowledged(1)
     assert (stage.dir / "telemetry.damaged").exists()
     assert any(
-        "it is now telemetry.damaged, and a new one begins" in event.text for event in stage.viewer().get().events
+        "moved it to telemetry.damaged, and began a new one" in event.text for event in stage.viewer().get().events
     )
 
 

@@ -164,7 +164,7 @@ def test_a_node_behind_delay_loss_and_a_stall_with_a_drifting_clock_is_neither_g
     hubs.until(hubs.all_there, "all steps", trains=False)
     hubs.store.digest()
     assert hubs.link.retransmitted > 5
-    assert not [text for text in hubs.events if "gone" in text or "nothing is heard" in text or "is back" in text]
+    assert not [text for text in hubs.events if "gone" in text or "no data" in text or "is back" in text]
     assert (hubs.store.registry.records_lost, hubs.up.dropped) == (0, 0)
     (clock,) = hubs.store._clocks.agreements()  # of this moment
     last_us = hubs.told[0][hubs.sent - 1].end_us
@@ -196,7 +196,7 @@ def test_a_link_that_is_cut_for_most_of_a_minute_loses_nothing_and_is_named(hubs
     trained(hubs)
     hubs.link.cut()
     cut_at = hubs.now
-    while not any("nothing is heard of host1 (ranks 2-3" in text for text in hubs.events):
+    while not any("no data from host1 (ranks 2-3" in text for text in hubs.events):
         hubs.skip(SEND_S)
         assert hubs.now - cut_at < 6.0
     assert not hubs.all_there()

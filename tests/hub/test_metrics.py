@@ -133,7 +133,7 @@ def test_what_is_no_address_is_one_line(cli, address):
     refused = cli("metrics", "--listen", address)
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
-    assert "HOST:PORT is wanted" in refused.stderr
+    assert "give HOST:PORT" in refused.stderr
 
 
 def test_an_address_that_cannot_be_had_is_one_line(cli):
@@ -229,5 +229,5 @@ def test_a_collector_that_is_not_there_is_said_once(home):
 def test_what_is_no_url_is_one_line(cli, url):
     refused = cli("metrics", "--otlp", url)
     assert refused.returncode == 2
-    assert "a URL is wanted" in refused.stderr
+    assert "give a URL" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1

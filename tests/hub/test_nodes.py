@@ -82,7 +82,7 @@ def test_the_root_moves_with_rank_0_and_nobody_of_the_world_before_is_left(machi
         assert [attempt.number for attempt in snapshot.run.attempts] == [1]
     assert "rank 3 is slow" in viewers[0].until(lambda s: s.state == "slow", "the late rank").verdict
     assert listening(one.hubs[-1].pid) == set(), "it is no root any more"
-    moved = lambda: [event for event in recorded_events(one) if "rank 0 is on another machine" in event]
+    moved = lambda: [event for event in recorded_events(one) if "rank 0 moved to another machine" in event]
     assert len(wait_for(moved)) == 1
 
 
@@ -114,7 +114,7 @@ def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
     root.hubs[-1].kill()
     root.hubs[-1].wait()
     tell(ranks[2:], told, 21, 41)
-    alone = viewer.until(lambda s: any("is not reached" in note for note in s.notes), "that the root is away")
+    alone = viewer.until(lambda s: any("no connection to" in note for note in s.notes), "that the root is away")
     assert alone.state != "slow" or "rank 3" in alone.verdict
     root.hub()
     for rank in ranks[:2]:
@@ -123,7 +123,7 @@ def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
     tell(ranks, told, 41, 61)
     whole = viewer.until(lambda s: s.step == 60 and seen_whole(s), "the world again")
     assert whole.records_lost == 0
-    assert not any("is not reached" in note for note in whole.notes)
+    assert not any("no connection to" in note for note in whole.notes)
     until(lambda: set(recorded_steps(root).values()) == {60}, "all steps in the root's recording")
 
 
@@ -157,11 +157,11 @@ def test_either_side_of_a_cut_says_who_is_not_heard_and_a_root_that_goes_on_refu
 
     # The root neither reads nor answers, and the node connects anew and gives up again.
     root.hubs[-1].send_signal(signal.SIGSTOP)
-    says(other, ranks[2:], "ranks 0-1 are not heard here; ranks 2-3 wait in barrier")
+    says(other, ranks[2:], "ranks 0-1 send nothing to this machine; ranks 2-3 wait in barrier")
     root.hubs[-1].send_signal(signal.SIGCONT)
     says(other, ranks, "all ranks wait in barrier and none is missing")
     node.hubs[-1].kill()
-    says(viewer, ranks[:2], "box1 is not heard (ranks 2-3); ranks 0-1 wait in barrier")
+    says(viewer, ranks[:2], "box1 sends nothing (ranks 2-3); ranks 0-1 wait in barrier")
     last = viewer.get()
     gone = [event for event in last.events if "is gone" in event.text]
     assert [event.severity for event in gone] == ["critical"]
@@ -184,7 +184,7 @@ def test_a_node_whose_hub_is_silent_while_the_others_step_on_is_not_called_gone(
         tell(ranks[:2], told, begin, begin + 2)
         begin += 2
         time.sleep(0.1)  # no faster than ranks train: who is silent is told by the hub's clock, what is late by theirs
-        return [event.text for event in viewer.get().events if "nothing is heard of" in event.text]
+        return [event.text for event in viewer.get().events if "no data from" in event.text]
 
     (text,) = until(told_of, "that its hub is silent")
     assert "ranks 2-3, last step 20" in text
@@ -193,7 +193,7 @@ def test_a_node_whose_hub_is_silent_while_the_others_step_on_is_not_called_gone(
 
     def is_judged(shot):  # what was found of earlier steps may stand for a moment
         alone = shot.step >= 380 and shot.window and shot.window[0] > 20
-        return alone and "ranks 2-3 are not heard here" in shot.verdict
+        return alone and "ranks 2-3 send nothing to this machine" in shot.verdict
 
     late = viewer.until(is_judged, "steps of two ranks alone")
     assert not {found.kind for found in late.findings} & {"communication_bound", "slow_link"}
@@ -246,7 +246,7 @@ def test_output_that_nobody_asked_for_is_not_taken(home):
     printed = RankOutput(root.run, root.store.registry, lambda node, rank: asked.append((node, rank)))
     view = PrintedView(3, 1, [PrintedLine("out", "x")])
     assert not printed.came(view, 1), "nobody asked"
-    assert printed.view(3, 10.0).why == "its machine is asked for it"
+    assert printed.view(3, 10.0).why == "waiting for its machine"
     assert not printed.came(view, 2), "another node's"
     assert printed.came(view, 1)
     assert printed.view(3, 10.1) == view

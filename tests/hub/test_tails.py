@@ -161,7 +161,7 @@ def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
         "it does not begin as one",
         "it is cut short or damaged",
         "it is no file of a rank",
-        "it is no plain file",
+        "it is not a regular file",
     ]
     leave(stage.dir, "more", b"")
     shot = viewer.until(lambda s: any("/more " in event.text for event in s.events), "the next one")

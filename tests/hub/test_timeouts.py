@@ -41,7 +41,7 @@ def test_it_is_told_before_the_timeout_ends_the_run(watch):
     (finding,) = near(shot.findings)
     assert (finding.ranks, finding.evidence["waiting"], finding.evidence["timeout_s"]) == ([0], [1], 30.0)
     assert finding.evidence["line"].startswith("evaluating.py:")
-    assert finding.text.startswith("rank 0 is waited for: the timeout (30 s) ends the run in ")
+    assert finding.text.startswith("all wait for rank 0: the timeout (30 s) ends the run in ")
     assert shot.state in {"running", "slow"}, "it is no stall"
     (told,) = [f for f in report.build(started.run)["findings"] if f["kind"] == "timeout_near"]
     assert (told["ranks"], told["since_step"]) == ([0], 81)

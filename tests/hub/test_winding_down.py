@@ -71,7 +71,7 @@ def test_a_killed_launcher_is_the_cause_and_its_warnings_are_not(stage):
     stage.save(launcher_killed_at=time.time())
     winding = viewer.until(lambda s: s.state == "stopping", "its ranks were asked to end")
     assert winding.severity == "critical"
-    assert winding.verdict.startswith("torchrun was killed: its ranks were asked to end; 0/3 ranks ended")
+    assert winding.verdict.startswith("torchrun was killed: stopping its ranks;  0/3 ranks ended")
     ranks[2].kill()
     raises(ranks[0], PEER)
     stage.finish(exit_code=137)
@@ -86,10 +86,7 @@ def test_a_rank_that_left_is_named_at_once_and_its_last_words_at_the_end(stage):
     raises(ranks[2], PEER)
     ranks[1].bye()
     found = viewer.until(lambda s: s.verdict.startswith("rank 1"), "rank 1 is named")
-    assert (
-        found.verdict
-        == "rank 1 failed: it ended by itself after 20 steps, without an exception, while the others went on"
-    )
+    assert found.verdict == "rank 1 failed: it exited after 20 steps, without an exception, while the others went on"
     assert [(finding.kind, finding.severity, finding.ranks) for finding in found.findings] == [
         ("rank_failed", "critical", [1])
     ]
@@ -114,7 +111,7 @@ def test_a_rank_that_died_before_others_said_why_they_ended_is_named_by_the_orde
     stage.save(world_size=0)  # another launcher than torchrun
     stage.finish(exit_code=1)
     last = recorded_snapshot(runs.load(stage.run.id))
-    assert last.verdict.startswith("rank 1 failed first: it ended without a goodbye, as a killed process does")
+    assert last.verdict.startswith("rank 1 failed first: it exited unexpectedly, as a killed process does")
     gone = [event.severity for event in last.events if event.text.endswith("is gone")]
     assert gone == ["critical", "warn"]
 
@@ -137,9 +134,7 @@ def ends_ranks(stage, ranks, viewer):
     return viewer.get(viewer.get())
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "verdict"), [(0, "done"), (1, "rank 0 failed first: it ended without a goodbye")]
-)
+@pytest.mark.parametrize(("exit_code", "verdict"), [(0, "done"), (1, "rank 0 failed first: it exited unexpectedly")])
 def test_ranks_that_a_launcher_kills_after_training_have_failed_only_if_it_says_so(stage, exit_code, verdict):
     ranks, viewer = training(stage, ("rank_process",) * 3)
     stage.save(world_size=0)  # another launcher than torchrun

@@ -52,7 +52,7 @@ def test_a_run_without_a_supervisor_is_watched_again_to_its_end(waiting, cli, tm
     kill(run.supervisor)
     told = cli("status")
     assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
-    assert "was killed; another one watches over it now" in told.stderr
+    assert "was killed; a new one replaces it" in told.stderr
     again = waiting.run
     assert again.supervisor != run.supervisor
     assert (again.state(), again.hub, again.agent) == ("running", run.hub, run.agent)
@@ -147,7 +147,7 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
         (tmp_path / "go").touch()
         told, _ = watcher.communicate(timeout=60)
     assert watcher.returncode == (7 if the_kernel_tells(7) else 1), told
-    assert told.count("another one watches over it now") == 1
+    assert told.count("a new one replaces it") == 1
 
 
 def test_a_viewer_has_its_run_watched_again(waiting, tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_a_viewer_has_its_run_watched_again(waiting, tmp_path, monkeypatch):
     try:
         wait_for(live.snapshot)
         kill(waiting.run.supervisor)
-        assert wait_for(live.news).endswith("was killed; another one watches over it now")
+        assert wait_for(live.news).endswith("was killed; a new one replaces it")
         wait_for(lambda: waiting.run.state() == "running")
         (tmp_path / "go").touch()
         last = wait_for(lambda: not live.stoppable and live.snapshot())
@@ -170,7 +170,7 @@ def test_a_run_of_which_nothing_is_left_has_ended_and_nobody_knows_how(waiting, 
     kill(run.supervisor, run.agent, run.hub)
     told = cli("status")
     assert told.returncode == 2
-    assert "exit code unknown: its supervisor was killed and nobody saw how it ended" in told.stdout
+    assert "exit code unknown: its supervisor was killed before it ended" in told.stdout
     ended = waiting.run
     assert (ended.ended, ended.state(), ended.exit_code) == (True, "lost", None)
     assert not runs.socket_dir(run.id).exists()
@@ -216,7 +216,7 @@ def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, t
     wait_for(lambda: proc.is_stopped(process.pid))
     told = cli("status")
     assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
-    assert f"the {who} of test ({waiting.id}) was stopped; it goes on now" in told.stderr
+    assert f"the {who} of test ({waiting.id}), which was stopped" in told.stderr
     (tmp_path / "go").touch()
     assert waiting.until_gone().exit_code == 7
 

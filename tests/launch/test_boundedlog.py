@@ -120,5 +120,5 @@ def test_the_bound_is_a_size(text, size):
 
 @pytest.mark.parametrize("text", ["lots", "-1M", "1.5G", "M", "9" * 5000], ids=lambda text: text[:9])
 def test_what_is_no_size_is_said(text):
-    with pytest.raises(UsageError, match="a size is wanted"):
+    with pytest.raises(UsageError, match="give a size"):
         bound_bytes({"DDPMON_LOGS": text})

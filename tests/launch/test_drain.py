@@ -30,7 +30,7 @@ def until(what):
     while not (here / what).exists():
         time.sleep(0.01)
 """
-MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:after this|of output) were not kept[^\n]*\n")
+MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:of output )?are missing[^\n]*\n")
 
 
 @pytest.fixture
@@ -303,7 +303,7 @@ def test_a_drain_is_replaced_though_the_sockets_folder_is_gone(python, tmp_path)
 def test_a_bound_that_is_no_size_starts_nothing(cli):
     done = cli("exec", "--headless", "--", "true", env=os.environ | {"DDPMON_LOGS": "lots"})
     assert (done.returncode, done.stdout) == (2, "")
-    assert "DDPMON_LOGS=lots: a size is wanted" in done.stderr
+    assert "DDPMON_LOGS=lots: give a size" in done.stderr
 
 
 def test_one_whose_supervisor_was_killed_before_it_began_ends(python):

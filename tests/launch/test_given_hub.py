@@ -27,7 +27,7 @@ def test_a_key_is_made_once_for_this_user_alone_and_read_back(key_file):
     made = given_hub("127.0.0.1:9846", key_file, {})
     assert made.key == key_file.read_text().strip()
     assert made.key not in repr(made)
-    with pytest.raises(DdpmonError, match="is there already"):
+    with pytest.raises(DdpmonError, match="exists already"):
         job_key.make(key_file)
     with pytest.raises(DdpmonError, match="cannot be made: Not a directory"):
         job_key.make(key_file / "no" / "folder")
@@ -56,10 +56,10 @@ def test_no_hub_is_given_where_there_is_only_its_key_in_the_environment():
     ("endpoint", "key", "said"),
     [
         (None, "", "give both"),
-        ("node0", KEY, "--hub node0: HOST:PORT is wanted"),
+        ("node0", KEY, "--hub node0: give HOST:PORT"),
         ("node0:0", KEY, "a port from 1 on"),
         ("node0:1", None, "needs a key: --hub-key FILE"),
-        ("node0:1", "", "DDPMON_HUB_KEY is no key: 64 hexadecimal digits"),
+        ("node0:1", "", "DDPMON_HUB_KEY is no key: a key has 64 hexadecimal digits"),
         ("node0:1", KEY[1:], "64 hexadecimal digits"),
         ("node0:1", KEY.replace("f", "g"), "64 hexadecimal digits"),
     ],
@@ -106,7 +106,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(family, host):
         pytest.skip("no IPv6 on this machine's loopback")
     with taken:
         endpoint = f"{host}:{taken.getsockname()[1]}"
-        with pytest.raises(UsageError, match="Address already in use; take another port"):
+        with pytest.raises(UsageError, match="Address already in use; give another port"):
             check_free(endpoint)
     check_free(endpoint)
 

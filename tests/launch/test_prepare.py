@@ -52,13 +52,13 @@ def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
     [
         ({"script": "nothing.py"}, "no script nothing.py in "),
         ({"script": "no.such", "module": True}, "no module no.such from "),
-        ({"nproc": "0"}, "from 1 to 1024"),
+        ({"nproc": "0"}, "give 1 to 1024"),
         ({"nproc": "many"}, "a number, gpu, cpu or auto"),
         ({"name": "a b"}, "--name 'a b'"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
         ({"environment": {"A B": "1"}}, "'A B' is no variable"),
-        ({"environment": {"": "1"}}, "KEY=VALUE is wanted"),
-        ({"environment": {"DDPMON_SOCKET": "ipc:///tmp/other"}}, "DDPMON_SOCKET is for ddpmon itself"),
+        ({"environment": {"": "1"}}, "write KEY=VALUE"),
+        ({"environment": {"DDPMON_SOCKET": "ipc:///tmp/other"}}, "ddpmon sets DDPMON_SOCKET itself"),
     ],
 )
 def test_what_cannot_be_started_is_refused_in_one_line(folder, changes, said):

@@ -63,14 +63,14 @@ def test_the_first_host_of_a_list(listed, first):
 
 @pytest.mark.parametrize("listed", ["", ",a", "gpu[07", "gpu]07", "gpu[]", "gpu[1,]", "a[1][", "[[1]]"])
 def test_what_is_no_list_of_hosts_is_said(listed):
-    with pytest.raises(UsageError, match="no list of nodes"):
+    with pytest.raises(UsageError, match="not a list of nodes"):
         slurm.first_host(listed)
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"SLURM_STEP_NUM_TASKS": "32"}, "32 tasks on 4 nodes; ddpmon run is one task a node"),
+        ({"SLURM_STEP_NUM_TASKS": "32"}, "32 tasks on 4 nodes, but ddpmon run starts the ranks itself"),
         ({"SLURM_STEP_NUM_NODES": "four"}, "SLURM_STEP_NUM_NODES is 'four': no number"),
         ({"SLURM_STEP_NUM_NODES": "\u0664"}, "no number"),
         ({"SLURM_NODEID": None}, "without SLURM_NODEID; give --nnodes, --node-rank, --rdzv-endpoint"),
@@ -85,7 +85,7 @@ def test_a_step_that_cannot_be_is_one_line_and_nothing_is_started(refused_run, c
 
 def test_what_is_given_counts_more(refused_run):
     said = refused_run(STEP, "--nnodes", "2")
-    assert said == "ddpmon: --nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT on each node\n"
+    assert said == "ddpmon: --nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT on every machine\n"
 
 
 RANK = """
@@ -120,4 +120,4 @@ def test_a_schedulers_signal_reaches_the_ranks_that_listen_and_harms_nobody(home
         finally:
             viewer.kill()
     assert viewer.returncode == 0
-    assert "SIGUSR1 handed to 1 rank; 1 rank without a handler for it left alone" in printed
+    assert "passed SIGUSR1 on to 1 rank; 1 rank without a handler did not get it" in printed

@@ -32,7 +32,7 @@ def test_it_shows_the_run_and_leaves_nothing_behind(far, training, capsys):
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         left = words("\n".join(terminal.screen.display))
-        assert f"mnist goes on on there; ddpmon attach there:{training.run.id} shows it again" in left
+        assert f"mnist still runs on there; ddpmon attach there:{training.run.id} shows it again" in left
     wait_for(lambda: not far.relays(), every_s=0.2)
     assert training.run.supervisor.alive()
     with capsys.disabled():
@@ -74,7 +74,7 @@ def while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal):
     far.the_relay()
     with far.locked():
         far.cut()
-        terminal.wait_for("not let in without being asked")
+        terminal.wait_for("the login needs a password")
         terminal.press(b"x")
         terminal.wait_for("Stop mnist on there?")
         terminal.press(b"s")
@@ -97,7 +97,7 @@ def a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, terminal, who):
     stopped = relay if who == "relay" else its_ssh(terminal)
     stopped.send_signal(signal.SIGSTOP)
     shown = words(terminal.wait_for("STALE"))
-    assert "nothing comes from there" in shown
+    assert "no data from there" in shown
     stopped.send_signal(signal.SIGCONT)
     shows_it(terminal)
     assert far.the_relay() == relay
@@ -106,7 +106,7 @@ def a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, terminal, who):
 def a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(training, terminal):
     training.hubs[-1].kill()
     training.hubs[-1].wait()
-    assert "no word from the hub" in words(terminal.wait_for("STALE"))
+    assert "no answer from the hub" in words(terminal.wait_for("STALE"))
     training.hub()
     shows_it(terminal)
 
@@ -197,7 +197,7 @@ def test_readonly_stops_nothing(far, training):
     with far.dashboard("attach", "there:", "--readonly") as terminal:
         shows_it(terminal)
         terminal.press(b"x")
-        terminal.wait_for("read-only: it cannot be stopped from here")
+        terminal.wait_for("read-only: cannot stop the run from here")
         assert training.run.supervisor.alive()
 
 

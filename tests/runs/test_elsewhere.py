@@ -63,7 +63,7 @@ def test_a_run_whose_hub_cannot_be_reached_from_here_is_told_where_it_runs(live,
     assert told.returncode == 1
     assert told.stdout.splitlines() == [
         f"? test ({live.id}) runs in another container of this machine",
-        f"ddpmon status {live.id} tells more there",
+        f"run ddpmon status {live.id} there",
     ]
     told = away("attach", live.id)
     assert told.returncode == 1
@@ -81,7 +81,7 @@ def test_what_is_left_of_a_killed_run_in_another_container_is_not_said_to_be_gon
     wait_for(lambda: not live.run.supervised())
     told = away("stop", live.id)
     assert (told.returncode, told.stdout) == (1, "")
-    assert "was started in another container of this machine, and its supervisor is gone; stop it there" in told.stderr
-    assert "with ddpmon rm --force if it is over for certain" in away("rm", live.id, "--yes").stderr
+    assert "started in another container of this machine, and its supervisor is gone; stop it there" in told.stderr
+    assert "with ddpmon rm --force if it has certainly ended" in away("rm", live.id, "--yes").stderr
     assert live.run.agent.alive()
     assert (live.folder / "run.json").exists()

@@ -45,10 +45,14 @@ def test_this_process_sees_pids_of_its_own_place_alone():
         ({}, ("lost", None), ("running", None)),
         (
             CONTAINER,
-            ("lost", "was started in another container of this machine, and its supervisor is gone"),
+            ("lost", "started in another container of this machine, and its supervisor is gone"),
             ("running", "runs in another container of this machine"),
         ),
-        (ELSEWHERE, ("unknown", "was started on node07 and cannot be seen from here"), ("running", "runs on node07")),
+        (
+            ELSEWHERE,
+            ("unknown", "started on node07, and ddpmon cannot see it from here"),
+            ("running", "runs on node07"),
+        ),
         (RESTARTED, ("lost", None), ("running", f"runs on {platform.node()}")),
     ],
 )
@@ -65,7 +69,7 @@ def test_a_run_lives_as_long_as_its_supervisor_holds_the_lock(run, changes, free
 def test_of_a_container_whose_supervisor_never_held_the_lock_nothing_is_known(run):
     run = changed(run, **CONTAINER)
     assert run.state() == "unknown"
-    assert run.elsewhere() == "was started in another container of this machine and cannot be seen from here"
+    assert run.elsewhere() == "started in another container of this machine, and ddpmon cannot see it from here"
 
 
 def test_a_machine_of_the_same_name_that_shares_the_home_is_not_taken_for_this_one_restarted(run, monkeypatch):
@@ -73,7 +77,7 @@ def test_a_machine_of_the_same_name_that_shares_the_home_is_not_taken_for_this_o
     assert run.state() == "lost"
     monkeypatch.setattr("ddpmon.runs.run.is_local", lambda _: False)
     assert run.state() == "unknown"
-    assert "not since this machine was booted" in (run.elsewhere() or "")
+    assert "before the last boot of this machine" in (run.elsewhere() or "")
 
 
 @pytest.mark.parametrize("changes", [{}, CONTAINER, ELSEWHERE, RESTARTED])

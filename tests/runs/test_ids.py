@@ -105,7 +105,7 @@ def test_a_link_that_somebody_else_made_is_refused(home, monkeypatch):
         mine = os.getuid()
         monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     monkeypatch.setenv("DDPMON_HOME", str(link))
-    with pytest.raises(UnsafePathError, match="trap is a link of another user; remove it or set DDPMON_HOME elsewhere"):
+    with pytest.raises(UnsafePathError, match="of another user; remove it, or set DDPMON_HOME to another folder"):
         runs.new_id()
 
 
@@ -113,7 +113,7 @@ def test_a_link_that_somebody_else_made_is_refused(home, monkeypatch):
 def test_the_error_names_the_variable_that_puts_the_folder_elsewhere(home, monkeypatch, variable):
     (home / "open").mkdir(mode=0o755)
     monkeypatch.setenv(variable, str(home / "open"))
-    with pytest.raises(UnsafePathError, match=rf"can be entered by others; chmod 700 it or set {variable} elsewhere"):
+    with pytest.raises(UnsafePathError, match=rf"; chmod 700 it, or set {variable} to another folder"):
         runs.new_id()
 
 

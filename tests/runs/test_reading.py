@@ -61,7 +61,7 @@ def test_what_is_no_run_json_is_one_line(run, content):
 def test_a_hundred_megabytes_are_not_even_read(run):
     with (runs.run_dir(run.id) / "run.json").open("ab") as file:
         file.truncate(100 << 20)
-    with pytest.raises(RunNotFoundError, match="its 104,857,600 bytes are more than"):
+    with pytest.raises(RunNotFoundError, match="its 104,857,600 bytes exceed"):
         runs.load(run.id)
 
 

@@ -13,7 +13,7 @@ from ddpmon.source import attach
 from tests.recordings import record
 from tests.worlds import own_times
 
-SAID = "was started on node07 and cannot be seen from here"
+SAID = "started on node07, and ddpmon cannot see it from here"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_stop_prefers_a_run_that_it_can_stop(cli, far, launch):
 def test_rm_asks_to_be_sure(cli, far):
     told = cli("rm", "mnist", "--yes")
     assert told.returncode == 2
-    assert f"{SAID}; delete it there, or with ddpmon rm --force if it is over for certain" in told.stderr
+    assert f"{SAID}; delete it there, or with ddpmon rm --force if it has certainly ended" in told.stderr
     assert cli("rm", "mnist", "--yes", "--force").returncode == 0
     assert runs.all_ids() == []
 
@@ -57,9 +57,9 @@ def test_stack_and_starting_it_again_are_refused(cli, far):
     told = cli("stack")
     assert (told.returncode, told.stderr) == (
         1,
-        f"ddpmon: mnist ({far.id}) {SAID}; ask it there: ddpmon stack {far.id}\n",
+        f"ddpmon: mnist ({far.id}) {SAID}; run ddpmon stack {far.id} there\n",
     )
-    with pytest.raises(UsageError, match="cannot be seen from here; stop it there first, then start it again"):
+    with pytest.raises(UsageError, match="ddpmon cannot see it from here; stop it there first, then start it again"):
         prepare.again(far, "20260101-000002-0002")
     with pytest.raises(DdpmonError, match="stop it there"):
         stop.request(far)
@@ -70,7 +70,7 @@ def test_its_recording_is_shown_as_far_as_it_goes_and_nothing_is_made_up_of_its_
     run = runs.update(run.id, ended_at=None, exit_code=None)
     snapshot = attach(run).snapshot()
     assert (snapshot.state, snapshot.severity) == ("unknown", "warn")
-    assert snapshot.verdict == "whether it still runs cannot be seen from here; 200 steps recorded so far"
+    assert snapshot.verdict == "ddpmon cannot see from here whether it still runs; 200 steps so far"
     assert "rank_failed" not in {finding.kind for finding in snapshot.findings}
     assert json.loads(cli("report", "--format", "json").stdout)["run"]["state"] == "unknown"
     assert cli("report").stdout.startswith(f"told ({run.id}): unknown, 2 ranks\n")

@@ -106,7 +106,7 @@ def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):
         first.heard_at = now
         store.judge(now, time.time())
     assert store.state == "stalled"
-    assert store.verdict.text == f"rank 1 is not heard though its process lives; rank 0 waits in {REDUCE}"
+    assert store.verdict.text == f"rank 1 is silent though its process is alive; rank 0 waits in {REDUCE}"
 
 
 def test_a_rank_that_its_killed_peer_set_free_does_not_hide_who_was_missing(store):

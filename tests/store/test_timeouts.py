@@ -112,7 +112,7 @@ def test_an_evaluation_on_one_rank_that_nears_the_timeout_is_told_though_it_is_n
     assert found[400][0].evidence["ends_at"] == found[640][0].evidence["ends_at"] == UNIX + 100 + TIMEOUT_S
     assert (found[638][0].severity, found[640][0].severity) == ("warn", "critical")
     assert found[400][0].ranks == [0]
-    assert store.verdict.text == "rank 0 is waited for: the timeout (10 min) ends the run in 50 s"
+    assert store.verdict.text == "all wait for rank 0: the timeout (10 min) ends the run in 50 s"
     assert store.verdict.severity == "critical"
     assert [event.severity for event in store.events if "timeout" in event.text] == ["warn", "critical"]
 

@@ -202,7 +202,7 @@ def waiting() -> Snapshot:
         at=STARTED + 41,
         run=RunView(id="r", name="gpt2-124m", world_size=16, nnodes=2, started_at=STARTED),
         state="waiting",
-        verdict="waiting for rank 3: not heard yet. Rank 11 is still importing torch.",
+        verdict="waiting for rank 3: not connected yet. Rank 11 is still importing torch.",
         ranks=sorted(ranks, key=lambda rank: rank.rank),
         events=[
             Event(at=STARTED + 7, severity="info", text="rank 0 connected (node00)"),
@@ -356,7 +356,7 @@ def lost() -> Snapshot:
 
 
 def unknown() -> Snapshot:
-    text = "whether it still runs cannot be seen from here; 12,486 steps recorded so far"
+    text = "ddpmon cannot see from here whether it still runs; 12,486 steps so far"
     return replace(ended("unknown", text, "warn"), run=running(8, 8).run)
 
 

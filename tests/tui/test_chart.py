@@ -147,7 +147,7 @@ def test_zoom_keeps_the_cursor_where_it_is_and_gets_finer_data(source):
 def test_zoom_ends_where_there_is_nothing_finer(source):
     app, text = drive(source, "z", *["plus"] * 30)
     assert app.views["chart"].pane._span_s == 1.0
-    assert "one step a point" in text
+    assert "one step per point" in text
     assert under_cursor(text)["step"] == "2,400"
 
 
@@ -255,7 +255,7 @@ def drawn(series, width=60, height=20, **choice):
 
 
 def test_no_point_and_one_point():
-    assert "no loss seen yet" in "\n".join(drawn(view([], [], [], [])))
+    assert "no loss recorded yet" in "\n".join(drawn(view([], [], [], [])))
     one = drawn(view([5.0], [1.0], [2.0], [3.0]))
     assert "median 2.000" in one[-1]
     assert "3.000" in one[1]
@@ -291,7 +291,7 @@ def test_lengths_begin_at_zero_and_losses_at_the_lowest():
 
 def test_a_log_scale_has_no_place_for_zero_and_says_so():
     lines = drawn(view([1.0, 2.0], [0.0, 0.0], [0.0, -1.0], [0.0, 0.0]), log=True)
-    assert "nothing over zero" in lines[1]
+    assert "no value above 0" in lines[1]
     lines = drawn(view([1.0, 2.0, 3.0], [0.0, 1.0, 10.0], [0.0, 1.0, 10.0], [0.0, 1.0, 10.0]), log=True)
     assert lines[1].split()[0] == "10.00"
     assert "left out" in lines[0]

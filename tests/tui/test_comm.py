@@ -66,7 +66,7 @@ def test_where_the_time_went_is_told_unless_all_of_it_was_training():
     times = TimesView(12.0, 300.0, {"checkpoint": 20.0, "evaluation": 80.0}, {"checkpoint": 2, "evaluation": 4})
     _, text = drive(replace(measured.slow(), times=times, accumulation=4), "4", size=(100, 30))
     assert " since the first step: 75% training, 20% evaluation (4x), 5% checkpoint (2x)" in text
-    assert " each step adds up 4 batches" in text
+    assert " each step accumulates 4 batches" in text
     uncounted = TimesView(12.0, 300.0, {"evaluation": 100.0})
     assert "25% evaluation (0x)" in drive(replace(measured.slow(), times=uncounted), "4", size=(100, 30))[1]
     _, text = drive(replace(measured.slow(), times=TimesView(12.0, 300.0)), "4", size=(100, 30))
@@ -125,7 +125,7 @@ def test_the_filter_holds_here_and_enter_inspects():
 
 @pytest.mark.parametrize(("weak", "branch", "said"), [
     ("load_balance_persistent", "persistent", "rank 13 is slow"),
-    ("load_balance_moving", "moving", "a different rank is late each time"),
+    ("load_balance_moving", "moving", "the slow rank rotates"),
     ("communication", "communication", "transfer takes 20% of a step"),
 ])  # fmt: skip
 def test_the_tree_marks_the_leaf_that_costs_most(weak, branch, said):
@@ -171,7 +171,7 @@ def test_any_window_can_be_drawn_at_any_size():
 
 def test_a_count_that_began_late_says_since_when():
     sums = CostView("start", (4_001, 9_000), 5_000, None, None)
-    assert cost.of_steps(sums) == "all since step 4,001, to 9,000"
+    assert cost.of_steps(sums) == "all steps since step 4,001, to 9,000"
     assert cost.of_steps(replace(sums, window=(2, 9_000))) == "since the start, steps 2–9,000"
 
 
@@ -184,10 +184,10 @@ def test_until_another_window_has_come_the_title_names_the_one_that_is_shown():
 def test_without_gradients_it_says_so_and_the_efficiency_stays():
     calm = replace(measured.slow(), all_reduce=None, all_reduce_ms=None)
     _, text = drive(calm, "4")
-    assert "no gradients are synchronised" in text
+    assert "no gradient synchronisation" in text
     assert "parallel efficiency" in text
     assert "if nobody waited" not in text
-    assert "one rank alone" in drive(replace(calm, run=replace(calm.run, world_size=1)), "4")[1]
+    assert "a single rank" in drive(replace(calm, run=replace(calm.run, world_size=1)), "4")[1]
 
 
 @given(wait=number, transfer=number, longest=number, width=st.integers(0, 80))

@@ -51,7 +51,7 @@ def test_the_comparison_tells_what_diff_tells(two):
 
 def test_the_comparison_is_scrolled_and_left(two):
     _, text = drive(snapshots.slow(), *COMPARED, "G", size=(80, 24))
-    assert "95% is chance" in text
+    assert "The 95% interval covers chance" in text
     _, text = drive(snapshots.slow(), *COMPARED, "G", "g", "j", "escape", size=(80, 24))
     assert "runs, the latest first" in text
 

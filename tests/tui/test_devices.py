@@ -29,7 +29,7 @@ def heading(text: str) -> str:
 def below(text: str) -> list[str]:
     """The list's lines, without the keys."""
     rows = text.splitlines()
-    return rows[next(y for y, row in enumerate(rows) if "busy%" in row or "cpu%" in row) + 1 : -1]
+    return rows[next(y for y, row in enumerate(rows) if "gpu%" in row or "cpu%" in row) + 1 : -1]
 
 
 @sizes
@@ -79,10 +79,10 @@ def test_a_host_with_many_ranks_in_trouble_counts_them_and_shows_the_worst():
     calm = measured.slow()
     starved = finding("cpu_starved", "warn", "", list(range(16, 24)))
     _, text = drive(replace(calm, findings=[starved]), "6")
-    rows = [row for row in below(text) if "no core free" in row]
+    rows = [row for row in below(text) if "starved" in row]
     assert len(rows) == 2
     assert "node02 ×8" in rows[0]
-    assert "8: no core free" in rows[0]
+    assert "8: starved" in rows[0]
 
 
 def test_sorting_groups_by_the_worst_rank_and_skips_what_nobody_measured():
@@ -91,7 +91,7 @@ def test_sorting_groups_by_the_worst_rank_and_skips_what_nobody_measured():
     assert "node01" in below(text)[0]
     texts = []
     _, around = drive(measured.cpu(), "6", seen(texts), "s", seen(texts), *"ssss")
-    assert "busiest CPU first" in heading(texts[1])
+    assert "highest cpu% first" in heading(texts[1])
     assert [row.split()[1] for row in below(texts[1])[1:5]] == ["3", "2", "1", "0"]
     assert around == texts[0]
 
@@ -119,7 +119,7 @@ def test_a_click_chooses_a_rank_and_no_host():
 def test_missing_counters_are_explained_once():
     _, text = drive(measured.cpu(), "6")
     assert text.count("NVML") == 1
-    assert "busy%" not in text
+    assert "gpu%" not in text
     assert "no GPU: the ranks compute on the CPU" in drive(snapshots.four_on_cpu(), "6")[1]
     calm = snapshots.running(8, 8)
     unmeasured = replace(calm, ranks=[replace(rank, gpu=None) for rank in calm.ranks])
@@ -144,8 +144,8 @@ def test_a_gpu_or_a_core_that_ranks_share_counts_once():
 def test_narrow_screens_keep_the_gpu_and_drop_the_rest_in_order():
     ranks = measured.slow().ranks
     heads = [[column.gauge.head for column in gauges.place(ranks, width)] for width in (12, 30, 60, 140)]
-    assert heads[0] == ["busy%"]
-    assert heads[1][:2] == ["busy%", "gpu GiB"]
+    assert heads[0] == ["gpu%"]
+    assert heads[1][:2] == ["gpu%", "gpu mem"]
     assert "°C" in heads[2]
     assert "faults/s" in heads[3]
     assert gauges.place(ranks, 3) == []
@@ -219,7 +219,7 @@ def test_inspect_says_what_a_ranks_data_is_loaded_with(workers, said):
 
 def test_of_several_troubles_of_a_machine_the_gravest_is_said_whatever_their_order():
     kinds = ["memory_growth", "cpu_starved", "gpu_memory", "gpu_throttled"]
-    said = ["memory grows", "no core free", "GPU nearly full", "throttled"]
+    said = ["memory grows", "starved", "GPU nearly full", "throttled"]
     calm = snapshots.four_on_cpu()
     for most in range(1, 5):
         found = [finding(kind, "warn", "", [2]) for kind in kinds[:most]]

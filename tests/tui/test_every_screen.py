@@ -18,7 +18,7 @@ TRAINING = Path(__file__).parents[2] / "training"
 LIVE_S = 60.0
 """A machine that does other things as well imports torch in two ranks."""
 ANSWERS = {
-    b"1": ("─loss", "─own ms per step: slowest, median", "─world: own time over the others", "─ranks, slowest first"),
+    b"1": ("─loss", "─own ms per step: slowest, median", "─world: own time over peers", "─ranks, slowest first"),
     b"2": ("─ranks, trouble first, then own time", "backward", "transfer"),
     b"3": ("─heat: own time", "<5%"),
     b"4": ("─what does all-reduce cost, and why", "exposed", "parallel efficiency", "communication"),
@@ -45,7 +45,7 @@ def inspect_filter_help(terminal: Terminal, rank: int) -> None:
     """The rank table's cursor to a rank, its inspection and back, a filter and away with it, the help and back."""
     terminal.press(b"2g")
     terminal.press(b"/")
-    terminal.wait_for("enter takes it")
+    terminal.wait_for("enter applies")
     terminal.press(f"rank:{rank}\r".encode())
     terminal.wait_for(f"ranks: rank:{rank}")
     terminal.press(b"\r")
@@ -127,7 +127,7 @@ def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
 
 def painted(terminal: Terminal, frames: int) -> bytes:
     """What is sent while the head changes so many times."""
-    terminal.wait_for("world: own time over the others")
+    terminal.wait_for("world: own time over peers")
     terminal.wait_until(lambda shown: "ms" in shown.splitlines()[2], "a measured step")
     before, seen = len(terminal.raw), set()
 
@@ -163,7 +163,7 @@ def test_attach_readonly_shows_a_run_that_it_cannot_stop(home):
         shown = terminal.wait_for("read-only")
         assert "x stop" not in shown
         terminal.press(b"x")
-        terminal.wait_for("read-only: it cannot be stopped from here")
+        terminal.wait_for("read-only: cannot stop the run from here")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
     assert runs.find(None).state() == "running"

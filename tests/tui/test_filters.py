@@ -32,7 +32,7 @@ def kept(text):
         ("host:NODE01 rank:0-9", [8, 9]),
         ("node07 rank:0-57", [56, 57]),
         ("slow", [13]),
-        ("over>=5%", [13]),
+        ("excess>=5%", [13]),
         ("own>300", [13]),
         ("wait<1", [13]),
         ("dead", [2]),
@@ -75,7 +75,7 @@ def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
         ("rank:four", "rank:0-7,12"),
         ("state:tired", "one of ok slow"),
         ("host:", "host:NAME"),
-        ("!", "what shall not be"),
+        ("!", "give what to leave out"),
         ("0-3 !own>", "a number must follow"),
     ],
 )

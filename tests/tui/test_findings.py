@@ -61,7 +61,7 @@ def test_what_has_happened_stands_below_in_a_small_terminal_too():
 def test_where_nothing_is_wrong_it_says_so():
     text = drive(snapshots.running(), "9")[1]
     assert "what is wrong: 0 findings" in text
-    assert "nothing, as far as what was measured shows" in text
+    assert "nothing in the data that ddpmon measured" in text
 
 
 def test_more_than_fit_are_scrolled():

@@ -95,7 +95,7 @@ def test_while_a_rank_has_not_answered_it_says_so_and_then_why_not():
         app.tick()
 
     _, text = seen(source, "p", gives_up)
-    assert "▲ rank 2 lives, but did not answer" in text
+    assert "▲ rank 2 is alive but did not answer" in text
     assert "asking…" not in text
 
 
@@ -119,11 +119,11 @@ def test_who_may_only_look_may_ask_too():
 
 def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
     source = inspected.late()
-    assert "held: space goes on, then p asks" in seen(source, "space", "p")[1]
+    assert "frozen: press space, then p" in seen(source, "space", "p")[1]
     assert source.asks == []
     source = replaying(snapshots.slow())
     _, text = seen(source, "p")
-    assert "a recording answers nothing" in text
+    assert "a recording shows recorded stacks only" in text
     assert "none was recorded" in text
     assert "asking" not in text
     assert source.asks == []
@@ -165,7 +165,7 @@ def test_where_no_course_is_there_it_says_so_and_the_numbers_stay():
     assert "coming…" in seen(snapshots.slow(), rank=13)[1]
     source = inspected.late()
     _, text = seen(source, "space", "right_square_bracket")
-    assert "not kept; space goes on" in text
+    assert "no longer in memory; space resumes" in text
     assert "backward" in text
 
 
@@ -229,7 +229,7 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
 
 
 def test_an_unknown_state_of_the_source_is_no_error():
-    assert "nothing is known of it yet" in seen(FakeSource())[1]
+    assert "no data of this rank yet" in seen(FakeSource())[1]
 
 
 def test_what_its_device_does_through_time_stands_below_where_all_else_fits():
@@ -250,4 +250,4 @@ def test_it_has_the_whole_screen_where_nothing_is_measured_of_a_device():
 
 
 def test_of_a_rank_that_the_world_does_not_have_nothing_is_known():
-    assert "nothing is known of it yet" in seen(FakeSource(snapshots.waiting()), rank=77, size=(160, 50))[1]
+    assert "no data of this rank yet" in seen(FakeSource(snapshots.waiting()), rank=77, size=(160, 50))[1]

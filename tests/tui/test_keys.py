@@ -234,10 +234,10 @@ def test_random_keys_in_random_states_never_crash(seed):
         ("1", "p", "p does nothing on World; it is a key of Inspect"),
         ("9", "m", "m does nothing on Findings; it is a key of World, Chart, Heat"),
         ("9", "escape", "esc does nothing on Findings"),
-        ("1", "full_stop", ". works in replays only"),
+        ("1", "full_stop", ". works only in replays"),
         ("1", "u", "u does nothing; ? shows the keys"),
         ("1", "f5", "f5 does nothing; ? shows the keys"),
-        ("1", "escape", "no filter is set: all ranks are listed"),
+        ("1", "escape", "no filter is set: the screen lists all ranks"),
     ],
 )
 def test_a_key_that_does_nothing_says_so(screen, key, said):
@@ -261,7 +261,7 @@ def test_a_list_is_narrowed_by_typing_and_left_as_it_was():
         seen(texts), "m", "end", "tab", "up", "enter", size=(60, 20),
     )  # fmt: skip
     assert "│ › loss" in texts[0]
-    assert "type to narrow" in texts[0]
+    assert "type to search" in texts[0]
     assert "│ › own ms per step" in texts[1]
     assert "wait ms" not in texts[1].split("ranks,")[0]
     assert "/ own " in texts[2], "what no name has is not taken"

@@ -32,7 +32,7 @@ def test_collectives_are_in_the_head_as_the_all_reduce_is():
 
 def test_unmeasured_phases_are_dashes_in_the_table():
     head, row = table_text(kinds.alone(), 160)
-    cells = dict(zip(head.replace("own ms", "own").replace("vs rest", "over").split(), row.split(), strict=False))
+    cells = dict(zip(head.replace("own ms", "own").replace("excess", "over").split(), row.split(), strict=False))
     assert cells["forward"] == cells["wait"] == cells["transfer"] == "–"
     assert cells["backward"] != "–"
 

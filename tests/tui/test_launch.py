@@ -115,16 +115,16 @@ def test_the_next_form_begins_with_what_was_started_last(started, folder):
 
 
 WRONG = (
-    ("script", "", "no script: a file, or -m and a module"),
+    ("script", "", "give a script: a file, or -m and a module"),
     ("script", "nothing.py", "no script nothing.py in"),
     ("script", "-m no.such", "no module no.such"),
     ("script", "broken.py", "broken.py is not Python: line 1"),
     ("arguments", "'open", "arguments: no closing quotation"),
-    ("processes", "many", "a number, gpu, cpu or auto is wanted"),
-    ("processes", "0", "from 1 to 1024 processes"),
-    ("name", "a b", "letters, digits, '.', '_' and '-' only"),
-    ("environment", "A", "'A' is no variable; KEY=VALUE is wanted"),
-    ("environment", "DDPMON_HOME=/x", "DDPMON_HOME is for ddpmon itself"),
+    ("processes", "many", "give a number, gpu, cpu or auto"),
+    ("processes", "0", "give 1 to 1024 processes"),
+    ("name", "a b", "at most 64 letters, digits, '.', '_' and '-'"),
+    ("environment", "A", "'A' is no variable; write KEY=VALUE"),
+    ("environment", "DDPMON_HOME=/x", "ddpmon sets DDPMON_HOME itself"),
     ("folder", "/no/such", "no folder /no/such"),
 )
 """(a field of the form, what cannot be in it, what is said of that)"""
@@ -186,7 +186,7 @@ def test_where_runs_may_not_be_changed_nothing_is_offered_and_each_key_says_why(
     made(1)
     for key in "neDR":
         _, text = drive(snapshots.slow(), "8", key, readonly=True)
-        assert "read-only: nothing can be" in text.splitlines()[-1]
+        assert "read-only: cannot" in text.splitlines()[-1]
     assert "n launch" not in drive(snapshots.slow(), "8", readonly=True, size=(160, 24))[1]
     help_text = drive(snapshots.slow(), "8", "question_mark", readonly=True, size=(120, 60))[1]
     for offered in ("start a run", "start this run again", "another name", "delete this run"):

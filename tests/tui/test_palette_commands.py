@@ -66,7 +66,7 @@ def test_movements_and_foreign_themes_do_not_fill_the_list_that_it_opens_with():
 
     drive(snapshots.slow(), look)
     assert {"World", "Sort", "Theme: ddpmon-light"} <= at_once
-    assert not {"A screenful back", "Theme: nord"} & at_once
+    assert not {"Go up one screen", "Theme: nord"} & at_once
 
 
 def test_a_command_goes_to_a_screen():
@@ -79,7 +79,7 @@ def test_a_command_does_what_the_key_does_on_the_screen_that_is_shown():
     source = FakeSource(snapshots.slow())
     _, text = chosen(source, name="sort")
     assert "ranks, by rank" in text
-    assert "type to narrow" in chosen(through_time.slow(), "3", name="metric")[1]
+    assert "type to search" in chosen(through_time.slow(), "3", name="metric")[1]
     _, text = chosen(source, name="stop")
     assert "Stop gpt2-124m?" in text
     assert source.stops == []

@@ -208,7 +208,7 @@ def launching(desk, runs, *, place=None, readonly=False):
 def test_a_viewer_that_may_only_look_changes_no_runs(key):
     desk = Desk()
     getattr(launching(desk, [listed(run_of(1), "done")], readonly=True)[0], key)()
-    assert desk.said[0].startswith("read-only: nothing can be")
+    assert desk.said[0].startswith("read-only: cannot")
     assert desk.asked == []
 
 

@@ -54,7 +54,7 @@ def living():
 def several(living, monkeypatch):
     """Five runs: done, failed, lost, running, and the one that is watched."""
     monkeypatch.setattr("ddpmon.tui.widgets.runlist.time.time", lambda: NOW)
-    slow = "rank 3 is slow: +12.4 ms data since step 210; 1.35x if fixed"
+    slow = "rank 3 is slow: +12.4 ms data since step 210; 1.35x faster if fixed"
     report(made(1), f"done: 12,400 steps in 8m20s; {slow}", 12_400, 500.0, [slow])
     report(made(2, exit_code=3, name="a-rather-long-name-for-a-run"), "rank 1 failed first: ValueError: no such file")
     made(3, ended_at=None, exit_code=None, supervisor=runs.Process(2**22 + 1, 1), world_size=0)
@@ -191,7 +191,7 @@ def test_what_is_done_to_another_run_before_its_hub_answers_is_not_taken_for_the
 
 def test_what_has_ended_or_is_read_only_cannot_be_stopped(several, living):
     _, text = drive(snapshots.slow(), "8", "G", "x")
-    assert "nothing to stop" in text.splitlines()[-1]
+    assert "the run has already ended" in text.splitlines()[-1]
     _, text = drive(snapshots.slow(), "8", "j", "x", readonly=True)
     assert "Stop" not in text
     assert living.poll() is None
@@ -246,14 +246,14 @@ def test_a_report_is_read_once_and_one_that_is_not_there_yet_again(living):
 
 
 def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_started_again(home):
-    where = "was started on node07 and cannot be seen from here"
+    where = "started on node07, and ddpmon cannot see it from here"
     made(6, ended_at=None, exit_code=None, host="node07", boot_id="another", cwd="/")
     _, text = drive(snapshots.slow(), "8", size=(160, 50))
     assert "? UNKNOWN   run-6" in text
     assert f" {where}" in text.splitlines()
     for keys, said in (
         (("x",), f"it {where}; stop it there"),
-        (("D", settle), f"{where}; delete it there, or with ddpmon rm --force if it is over for certain"),
+        (("D", settle), f"{where}; delete it there, or with ddpmon rm --force if it has certainly ended"),
         (("R", settle, "s", settle), f"{where}; stop it there first, then start it again"),
     ):
         assert said in drive(snapshots.slow(), "8", *keys, size=(200, 50))[1].splitlines()[-1]

@@ -76,7 +76,7 @@ def test_who_does_not_come_out_of_the_first_step_stands_first():
 def test_waiting_counts_how_far_the_ranks_are_and_every_rank_once():
     _, text = drive(snapshots.waiting())
     third = text.splitlines()[2]
-    assert " ".join(third.split()) == "not heard 1 importing 1 imported 0 group 14 model 0 training 0"
+    assert " ".join(third.split()) == "not connected 1 importing 1 imported 0 group 14 model 0 training 0"
     _, text = drive(thousand_arriving(), size=(160, 50))
     counts = [int(word) for word in text.splitlines()[2].split() if word.isdecimal()]
     assert sum(counts) == 1024
@@ -96,7 +96,7 @@ def test_before_a_recording_is_read_nobody_talks_of_a_hub():
 
 def test_what_may_still_run_elsewhere_is_not_said_to_have_ended():
     _, text = drive(FakeSource(snapshots.unknown(), stoppable=False), "x")
-    assert "stop it where it was started" in text.splitlines()[-1]
+    assert "stop it where it started" in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("keys", [(), ("2",), ("3",), ("4",), ("5",), ("6",), ("7",), ("8",), ("enter",)])
@@ -109,7 +109,7 @@ def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     _, text = drive(source, *keys, is_muted, size=(120, 30))
     head = text.splitlines()
     assert "◌ STALE 14s" in head[0]
-    assert head[1].strip() == "no word from the hub since 01:28:40: all values are from then. Training needs no hub."
+    assert head[1].strip() == "no answer from the hub since 01:28:40: all values are from then. Training needs no hub."
 
 
 def test_stale_ends_when_the_hub_is_heard_again():
@@ -133,7 +133,7 @@ def test_a_run_that_ends_while_the_screen_is_held_is_told():
 
     _, text = drive(source, "space", end)
     assert "FROZEN" in text.splitlines()[0]
-    assert text.splitlines()[-1].strip() == "the run has ended meanwhile; space shows how"
+    assert text.splitlines()[-1].strip() == "the run has ended; space shows how"
     assert "FAILED" in drive(source, "space")[1]
 
 
@@ -171,7 +171,7 @@ def test_read_only_is_seen_on_every_screen_and_takes_the_stop_away():
         last = text.splitlines()[-1]
         assert last.endswith("  read-only")
         assert " x stop" not in last
-    assert {text.splitlines()[-1].strip() for text in asked} == {"read-only: it cannot be stopped from here"}
+    assert {text.splitlines()[-1].strip() for text in asked} == {"read-only: cannot stop the run from here"}
     assert source.stops == []
 
 
@@ -194,7 +194,7 @@ def test_read_only_leaves_clicks_on_keys_where_they_were():
 def test_a_standstill_names_who_is_late_first_and_where_the_others_wait():
     _, text = drive(snapshots.stalled())
     lines = text.splitlines()
-    top = next(place for place, line in enumerate(lines) if "where every rank stands" in line)
+    top = next(place for place, line in enumerate(lines) if "where every rank is" in line)
     assert lines[top + 1].startswith("▲ rank 5 ")
     assert "silent, last in data.py:41 __getitem__" in lines[top + 1]
     assert "7 ranks 0-4, 6-7" in text
@@ -206,7 +206,7 @@ def test_a_standstill_of_which_nothing_is_known_keeps_the_charts():
     stalled = snapshots.stalled()
     ranks = [replace(rank, stack=None, health="ok") for rank in stalled.ranks]
     _, text = drive(replace(stalled, ranks=ranks))
-    assert "where every rank stands" not in text
+    assert "where every rank is" not in text
     assert "─loss," in text
 
 

@@ -64,14 +64,14 @@ def test_a_log_has_no_times_so_a_replay_says_that_it_stands_whole():
 def test_a_replay_can_be_left_but_not_stopped_or_frozen():
     _, text = drive(replaying(snapshots.slow()), "question_mark", size=(140, 60))
     assert "to the next event" in text
-    assert "back to the event before" not in text
-    assert "hold the screen still" not in text
+    assert "freeze the screen, and go to the previous event" not in text
+    assert "freeze the screen" not in text
     assert "stop the run (asks" not in text
     assert "q quit" in drive(replaying(snapshots.slow()))[1].splitlines()[-1]
     _, live = drive(snapshots.slow(), "question_mark", size=(140, 60))
     assert "to the next event, and" not in live
-    assert "back to the event before" in live
-    assert "hold the screen still" in live
+    assert "freeze the screen, and go to the previous event" in live
+    assert "freeze the screen" in live
 
 
 def test_no_two_keys_of_a_screen_do_different_things():
@@ -140,7 +140,7 @@ def test_braces_hold_a_live_run_at_its_events():
     assert held_by("{", "{", "}")[0] == 6
     second, text = held_by("{", "{", "{")
     assert second == 3
-    assert "no earlier event in the 11 s that are kept" in text
+    assert "no earlier event in the 11 s in memory" in text
     assert "no later event yet" in held_by("{", "}")[1]
     assert "no later event yet" in held_by("}")[1]
 
@@ -176,11 +176,11 @@ def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there(screen):
 
     _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter")
     assert "/ 3 of 16 ranks: 3-5" in text
-    assert "not kept; space goes on" in text
+    assert "no longer in memory; space resumes" in text
     _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter", "escape")
-    assert "not kept" not in text
+    assert "no longer in memory" not in text
     _, text = drive(through_time.slow(16), screen, hold, "slash", *"3-5", "enter", "space")
-    assert "not kept" not in text
+    assert "no longer in memory" not in text
 
 
 def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):

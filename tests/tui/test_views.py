@@ -66,7 +66,7 @@ def test_logs_of_a_rank_of_another_machine_are_asked_for_as_long_as_they_are_sho
     text = drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
     assert "output of rank 2 on host1, following" in text
     assert source.wished.printed == PrintedWish(2)
-    view = PrintedView(2, 0, [], "its machine is asked for it")
+    view = PrintedView(2, 0, [], "waiting for its machine")
     source.current = msgspec.structs.replace(source.current, printed=view)
     assert view.why in drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
 
@@ -276,7 +276,7 @@ def marked(text: str) -> set[int]:
 )
 def test_every_screen_marks_the_same_ranks(ranks, expected):
     calm = snapshots.four_on_cpu()
-    shot = snapshots.replace(calm, findings=[finding("cpu_starved", "warn", "ranks wait for a core", ranks)])
+    shot = snapshots.replace(calm, findings=[finding("cpu_starved", "warn", "ranks are starved of a core", ranks)])
     for screen in "124":
         _, text = drive(shot, screen)
         assert marked(text) == expected, screen

@@ -119,6 +119,6 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int)
         )
     return Words(
         f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
-        "Something besides the training threads takes the cores: look for DataLoader workers beyond"
-        f" what {evidence['host'] or 'the machine'} has cores for, and for other programs.",
+        "Something besides the training threads takes the cores: look for other programs, and for more DataLoader"
+        f" workers than {evidence['host'] or 'the machine'} has cores for.",
     )

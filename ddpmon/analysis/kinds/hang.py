@@ -121,13 +121,13 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         return Words(f"{lead} {place}", advice(differ, world), lead=lead)
     if late and late in (idle_gpus(stacks), broken_gpus(standstill.gpus)):
         signs = evidence_of(late[0], standstill.gpus)
-        lead = f"the GPU of {who} does not come on:" if len(late) == 1 else f"the GPUs of {who} do not come on:"
+        lead = f"the GPU of {who} makes no progress:" if len(late) == 1 else f"the GPUs of {who} make no progress:"
         return Words(
             f"{lead} {signs}; all have issued {where}"
             if signs
-            else f"{lead} all ranks have issued {where}, and the other GPUs are further",
-            "It executes nothing, or a kernel without end. Look for Xid errors in the kernel's log (dmesg), for ECC"
-            " errors, clocks and power in nvidia-smi -q, and train without that GPU if it shows any.",
+            else f"{lead} all ranks have issued {where}, and the other GPUs are ahead",
+            "It executes nothing, or a kernel without end. Look for Xid errors in the kernel's log (dmesg) and for ECC"
+            " errors, clocks and power in nvidia-smi -q; train without that GPU if it shows errors.",
             lead=lead,
         )
     first = stacks.get(late[0]) if late else None

@@ -200,7 +200,7 @@ def _measured(slow: SlowRanks) -> str:
         return "What was measured of it is as elsewhere." if slow.why is None else ""
     if slow.is_all or slow.alone_gain is not None:
         return ""
-    sizes = "The sizes of batches were not measured"
+    sizes = "ddpmon did not measure the sizes of batches"
     if work is not None:
         sizes = f"It has {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
         sizes += f", which accounts for {work.share:.0%} of it" if work.times > 1 else ""

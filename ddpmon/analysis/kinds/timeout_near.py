@@ -64,7 +64,7 @@ def awaited(standing: Standstill) -> Sequence[int]:
 
 
 def _words(wait: Wait, late: Sequence[int], line: str | None) -> Words:
-    """Return who is waited for, and when the run ends. line: where the first of those is."""
+    """Return whom the others wait for, and when the run ends. line: where the first of those is."""
     timeout_s, when = wait.timeout_s, _when(wait.timeout_s - round(wait.waited_s))
     allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"
@@ -76,7 +76,7 @@ def _words(wait: Wait, late: Sequence[int], line: str | None) -> Words:
         return Words(fitting(f"{lead} {end}"), disagreements.advice(differ, wait.standing.world_size), brief, lead)
     who = named_ranks(late, wait.standing.world_size)
     be, do = ("is", "does") if len(late) == 1 else ("are", "do")
-    lead = f"{who} {be} waited for:"
+    lead = f"all wait for {who}:"
     where = f"Look at what {who} {do} in {line} (ddpmon stack)." if line else f"See where {who} {be} (ddpmon stack)."
     advice = (
         f"{where} If it evaluates or saves alone, have every rank do a share, or allow more time:"

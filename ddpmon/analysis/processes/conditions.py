@@ -105,7 +105,7 @@ class Cause:
         """Return the sentences below the finding."""
         if self.began == "with":
             return f"{self.fact}: {self.conclusion}."
-        when = "that did not begin when it became slow" if self.began == "apart" else "since when is not known"
+        when = "that did not begin when it became slow" if self.began == "apart" else "no record shows since when"
         return f"{self.fact}; {when}."
 
 
@@ -204,7 +204,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
     hot = f", at {mine.gpu_temperature_c:.0f} °C" if mine.gpu_temperature_c is not None else ""
     theirs = median_of(one.gpu_clock_mhz for one in others)
     whose = f"{late.host}'s GPUs run" if late.host else f"Rank {late.rank}'s GPU runs"
-    alone = f"{late.host}'s GPUs alone hold their" if late.host else f"Rank {late.rank}'s GPU alone holds its"
+    alone = f"Only {late.host}'s GPUs throttle" if late.host else f"Only rank {late.rank}'s GPU throttles"
     mending = f"{'their' if late.host else 'its'} cooling and power limit (nvidia-smi -q -d PERFORMANCE)"
     if mine.gpu_clock_mhz and theirs is not None:
         slower = theirs / mine.gpu_clock_mhz - 1
@@ -222,7 +222,7 @@ def _slow_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) ->
         return Cause(
             "gpu_throttled",
             f", {'GPUs' if late.host else 'GPU'} throttled: {reasons}",
-            f"{alone} clocks down{why}{hot}",
+            f"{alone}{why}{hot}",
             f"look at {mending}",
             {"gpu_throttled": reasons},
         )
@@ -249,10 +249,8 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     theirs = median_of(one.starved_share for one in others) or 0.0
     return Cause(
         "cpu_starved",
-        f", {mine.starved_share:.0%} without a free core"
-        if late.host
-        else f", waits {mine.starved_share:.0%} of the time for a core",
-        f"{'Its ranks wait' if late.host else 'It waits'} {mine.starved_share:.0%} of the time for a core,"
+        f", starved {mine.starved_share:.0%} of the time",
+        f"{'Its ranks are' if late.host else 'It is'} starved of a core {mine.starved_share:.0%} of the time,"
         f" {late.others} {theirs:.0%}",
         f"that alone can be it. Look at what else runs on {mine.host or 'its machine'}, and at the cores that"
         f" {'they are' if late.host else 'the rank is'} bound to",

@@ -221,7 +221,7 @@ def advice(one: Disagreement, world_size: int) -> str:
         return f"{there}, in {branch}. All ranks have to make the same decision there: all_reduce a flag."
     if one.how == "other tensors":
         return "Pad them to one size, drop the last, smaller batch (drop_last=True), or gather objects."
-    return f"{there}. They wait in vain: all ranks must call the same collectives in the same order."
+    return f"{there}. They wait forever: all ranks must call the same collectives in the same order."
 
 
 def _s(side: Waiters) -> str:

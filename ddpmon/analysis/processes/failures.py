@@ -188,12 +188,12 @@ def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, l
     )
     if first_gone.left:
         after = counted(first_gone.steps, "step")
-        cause = f"it ended by itself after {after}, without an exception, while the others went on"
+        cause = f"it exited after {after}, without an exception, while the others went on"
         why = explain(cause)
         if words := last_lines.get(first_gone.rank):
             cause += f"; its last line: {words}"
         return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, why.advice)
-    cause = _because("it ended without a goodbye, as a killed process does", memory, was_killed=True)
+    cause = _because("it exited unexpectedly, as a killed process does", memory, was_killed=True)
     return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, is_out_of_memory=bool(memory))
 
 
@@ -204,7 +204,7 @@ def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
 def _said(words: str, code: int | None) -> tuple[str, str]:
     """Cause and exit. What is no exception (a usage error) says less than the code that came with it."""
     if not words or EXCEPTION.match(words):
-        return words or "no exception was seen", f"exit {code}"
+        return words or "no exception", f"exit {code}"
     return f"exit {code}: {words}", ""
 
 
@@ -252,8 +252,8 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
     on_top = f"; its DataLoader workers held {workers / GIB:.1f} GiB more" if workers is not None else ""
     measured = f"{held}{beside}{on_top}. " if held else ""
     return (
-        f"{measured}Fewer ranks or DataLoader workers on this host need less, smaller batches too; what is kept from"
-        " step to step (losses with their graph, lists of outputs, a dataset's cache) grows until it is full."
+        f"{measured}Fewer ranks, fewer DataLoader workers and smaller batches need less; losses kept with their graph,"
+        " lists of outputs and a dataset's cache grow from step to step until memory is full."
     )
 
 
@@ -266,7 +266,7 @@ def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -
     if _sent_signal(code):
         return lead
     last_line = _because(last_line, _MEMORY.get(memory_kills, ""), _CHILD_KILLED.search(last_line) is not None)
-    return f"{lead} {last_line or 'it said nothing'}"
+    return f"{lead} {last_line or 'no output'}"
 
 
 def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:

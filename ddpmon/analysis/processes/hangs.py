@@ -132,15 +132,15 @@ def why_no_stack(
     host: its machine, where nothing is heard of that.
     """
     if not heard:
-        return f"nothing is heard of rank {rank} here"
+        return f"rank {rank} sends nothing to this machine"
     if gone:
         return f"rank {rank} has ended"
     if host:
-        return f"nothing is heard of {host}, where rank {rank} runs"
+        return f"{host}, where rank {rank} runs, sends nothing"
     if held is not None:
         text, advice = silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
         return f"{text}. {advice}"
-    return f"rank {rank} lives, but did not answer" if unanswered else ""
+    return f"rank {rank} is alive but did not answer" if unanswered else ""
 
 
 def lock_advice(stack: Stack) -> str:
@@ -148,11 +148,11 @@ def lock_advice(stack: Stack) -> str:
     place = stack.frames[0] if stack.frames else ""
     if "file_baton.py" in place:
         return (
-            "It waits for a lock file: of another process that builds the same extension, or left by a run that was"
-            " killed. If nothing builds it, delete the file (usually `lock` in ~/.cache/torch_extensions/…)."
+            "It waits for a lock file: another process builds the same extension, or a killed run left the file behind."
+            " If nothing builds it, delete the file (usually `lock` in ~/.cache/torch_extensions/…)."
         )
     if any(part in place for part in _LOCKS):
-        return "It waits for a lock file, of another process or left by a run that was killed: then delete it."
+        return "It waits for a lock file: another process holds it, or a killed run left it behind; then delete it."
     return ""
 
 
@@ -183,9 +183,9 @@ def silence(standstill: Standstill) -> tuple[str, str]:
     be = "is" if alone else "are"
     if held and held.how == "stopped":
         pids = " ".join(str(standstill.held[rank].pid) for rank in ranks)
-        return f"{who} {be} stopped (SIGSTOP or Ctrl-Z)", f"Have {'it' if alone else 'them'} go on: kill -CONT {pids}"
+        return f"{who} {be} stopped (SIGSTOP or Ctrl-Z)", f"Resume {'it' if alone else 'them'}: kill -CONT {pids}"
     if held and held.how == "traced":
-        return f"{who} {be} held by a debugger", f"Let the debugger of process {held.pid} go on."
+        return f"a debugger holds {who}", f"Let the debugger of process {held.pid} continue."
     if held:
         inside = f" ({held.where})" if held.where else ""
         return (
@@ -193,11 +193,11 @@ def silence(standstill: Standstill) -> tuple[str, str]:
             "Look at the disk or network file system that it reads, and at the kernel's log (dmesg).",
         )
     if standstill.over:
-        return f"{who} {'was' if alone else 'were'} not heard any more", f"Look at the last output of {who}."
-    text = f"{who} {be} not heard though {'its process lives' if alone else 'their processes live'}"
+        return f"{who} fell silent", f"Look at the last output of {who}."
+    text = f"{who} {be} silent though {'its process is' if alone else 'their processes are'} alive"
     if line := silence_line(standstill):
-        return text, f"Look at the compiled code called in {line}: it keeps Python's lock (the GIL)."
-    return text, f"Look for compiled code on {who} that keeps Python's lock (the GIL)."
+        return text, f"Look at the compiled code called in {line}: it does not release Python's lock (the GIL)."
+    return text, f"Look for compiled code on {who} that does not release Python's lock (the GIL)."
 
 
 def not_heard(standstill: Standstill) -> tuple[str, str]:
@@ -206,12 +206,12 @@ def not_heard(standstill: Standstill) -> tuple[str, str]:
     who = named_ranks(ranks, standstill.world_size)
     hosts = list(dict.fromkeys(standstill.unheard[rank] for rank in ranks))
     if not all(hosts):
-        be, does = ("is", "it runs") if len(ranks) == 1 else ("are", "they run")
+        send, does = ("sends", "it runs") if len(ranks) == 1 else ("send", "they run")
         where = f"Look at {who} where {does} (ddpmon status there), and at the network to that machine."
-        return f"{who} {be} not heard here", where
+        return f"{who} {send} nothing to this machine", where
     those = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {counted(len(hosts) - 1, 'other host')}"
-    be, its = ("is", "its") if len(hosts) == 1 else ("are", "their")
+    be, send, its = ("is", "sends", "its") if len(hosts) == 1 else ("are", "send", "their")
     return (
-        f"{those} {be} not heard ({named_ranks(ranks, standstill.world_size)})",
-        f"See whether {those} {be} up and reached from here (ping): the machine, {its} link or {its} ddpmon is gone.",
+        f"{those} {send} nothing ({named_ranks(ranks, standstill.world_size)})",
+        f"See whether {those} {be} up and answer a ping from here: the machine, {its} link or {its} ddpmon is gone.",
     )

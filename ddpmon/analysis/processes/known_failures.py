@@ -281,7 +281,7 @@ KNOWN_FAILURES = (
     KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
     KnownFailure("IndexError: index out of range in self", "", INDICES),
     KnownFailure(
-        "it ended by itself after",
+        r"it exited after [\d,]+ steps?, without an exception",
         "",
         "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank as many"
         " batches, or wrap the loop in model.join().",

@@ -71,7 +71,7 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
     if not counts:
         return (
             f"A batch takes {data_ms:.1f} ms longer to load than training hides. Without DataLoader workers:"
-            f" num_workers={ceil(data_ms / rest)} would hide it; with W of them: {step_ms / rest:.1f} x W."
+            f" num_workers={ceil(data_ms / rest)} would hide it; with W workers, {step_ms / rest:.1f} times W."
             f" {_UNKNOWN}{pinned}"
         )
     workers = counts.most_common(1)[0][0]
@@ -90,7 +90,7 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
     return f"{has} num_workers={enough} would hide it{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
 
 
-_UNKNOWN = "Whether disk, decoding or collating takes the time was not measured."
+_UNKNOWN = "ddpmon did not measure whether disk, decoding or collating takes the time."
 
 
 def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
@@ -142,6 +142,6 @@ def _pinning(conditions: Sequence[Conditions]) -> str:
     if not any(one.loader_pinned is False for one in conditions):
         return ""
     return (
-        " Its batches are not pinned: pin_memory=True and .to(device, non_blocking=True) also let their copy to the GPU"
-        " go beside training."
+        " Its batches are not pinned: pin_memory=True and .to(device, non_blocking=True) also copy them to the GPU"
+        " beside training."
     )

@@ -64,7 +64,7 @@ def phases(ranks: list[dict[str, Any]]) -> Chart:
             told = hint(f"rank {rank['rank']}: {phase} {numbers.ms(ms)} ms")
             plot.add("rect", told, x=begin, y=above + 2, width=end - begin, height=_ROW - 4, fill=COLOURS[phase])
             at_ms += ms
-    more = "" if len(ordered) == len(ranks) else f"; the {len(ordered)} with the most own time of {len(ranks):,}"
+    more = "" if len(ordered) == len(ranks) else f"; the {len(ordered)} of {len(ranks):,} ranks with the most own time"
     colours = legend([(colour, phase) for phase, colour in COLOURS.items()])
     return Chart(f"Where each rank's step goes{more}", colours + plot.drawn())
 
@@ -95,7 +95,7 @@ def heat_map(heat: HeatView) -> Chart:
             for share, colour in shown
         ]
     )
-    return Chart("Own time over the median of the other ranks", colours + plot.drawn())
+    return Chart("Own time in excess of the peers' median", colours + plot.drawn())
 
 
 def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:
@@ -193,7 +193,7 @@ def _peak(heat: HeatView, place: int) -> str:
     known = [cell if 0 < cell < _NOT_FINITE else 0 for cell in cells]
     highest = max(known)
     if not highest:
-        return "nothing measured"
+        return "no data"
     step = max(1, (heat.first + known.index(highest)) * heat.steps)
     return f"at most {_percent(heat, highest):+.0f}%, at step {numbers.count(step)}"
 

@@ -37,7 +37,7 @@ def why_no_buckets(snapshot: Snapshot) -> str:
     """What keeps the buckets from being shown; "" where there are none."""
     if not with_ddp(snapshot.parallelism):
         return ""
-    return snapshot.missing.get(BUCKETS) or "buckets: not recorded; ddpmon run --buckets SCRIPT shows them"
+    return snapshot.missing.get(BUCKETS) or "buckets: not recorded; ddpmon run --buckets SCRIPT records them"
 
 
 class Hint(Pane):

@@ -14,22 +14,25 @@ from ddpmon.tui.screens.scrolled import Scrolled, Text
 from ddpmon.tui.widgets.runlist import WATCHED
 
 _WORDS = (
-    ("own", "time that a rank itself works in a step; the straggler has the most of it and waits least"),
-    ("wait", "blocked in a synchronisation until the last rank arrives"),
-    ("transfer", "from the last arrival to the end of the synchronisation"),
-    ("data", "blocked in the DataLoader"),
+    ("own", "the rank's own work in a step; a straggler has the most own time and waits least"),
+    ("excess", "own time above the median of the peers, the other ranks"),
+    ("wait", "time blocked in a synchronisation until the last rank arrives"),
+    ("transfer", "time from the last arrival to the end of the synchronisation"),
+    ("data", "time blocked in the DataLoader"),
     ("other", "the rest of the step on the main thread: logging, evaluation, checkpoints"),
-    ("no core", "share of the time in which the training thread could run, but no core was free for it"),
-    ("last", "share of the steps in which this rank was the last to arrive"),
+    ("crit", "share of the steps in which this rank was critical: the others waited for it"),
+    ("starved", "share of the time in which the training thread could run but got no core"),
+    ("mem", "memory of the rank's process; gpu mem: memory in use on its GPU"),
     ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
-    ("▃ ▆ █", "own time 5%, 10%, 15% and more over the other ranks' median"),
+    ("▃ ▆ █", "own time 5%, 10%, 15% and more over the peers' median"),
     (CURSOR, "the cursor"),
     (WATCHED, "in Runs: the run that all screens show"),
-    ("○ ◔ ◑ ◕ ●", "how far a rank has come before the first step: importing torch, imported, group, model, training"),
+    ("○ ◔ ◑ ◕ ●", "stages before the first step: importing torch, imported, process group, model, training"),
     (
         "colours",
-        f"{VARIABLE}=dark, light or ansi (the terminal's own) chooses them for good, Ctrl-P for now; NO_COLOR=1: none",
+        f"{VARIABLE}=dark, light or ansi (the terminal's own) sets them for good, Ctrl-P for now; NO_COLOR=1: none",
     ),
+    ("glossary", "docs/reference/glossary.md explains all words"),
 )
 
 

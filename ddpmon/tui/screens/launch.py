@@ -28,10 +28,8 @@ def launch_form(palette: Palette) -> Form:
         Field("arguments", last.arguments, "the script's own, quoted as in a shell", "none"),
         Field("processes", last.processes, "ranks on this machine: a number, gpu (one for each), cpu or auto", "1"),
         Field("name", last.name, "letters, digits, '.', '_' and '-'; empty: the script's name", "the script's"),
-        Field(
-            "environment", last.environment, "KEY=VALUE, several with spaces between, quoted as in a shell", "as here"
-        ),
-        Field("folder", folder, "where it runs; a script without / at its front is looked for there"),
+        Field("environment", last.environment, "KEY=VALUE, separated by spaces, quoted as in a shell", "as here"),
+        Field("folder", folder, "working directory; a relative script path starts there"),
     )
     return Form("Start a run", fields, _launch, palette, "start", "starting…")
 

@@ -71,7 +71,7 @@ class PickBox(Pane):
                 fit([(f"{CURSOR} " if under else "  ", role), (cut(names[value], inner - 2), role)], inner, role)
             )
         body += [[]] * (rows - len(body))
-        typed: Line = [("type to narrow; enter takes it, esc leaves", "muted")]
+        typed: Line = [("type to search; enter chooses, esc cancels", "muted")]
         if self.typed:
             typed = [("/ ", "key"), (self.typed, "strong")]
         return boxed(self.offered.heading, [*body, typed], width)

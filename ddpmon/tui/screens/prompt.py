@@ -28,7 +28,7 @@ class TypedLine(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         try:
             parse(self.text)
-            note, role = "enter takes it, empty lists all, esc leaves it", "muted"
+            note, role = "enter applies the filter, empty lists all ranks, esc cancels", "muted"
         except FilterError as error:
             note, role = f"▲ {error}", "warn"
         typed = self.text[-max(1, width - 6) :]

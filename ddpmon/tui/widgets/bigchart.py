@@ -141,7 +141,7 @@ class BigChart(Pane):
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
         """What stands under the cursor, in two lines."""
         if place is None:
-            return [[(" nothing is known of this stretch", "muted")]]
+            return [[(" nothing recorded in this stretch", "muted")]]
         shown = quantity(self.choice.name)
         when: Line = [(" at ", "muted"), (axis.moment(series.seconds[place], min(span[1] - span[0], 60.0)), "strong")]
         worst = None
@@ -151,7 +151,7 @@ class BigChart(Pane):
                 when += [("  step ", "muted"), (numbers.count(series.steps[place]), "strong")]
             unit = measured_each(shown)
             many = f"{numbers.count(series.merged)} {unit}s" if series.merged > 1 else f"one {unit}"
-            when.append((f"   {many} a point", "muted"))
+            when.append((f"   {many} per point", "muted"))
         low, median, high = series.low[place], series.median[place], series.high[place]
         parts: list[tuple[str, float | None]] = [("low", low), ("median", median), ("high", high)]
         if low == high:

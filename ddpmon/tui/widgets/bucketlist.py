@@ -92,7 +92,7 @@ def sizes(buckets: list[BucketView], width: int, chosen: int | None) -> Line:
 def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Line]:
     """The parameters in a bucket, in `height` lines."""
     names = [plain(each) for each in bucket.parameters]
-    rows = wrap(f"in bucket {label}: {', '.join(names) or 'no names known'}", width - 3)
+    rows = wrap(f"in bucket {label}: {', '.join(names) or 'names not recorded'}", width - 3)
     if len(rows) > height > 0:
         rows = rows[:height]
         rows[-1] = cut(rows[-1].rstrip(",") + f", … {len(names):,} in all", width - 2)
@@ -115,7 +115,7 @@ class BucketList(Pane):
         return [] if self.frame.snapshot is None else self.frame.snapshot.buckets
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        heading = title("buckets along the backward ", width, _LEGEND)
+        heading = title("buckets during backward ", width, _LEGEND)
         buckets = self._buckets()
         if not buckets:
             return [heading]

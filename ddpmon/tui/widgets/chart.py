@@ -208,7 +208,7 @@ def _label(value: float, style: Style) -> str:
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
     """Why nothing is drawn."""
     if log and any(finite(value) is not None for value in series.median):
-        return "nothing over zero: a log scale has no place for it; l shows it"
+        return "no value above 0 for a log scale; press l for a linear one"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
 
 
@@ -341,4 +341,4 @@ class OwnChart(WholeRun):
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:
     """Why there is no value of a quantity."""
-    return f"no {name} seen yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"
+    return f"no {name} recorded yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"

@@ -25,7 +25,7 @@ STAGE_WORDS = {
     "ended": "ended",
 }
 HEALTH_WORDS = {
-    "missing": "not heard yet",
+    "missing": "not connected",
     "ok": "alive",
     "silent": "silent",
     "dead": "dead",
@@ -108,10 +108,10 @@ MEASURED = (
     _measured("wait", 7, 2, role="comm"),
     _measured("transfer", 9, 3, role="comm"),
     _measured("late", 8, 16),
-    _measured("last", 6, 15),
+    _measured("critical", 6, 15),
     _measured("cpu", 6, 13),
     _measured("gpu", 6, 9),
-    RankColumn("mem G", 7, 14, lambda rank, _: _memory(rank)),
+    RankColumn("mem GiB", 8, 14, lambda rank, _: _memory(rank)),
     _measured("loss", 8, 8),
 )
 ARRIVING = (
@@ -119,7 +119,7 @@ ARRIVING = (
     _host(2),
     RankColumn("pid", 9, 4, lambda rank, _: str(rank.pid) if rank.pid else numbers.NONE),
     RankColumn("device", 9, 3, lambda rank, _: plain(rank.device) if rank.health != "missing" else numbers.NONE),
-    RankColumn("  how far", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),
+    RankColumn("  stage", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),
     RankColumn(
         "state", 15, 0, lambda rank, _: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True
     ),

@@ -55,26 +55,26 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
     slowest: the rank with the most own time, which is `over` the median of the others.
     """
     e = efficiency
-    persistent = "no rank is slower than others for long"
+    persistent = "no rank is slow for long"
     if e.load_balance_persistent < _WELL and slowest is not None:
-        persistent = f"rank {slowest} is slow: {numbers.over(over)} own time, in most steps"
+        persistent = f"rank {slowest} is slow in most steps: {numbers.over(over)} own time"
     return [
-        Branch("parallel efficiency", e.parallel, "of the ranks' time is work of their own", leaf=False),
+        Branch("parallel efficiency", e.parallel, "the share of the ranks' time that is own time", leaf=False),
         Branch(
             "├ load balance",
             e.load_balance,
-            "all ranks have equally much to do"
+            "all ranks have equal work"
             if e.load_balance >= _WELL
-            else f"{_left(e.load_balance)} is lost by waiting for the last, because work is not spread evenly",
+            else f"waiting for the slowest rank loses {_left(e.load_balance)}, as work is uneven",
             leaf=False,
         ),
         Branch("│ ├ persistent", e.load_balance_persistent, persistent),
         Branch(
             "│ └ moving",
             e.load_balance_moving,
-            "it is not a different rank each time"
+            "the slow rank does not rotate"
             if e.load_balance_moving >= _WELL
-            else "a different rank is late each time, so that fixing one of them gains little",
+            else "the slow rank rotates, so that fixing one rank gains little",
         ),
         Branch(
             "└ communication",
@@ -120,7 +120,7 @@ def _bytes(payload: float) -> str:
 
 def _faster(gain: float | None) -> str:
     gain = finite(gain)
-    return numbers.NONE if gain is None else "no gain" if gain < 1.005 else f"{numbers.percent(gain - 1)} faster"
+    return numbers.NONE if gain is None else "no gain" if gain < 1.005 else f"{gain:.2f}x faster"
 
 
 def _of_collectives(shown: AllReduceView) -> bool:
@@ -130,7 +130,7 @@ def _of_collectives(shown: AllReduceView) -> bool:
 def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Line]:
     share = numbers.percent(shown.exposed_share) + " of a step" * (width >= _WITH_WORDS)
     total = None if finite(shown.wait_ms) is None else shown.wait_ms + shown.transfer_ms
-    speed = f"{numbers.ms(bandwidth)} GB/s" if finite(bandwidth) is not None else "known with --buckets"
+    speed = f"{numbers.ms(bandwidth)} GB/s" if finite(bandwidth) is not None else "needs --buckets"
     name = " blocked " if _of_collectives(shown) else " exposed "
     first: Line = [
         (name, "muted"), (f"{numbers.ms(total)} ms", "strong"), (f", {share}", "text"),
@@ -154,7 +154,7 @@ def _beside(shown: AllReduceView) -> list[Line]:
     if not beside > _WORTH_A_LINE * (beside + (finite(shown.wait_ms + shown.transfer_ms) or 0.0)):
         return []
     return [[
-        (" beside it ", "muted"), (f"{numbers.ms(beside)} ms", "text"),
+        (" in addition ", "muted"), (f"{numbers.ms(beside)} ms", "text"),
         (" in other synchronisations: buffers, collectives", "muted"),
     ]]  # fmt: skip
 
@@ -163,7 +163,7 @@ def _gains(shown: AllReduceView) -> Line:
     line: Line = [(" if nobody waited: ", "muted"), (_faster(shown.gain_without_waiting), "text")]
     if shown.gain_with_even_transfer is not None:
         even = _faster(shown.gain_with_even_transfer)
-        line += [("   if every transfer took its median: ", "muted"), (even, "text")]
+        line += [("   if transfers were even: ", "muted"), (even, "text")]
     return line
 
 
@@ -173,10 +173,10 @@ def _nothing(snapshot: Snapshot) -> str:
     if snapshot.measured and not with_ddp(snapshot.parallelism):
         return snapshot.measured
     if snapshot.run.world_size == 1:
-        return "one rank alone: it waits for nobody"
+        return "a single rank waits for nobody"
     if snapshot.all_reduce_ms is not None:
-        return f"exposed {numbers.ms(snapshot.all_reduce_ms)} ms; what it is made of was not told"
-    return "no gradients are synchronised: no model is wrapped in DDP"
+        return f"{numbers.ms(snapshot.all_reduce_ms)} ms exposed; no breakdown available"
+    return "no gradient synchronisation: the script wraps no model in DDP"
 
 
 def view_over(snapshot: Snapshot, over: str) -> CostView | None:
@@ -197,7 +197,7 @@ def of_steps(shown: CostView) -> str:
     """Which steps it is of, for the title."""
     first, last = (numbers.count(step) for step in shown.window)
     if shown.over == "start" and shown.window[0] > _FIRST_STEP:
-        return f"all since step {first}, to {last}"
+        return f"all steps since {first}, to {last}"
     if shown.window[0] == shown.window[1]:
         return f"step {first}"
     return {
@@ -237,7 +237,7 @@ def _spent(snapshot: Snapshot) -> list[Line]:
         trained = f"{numbers.percent(times.training_s / whole)} training"
         lines.append([(" since the first step: ", "muted"), (", ".join([trained, *pauses]), "text")])
     if snapshot.accumulation > 1:
-        lines.append([(" each step adds up ", "muted"), (f"{snapshot.accumulation} batches", "text")])
+        lines.append([(" each step accumulates ", "muted"), (f"{snapshot.accumulation} batches", "text")])
     return lines
 
 

@@ -99,9 +99,9 @@ def _header(view: InspectView | None, missing: str, room: int) -> Line:
     """What the numbers are, and the steps of the columns below."""
     each, steps = "", f"{missing:>{room}}"
     if view is not None and view.rows and room >= _LEAST_ROOM:
-        each = f" {view.steps} a column" if view.steps > 1 else ""
+        each = f" {view.steps} steps/column" if view.steps > 1 else ""
         steps = axis.steps(view.last_step, view.steps, room)
-    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'others':>{NUMBER}}{'over':>{_OVER}}", "muted")]
+    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'excess':>{_OVER}}", "muted")]
     return [*fit(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
 
 

@@ -28,8 +28,8 @@ _TALLEST = 6
 _ABOVE, _BELOW = 2, 1
 """Title, and what each column of lanes is; the axis."""
 _TITLES = {
-    "gpu": "GPU busy", "gpu_memory": "GPU memory", "cpu": "CPU, 100% a core", "starved": "no core free",
-    "rss": "memory", "cores": "cores of its host busy",
+    "gpu": "gpu%", "gpu_memory": "gpu mem", "cpu": "cpu%, 100% per core", "starved": "starved", "rss": "mem",
+    "cores": "cores busy on its host",
 }  # fmt: skip
 _BY_GPU = ("gpu", "gpu_memory", "cpu", "cores", "rss", "starved")
 _BY_CPU = ("cpu", "cores", "starved", "rss")
@@ -107,7 +107,7 @@ class DeviceLanes(BlockPane):
         each = width // len(names)
         span_s = float(MOMENTS * (each - _LABEL - 1) * view.seconds)
         span = numbers.span(min(span_s, float(view.columns * view.seconds)))
-        legend: Line = [(f" busy under {IDLE:.0%} ", "warn")] if "gpu" in names else []
+        legend: Line = [(f" gpu% under {100 * IDLE:.0f} ", "warn")] if "gpu" in names else []
         tall, air = 1, 0
         if not self.beside:
             room = height - _ABOVE - _BELOW

@@ -29,7 +29,7 @@ from ddpmon.tui.widgets.worldmap import arriving, everyone
 
 _FOLD_FROM = 2
 """Screenfuls of ranks from which hosts are folded."""
-_WORST = " the lowest busy% and MHz of each host, and the highest of everything else"
+_WORST = " each host's lowest gpu% and MHz, and its highest value in the other columns"
 _WORDS_MOST = 24
 _LEAST_WIDTH = 104
 """Columns from which a GPU's numbers and what is wrong with it stand beside each other."""
@@ -57,13 +57,13 @@ class DeviceList(RankTable):
 
     orders: ClassVar[tuple[Sort, ...]] = (
         Sort("trouble first", lambda rank: rank.rank, trouble_first=True),
-        _by("idlest GPU first", "gpu"),
-        _by("fullest GPU first", "gpu_memory"),
+        _by("lowest gpu% first", "gpu"),
+        _by("most gpu mem first", "gpu_memory"),
         _by("hottest GPU first", "gpu_temperature"),
-        _by("slowest clock first", "gpu_clock"),
-        _by("busiest CPU first", "cpu"),
-        _by("fewest cores free first", "starved"),
-        _by("most memory first", "rss"),
+        _by("slowest GPU clock first", "gpu_clock"),
+        _by("highest cpu% first", "cpu"),
+        _by("most starved first", "starved"),
+        _by("most mem first", "rss"),
         BY_RANK,
     )
 

@@ -66,7 +66,7 @@ def failure(
     room = max(0, height - len(lines) - len(foot))
     lines += [[(cut(f"  {row}", width), "text")] for row in body[max(0, len(body) - room) :][:room]]
     if not trace:
-        lines.append([("  it left no traceback", "muted")])
+        lines.append([("  no traceback", "muted")])
     return [*lines, *foot][:height]
 
 

@@ -24,7 +24,7 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
         if finding.until_step is None:
             facts.append(f"since step {since}: {lasted}")
         else:
-            facts.append(f"from step {since} to {numbers.count(finding.until_step)}: {lasted}, over")
+            facts.append(f"from step {since} to {numbers.count(finding.until_step)}: {lasted}, ended")
     if finding.cost_ms is not None:
         facts.append(f"{numbers.ms(finding.cost_ms)} ms a step")
     if finding.cost_s is not None:
@@ -84,7 +84,7 @@ class FindingList(ScrollingPane):
         for finding in snapshot.findings:
             lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width, evidence=self._whole)]
         if not lines:
-            lines = [[(" nothing, as far as what was measured shows", "muted")]]
+            lines = [[(" nothing in the data that ddpmon measured", "muted")]]
         if self._whole and (snapshot.events or snapshot.notes):
             lines += [[], *event_lines(snapshot.events, snapshot.notes, width)]
         heading = title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)

@@ -55,28 +55,24 @@ class TableField:
         return " " + padded(text, self.width - 1, left=self.left)
 
 
-def _measured(
-    name: str, width: int, head: str = "", *, role: str = "text", up: bool = False, accused: bool = False
-) -> TableField:
+def _measured(name: str, width: int, *, role: str = "text", up: bool = False, accused: bool = False) -> TableField:
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
     if row.unit == MS and name != "gc":
-        return TableField(head or row.heading, width, row.get, role=role, up=up, accused=accused)
+        return TableField(row.heading, width, row.get, role=role, up=up, accused=accused)
     text = cell(row.unit)
-    return TableField(head or row.heading, width, row.get, lambda value, _: text(value), role, up, accused=accused)
+    return TableField(row.heading, width, row.get, lambda value, _: text(value), role, up, accused=accused)
 
 
 def _whole(value: float, _: int) -> str:
     return f"{value:.0f}"
 
 
-_MACHINE: dict[str, tuple[int, str]] = {
-    "samples": (11, ""), "tokens": (10, ""), "cpu": (7, ""), "starved": (9, "starved"), "rss": (8, "mem G"),
-    "gpu": (7, ""), "gpu_memory": (9, "gpu mem"), "gpu_power": (7, "watt"), "gpu_temperature": (6, ""),
-    "gpu_clock": (7, ""), "gc": (8, ""), "major_faults": (10, ""), "read": (8, ""), "written": (9, ""),
-    "threads": (9, ""),
+_MACHINE = {
+    "samples": 11, "tokens": 10, "cpu": 7, "starved": 9, "rss": 9, "gpu": 7, "gpu_memory": 9, "gpu_power": 7,
+    "gpu_temperature": 6, "gpu_clock": 7, "gc": 8, "major_faults": 10, "read": 8, "written": 9, "threads": 9,
 }  # fmt: skip
-"""Widths, and the head where it is another than the quantity's own."""
+"""Widths."""
 FIELDS = (
     TableField("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
     TableField("host", 14, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
@@ -92,15 +88,15 @@ FIELDS = (
     _measured("transfer", 10, role="comm"),
     _measured("step", 9),
     _measured("late", 9),
-    _measured("last", 7),
+    _measured("critical", 7),
     _measured("loss", 9),
     TableField("device", 8, lambda rank: plain(rank.device) if rank.health != "missing" else None, up=True, left=True),
-    *(_measured(name, *shape) for name, shape in _MACHINE.items()),
+    *(_measured(name, width) for name, width in _MACHINE.items()),
     *(_measured(row.name, max(8, len(row.heading) + 2)) for row in further(_MACHINE)),
     TableField("steps", 9, lambda rank: float(rank.steps) if rank.steps else None, lambda v, _: numbers.count(int(v))),
     TableField("pid", 9, lambda rank: float(rank.pid) if rank.pid else None, _whole, up=True),
     TableField("state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True),
-    TableField("how far", 23, how_far, left=True),
+    TableField("stage", 23, how_far, left=True),
 )
 _STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
 """Columns of the table from which on own time through time stands in it, and those that it takes."""

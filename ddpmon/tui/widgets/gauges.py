@@ -46,15 +46,13 @@ class Gauge:
         return pick(having, key=lambda pair: pair[0])[1] if having else None
 
 
-def _gauge(
-    name: str, width: int, keep: int, *, head: str = "", full: Get | None = None, always_bar: bool = False
-) -> Gauge:  # fmt: skip
+def _gauge(name: str, width: int, keep: int, *, full: Get | None = None, always_bar: bool = False) -> Gauge:
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
     get = row.get
     text = (lambda value: f"{value / 2**30:.0f}") if name == "gpu_memory_total" else cell(row.unit)
     return Gauge(
-        head or row.heading, width, keep, lambda rank: finite(get(rank)), text, full, always_bar,
+        row.heading, width, keep, lambda rank: finite(get(rank)), text, full, always_bar,
         low_is_worse=row.worse == "low", name=name, least=100.0 if row.unit == PERCENT else 0.0,
     )  # fmt: skip
 
@@ -74,7 +72,7 @@ def device_number(rank: RankView) -> float | None:
 
 _PLACED = (
     Gauge("gpu", 5, 8, device_number, bare, names=True),
-    _gauge("gpu", 6, 0, head="busy%", full=_up_to(100.0), always_bar=True),
+    _gauge("gpu", 6, 0, full=_up_to(100.0), always_bar=True),
     _gauge("gpu_memory", 8, 1, full=QUANTITIES["gpu_memory_total"].get, always_bar=True),
     _gauge("gpu_memory_total", 4, 9),
     _gauge("gpu_temperature", 4, 2),

@@ -129,8 +129,8 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
     if frame.stale:
         last_heard = numbers.clock(snapshot.at)
         if frame.trouble:
-            return f"cut off since {last_heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
-        return f"no word from the hub since {last_heard}: all values are from then. Training needs no hub.", "warn"
+            return f"no connection since {last_heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
+        return f"no answer from the hub since {last_heard}: all values are from then. Training needs no hub.", "warn"
     return None
 
 
@@ -206,7 +206,7 @@ def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
     return [
         (place, [(f"{name} ", "muted"), (f"{count:>{digits}}", "strong" if count else "muted")])
         for place, (name, count) in enumerate(
-            zip(["not heard", *names], [len(ranks) - len(stages), *counts], strict=True)
+            zip(["not connected", *names], [len(ranks) - len(stages), *counts], strict=True)
         )
     ]
 
@@ -240,7 +240,7 @@ def _third(frame: Frame, width: int) -> list[_Item]:
     snapshot = frame.snapshot
     if snapshot is None:
         late = frame.cursor is None and frame.silent_s > _HUB_STARTS_S
-        return [(0, [("ddpmon ls tells whether the run lives, ddpmon logs what it prints", "muted")])] if late else []
+        return [(0, [("ddpmon ls shows the run's state, ddpmon logs its output", "muted")])] if late else []
     if snapshot.state in {"waiting", "stalled"} and arriving(snapshot):
         return arrival_items(snapshot, width)
     return number_items(snapshot, width)

@@ -14,7 +14,7 @@ def no_rank(frame: Frame) -> Line:
     """Why a list of ranks is empty."""
     if frame.filter is not None:
         return NO_RANK
-    return [(" no rank was heard" if frame.ended else " no rank yet", "muted")]
+    return [(" no rank connected" if frame.ended else " no rank yet", "muted")]
 
 
 class Granted:

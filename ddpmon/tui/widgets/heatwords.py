@@ -17,7 +17,7 @@ _WORDS = {
     "own": f"{NOTABLE:.0%}+ over peers",
     **{phase: f"{phase} {NOTABLE:.0%}+ over peers" for phase in OWN_PHASES},
     "wait": "half of the step",
-    "gpu": "under 50% busy",
+    "gpu": "GPU utilization under 50%",
 }
 """What the values of a row are called; else the step is over its median."""
 
@@ -73,7 +73,7 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: boo
         among = " alone" if row.meant == 1 else f", worst of {row.meant}"
         who = f"rank {row.worst}{among} of {row.count} ({_span(row)})"
     if not has_value:
-        return f"{who}: nothing known"
+        return f"{who}: nothing recorded"
     if view.metric == "loss":
         return who
     over = _WORDS.get(view.metric, "5%+ over the median")

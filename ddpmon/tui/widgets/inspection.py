@@ -59,9 +59,7 @@ def _process(rank: RankView, width: int) -> list[Line]:
     if rank.health != "missing":
         facts += [how_far(rank), counted(rank.steps, "step"), f"local rank {rank.local_rank} of node {rank.node_rank}"]
     if rank.window is not None:
-        facts.append(
-            f"its means are of steps {rank.window[0]:,} to {rank.window[1]:,}, the last it had with the others"
-        )
+        facts.append(f"its means cover steps {rank.window[0]:,} to {rank.window[1]:,}, the last it had with its peers")
     if rank.pid:
         facts.append(f"pid {rank.pid}")
     role = "warn" if rank.health in {"silent", "dead"} else "text"
@@ -69,7 +67,7 @@ def _process(rank: RankView, width: int) -> list[Line]:
     lines: list[Line] = [title("process", width), *([(f" {row}", role)] for row in rows)]
     lines += [[(f" {row}", "text")] for row in wrap(", ".join(_environment(rank)), width - 2) if row]
     if rank.gpu is not None and rank.gpu.throttled:
-        lines.append([(f" ▲ its GPU holds its clocks down: {plain(rank.gpu.throttled)}", "warn")])
+        lines.append([(f" ▲ its GPU throttles: {plain(rank.gpu.throttled)}", "warn")])
     if rank.gpu_users:
         rows = wrap(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 2)
         lines += [[(f" {row}", "text")] for row in rows]
@@ -111,7 +109,7 @@ def _findings(rank: RankView, snapshot: Snapshot, width: int) -> list[Line]:
         if finding.advice:
             rows = wrap(f"next: {plain(finding.advice)}", width - 4)
             lines += [[(f"   {row}", "text")] for row in rows]
-    return [title("what is known against it", width), *lines] if lines else []
+    return [title("evidence", width), *lines] if lines else []
 
 
 def _ending(rank: RankView, width: int) -> list[Line]:
@@ -120,7 +118,7 @@ def _ending(rank: RankView, width: int) -> list[Line]:
         return []
     how = [f"exit code {end.code}"] if end.code is not None else []
     how += [f"ended by {plain(end.signal)}"] if end.signal else []
-    unsaid = "by an exception that nobody caught" if end.error or end.traceback else "gone without a word"
+    unsaid = "an uncaught exception" if end.error or end.traceback else "exited unexpectedly"
     lines: list[Line] = [
         title("how it ended", width),
         [(f" {', '.join(how) or unsaid}", "bad" if rank_marks.failed(rank) else "text")],
@@ -271,6 +269,6 @@ class Inspection(ScrollingPane, BlockPane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot, rank = frame.snapshot, rank_in(frame.snapshot, self.rank)
         if snapshot is None or rank is None:
-            return [title(f"rank {self.rank}", width), [(" nothing is known of it yet", "muted")]]
+            return [title(f"rank {self.rank}", width), [(" no data of this rank yet", "muted")]]
         lines = self._lines(frame, snapshot, rank, width, height - 1)
         return [self.heading(rank, width), *self.scrolled(lines, height - 1)]

@@ -15,4 +15,4 @@ def last_output(printed: Log | None, rank: int, width: int, rows: int) -> list[L
         if rank in entry.ranks:
             mark = "!" if entry.stream == "err" else " "
             lines.append([(f" {mark} ", "warn"), (cut(plain(entry.text), width - 4), "text")])
-    return [title("its last output, 7 has all", width, [(" ! stderr ", "muted")]), *reversed(lines)] if lines else []
+    return [title("its last output; 7 shows all", width, [(" ! stderr ", "muted")]), *reversed(lines)] if lines else []

@@ -54,7 +54,7 @@ def legend(room: int) -> Line:
 
 def _legend(names: Mapping[str, str], space: str, gap: str) -> Line:
     entries = [(f"{glyph}{space}{names.get(name, name)}", role) for name, glyph, role in IN_TIME]
-    entries.append((f"{LAST}{space}last", "warn"))
+    entries.append((f"{LAST}{space}crit", "warn"))
     return [(f"{gap if place else ''}{text}", role) for place, (text, role) in enumerate(entries)]
 
 
@@ -76,16 +76,16 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
 
 
 def what_if(view: TimelineView) -> str:
-    """How long the steps would take with the late ranks mended. The gain over all steps is the finding's."""
+    """How long the steps would take with the late ranks fixed. The gain over all steps is the finding's."""
     if view.mended is None:
-        return "no rank is late for long: there is none to mend"
+        return "no rank is slow for long: nothing to fix"
     real = sum(step.length_ms for step in view.steps)
     mended = sum(step.mended_ms or step.length_ms for step in view.steps)
     if mended <= 0:
         return ""
     its = "its" if view.mended_host or len(view.mended_ranks) < 2 else "their"
-    took = f"these steps take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
-    return f"with {_mended(view)} as {its} peers {took}"
+    took = f"these steps would take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
+    return f"with {_mended(view)} as fast as {its} peers, {took}"
 
 
 def _mended(view: TimelineView) -> str:
@@ -262,9 +262,9 @@ class LastSteps(BlockPane):
                 line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
 
-        name = f"{_mended(view)} mended"
+        name = f"{_mended(view)} fixed"
         if len(name) >= _LABEL and not view.mended_host:
-            name = f"{view.mended if len(view.mended_ranks) < 2 else f'{len(view.mended_ranks)} ranks'} mended"
+            name = f"{view.mended if len(view.mended_ranks) < 2 else f'{len(view.mended_ranks)} ranks'} fixed"
         return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:

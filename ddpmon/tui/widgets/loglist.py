@@ -80,7 +80,7 @@ class LogList(Pane):
         if host := self._other_machine(frame):
             output_of += f" on {short_host(host)}"
         if self._end is not None:
-            how = f"{len(entries) - end:,} more below, G follows"
+            how = f"{len(entries) - end:,} more below, G goes to the end"
         else:  # a log has no times: beside a recording that plays it stands whole
             how = "following" if frame.cursor is None else "of the whole run"
         whole = frame if self.rank is None else replace(frame, filter=None)

@@ -40,7 +40,7 @@ def named(name: str, digits: int) -> Beside:
     return Beside(row, lambda value: numbers.aligned_ms(value, digits), marked=True)
 
 
-LATENESS = _rows(*chosen("late", "last", "gc"))
+LATENESS = _rows(*chosen("late", "critical", "gc"))
 _FIRST = (
     *("learning_rate", "samples", "tokens", "gpu", "gpu_memory", "gpu_power", "gpu_temperature", "gpu_clock"),
     *("cpu", "starved", "rss", "threads", "major_faults", "minor_faults", "read", "written"),
@@ -84,5 +84,5 @@ def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list
             (f"{row.text(mine):>{NUMBER}}", "warn" if remark else "text"),
             (f"{row.text(middle):>{NUMBER}}", "text"), (f"{between:>{_RANGE}}", "muted"), *remark,
         ])  # fmt: skip
-    head: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'others':>{NUMBER}}{'from–to':>{_RANGE}}", "muted")]
+    head: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'range':>{_RANGE}}", "muted")]
     return [head, *lines] if lines else []

@@ -50,5 +50,5 @@ class RankDetail(BlockPane):
             answers=frame.cursor is None and not frame.ended, missing=frame.why_absent if rank.steps else "",
             printed=self.printed,
         )  # fmt: skip
-        legend: Line = [(" ⏎ ", "key"), ("all of it ", "muted")]
+        legend: Line = [(" ⏎ ", "key"), ("show all ", "muted")]
         return [title(f"{cut(called(rank), width // 2)} ", width, legend), *lines[: height - 1]]

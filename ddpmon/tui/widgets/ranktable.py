@@ -139,7 +139,7 @@ class RankTable(BlockPane):
         """The title."""
         order = self.orders[self.order]
         early = order.trouble_first and snapshot is not None and arriving(snapshot)
-        return self.title("ranks, the last to arrive first" if early else f"ranks, {order.name}", snapshot, width)
+        return self.title("ranks, the last to connect first" if early else f"ranks, {order.name}", snapshot, width)
 
     def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
         """The header and a line for each of `ranks`."""

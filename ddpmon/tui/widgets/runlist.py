@@ -86,13 +86,13 @@ def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, 
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     """What there is to say about one run, in `_ABOUT_LINES` lines."""
     run, badge = listed.run, _badge(listed)
-    facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "ranks not known"]
+    facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "unknown ranks"]
     if run.nnodes > 1:
         facts[0] += f" on {run.nnodes} nodes"
     facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
     facts += [f"exit code {run.shell_code}"] if run.shell_code is not None else []
     facts.append(f"id {plain(run.id)}")
-    nothing = f"{badge.word.lower()}; nothing more is known from here"
+    nothing = f"{badge.word.lower()}; its hub has not answered yet"
     rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
     if len(rows) > 2:
         rows = [rows[0], cut_sentence(" ".join(rows[1:]), width - 2)]

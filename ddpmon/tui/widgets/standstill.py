@@ -28,7 +28,7 @@ def _line_of(stack: Stack) -> str:
     """The innermost line of the script's own, if there is one."""
     frames = stack.frames
     place = stack.own if stack.own is not None and 0 <= stack.own < len(frames) else 0
-    return plain(frames[place]) if frames else "no line of Python"
+    return plain(frames[place]) if frames else "no Python code"
 
 
 def _place(rank: RankView) -> str:
@@ -86,4 +86,4 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
             shown = group.frames[:spare]
             lines += [[(cut(f"{'':{_WHO + 2}}{frame}", width), "muted")] for frame in shown]
             spare -= len(shown)
-    return [title("where every rank stands", width), *lines, *foot][:height]
+    return [title("where every rank is", width), *lines, *foot][:height]

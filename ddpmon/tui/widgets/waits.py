@@ -13,7 +13,7 @@ from ddpmon.tui.widgets.columns import MEASURED, RankColumn, choose, decimals
 from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down, phase_ms
 from ddpmon.tui.widgets.worldmap import arriving
 
-_SHOWN = ("rank", "host", "wait", "transfer", "last", "late ms")
+_SHOWN = ("rank", "host", "wait", "transfer", "crit", "late ms")
 _BAR_LEAST = 12
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm")]
 
@@ -48,7 +48,7 @@ class Waits(RankTable):
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         if snapshot is not None and arriving(snapshot):
-            return self.title("ranks, how far they are ", snapshot, width)
+            return self.title("the ranks' stages ", snapshot, width)
         order = self.orders[self.order].name
         steps = "a step"
         if self.tells_steps and snapshot is not None and snapshot.window is not None:

@@ -44,7 +44,7 @@ def short_host(host: str) -> str:
 
 _FAR = ("○", "◔", "◑", "◕", "●", "●")
 """How far a rank has come, by its place in STAGES."""
-_FAR_LEGEND: Line = [("? not heard ○ importing ◔ imported ◑ group ◕ model ● training", "muted")]
+_FAR_LEGEND: Line = [("? not connected ○ importing ◔ imported ◑ group ◕ model ● training", "muted")]
 
 
 def how_far(rank: RankView) -> tuple[int, str, str]:
@@ -116,7 +116,7 @@ class WorldMap(Pane):
         if arriving(frame.snapshot):
             heading = "world" if fold == 1 else f"world, {fold} each"
             return [title(heading, width, _FAR_LEGEND), *lines]
-        heading = "world: own time over the others"
+        heading = "world: own time over peers"
         if fold > 1:
             heading += f", the worst of {fold} ranks each"
         return [title(heading, width, rank_marks.LEGEND), *lines]
