@@ -266,9 +266,7 @@ class Nodes:
         is_here = first is not None and not first.hello.through  # alone, where others may come or have left
         lines = [] if self._up.reached(now) or is_here else [self._missed()]
         if self._up.dropped:
-            lines.append(
-                f"{self._up.dropped:,} messages for {self._root_name} lost: no connection for too long"
-            )
+            lines.append(f"{self._up.dropped:,} messages for {self._root_name} lost: no connection for too long")
         return lines
 
     def _missed(self) -> str:

@@ -57,15 +57,15 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
     e = efficiency
     persistent = "no rank is slow for long"
     if e.load_balance_persistent < _WELL and slowest is not None:
-        persistent = f"rank {slowest} is slow in most steps: {numbers.over(over)} own time"
+        persistent = f"rank {slowest} is slow: {numbers.over(over)} own time, in most steps"
     return [
-        Branch("parallel efficiency", e.parallel, "the share of the ranks' time that is own time", leaf=False),
+        Branch("parallel efficiency", e.parallel, "own time, as a share of all time", leaf=False),
         Branch(
             "├ load balance",
             e.load_balance,
             "all ranks have equal work"
             if e.load_balance >= _WELL
-            else f"waiting for the slowest rank loses {_left(e.load_balance)}, as work is uneven",
+            else f"waiting for the slowest costs {_left(e.load_balance)}, because work is uneven",
             leaf=False,
         ),
         Branch("│ ├ persistent", e.load_balance_persistent, persistent),

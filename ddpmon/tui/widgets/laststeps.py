@@ -83,9 +83,8 @@ def what_if(view: TimelineView) -> str:
     mended = sum(step.mended_ms or step.length_ms for step in view.steps)
     if mended <= 0:
         return ""
-    its = "its" if view.mended_host or len(view.mended_ranks) < 2 else "their"
     took = f"these steps would take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
-    return f"with {_mended(view)} as fast as {its} peers, {took}"
+    return f"with {_mended(view)} fixed, {took}"
 
 
 def _mended(view: TimelineView) -> str:
