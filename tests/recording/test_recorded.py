@@ -114,7 +114,7 @@ def test_at_its_end_a_run_that_was_late_before_the_last_steps_was_so_since_then_
         told = [event.text for event in end.events]
         assert [text.split(":")[0] for text in told] == [
             "all 4 ranks connected", "first step after 12 s", "rank 2 is slow",
-            "rank 2 keeps up again; it cost 10.5 s", "done",
+            "rank 2 has recovered; it cost 10.5 s", "done",
         ]  # fmt: skip
     player.close()
 

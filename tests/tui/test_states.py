@@ -112,6 +112,16 @@ def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     assert head[1].strip() == "no answer from the hub since 01:28:40: all values are from then. Training needs no hub."
 
 
+def test_a_run_that_is_done_shows_what_went_wrong_and_its_state_once():
+    text = "rank 2 was slow from step 450 to 796: +30.1 ms data a step; it cost 10 s"
+    slow = replace(finding("straggler", "warn", text, [2]), since_step=450, until_step=796, cost_s=10.3)
+    verdict = f"done: 1,248 steps in 1m10s; {slow.text}"
+    _, text = drive(replace(snapshots.done(), verdict=verdict, severity="warn", findings=[slow]), size=(80, 24))
+    state, sentence = text.splitlines()[:2]
+    assert "✔ DONE" in state
+    assert sentence.strip() == slow.text
+
+
 def test_stale_ends_when_the_hub_is_heard_again():
     source = FakeSource(snapshots.slow(), silent=14.0)
 

@@ -74,7 +74,7 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
             e.load_balance_moving,
             "the slow rank does not rotate"
             if e.load_balance_moving >= _WELL
-            else "the slow rank rotates, so that fixing one rank gains little",
+            else "the slow rank keeps rotating, so that fixing one gains little",
         ),
         Branch(
             "└ communication",

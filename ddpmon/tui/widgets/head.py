@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon import numbers
 from ddpmon.analysis.processes.parallelism import short, with_ddp
+from ddpmon.analysis.verdict import beside_state
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
@@ -140,9 +141,12 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
     if stand_in is not None or snapshot is None:
         text, role = stand_in or ("", "text")
         return text, "", role
-    facts = snapshot.verdict_facts
+    facts, role = snapshot.verdict_facts, SEVERITY_ROLES.get(snapshot.severity, "text")
+    if snapshot.state == "done" and snapshot.findings:
+        seconds = (snapshot.run.ended_at or snapshot.at) - snapshot.run.started_at
+        text = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
+        return plain(text), "", role
     lead = (facts.lead if facts else 0) or len(snapshot.verdict)
-    role = SEVERITY_ROLES.get(snapshot.severity, "text")
     return plain(snapshot.verdict[:lead]) or numbers.NONE, plain(snapshot.verdict[lead:]), role
 
 
