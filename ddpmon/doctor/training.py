@@ -106,7 +106,7 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        way_out = "see whether site-packages is on a slow network file system: each rank starts as slowly"
+        way_out = "see whether site-packages is on a slow network file system, which also slows each rank's start"
         return problem("torch", f"the import takes more than {ASKED_S:.0f} s", way_out)
     try:
         return msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=Torch)

@@ -293,7 +293,7 @@ def _table(ranks: list[dict[str, Any]], width: int) -> list[str]:
 
 def _ended_badly(rank: dict[str, Any]) -> bool:
     how = rank["exit"]
-    return bool(how) and (how["code"] or how["signal"] or how["error"]) not in {None, 0}
+    return bool(how) and bool(how["code"] or how["signal"] or how["error"])
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:

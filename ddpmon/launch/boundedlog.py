@@ -27,8 +27,8 @@ AGAIN_S = 1.0
 """How long a disk that took nothing is not tried again."""
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-_MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this were not kept[^\n]*\n\Z")
-_DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output were not kept[^\n]*\n")
+_MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this are missing[^\n]*\n\Z")
+_DROPPED = re.compile(rb"\[ddpmon\] ([\d,]+) bytes of output are missing[^\n]*\n")
 _FULL = {
     errno.ENOSPC: "the disk was full",
     errno.EDQUOT: "the disk's quota was used up",
@@ -217,7 +217,7 @@ class BoundedLog:
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
         line = (
-            f"[ddpmon] {missing:,} bytes are missing after this: a log of this run holds {2 * self._half:,} at most\n"
+            f"[ddpmon] {missing:,} bytes after this are missing: a log of this run holds {2 * self._half:,} at most\n"
         )
         with contextlib.suppress(OSError):
             draft = first_lines.with_name(f"{first_lines.name}.new")

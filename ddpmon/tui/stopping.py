@@ -64,9 +64,7 @@ class Stopping:
             text = f"{name} is stopping. Kill all its processes now? An unfinished checkpoint is lost."
             self._ask("Kill now?", text, (cancel, Answer("yk", "Kill now", "now")), other)
             return
-        text = (
-            f"Stop {name}? Its ranks get SIGTERM if the script handles it, else SIGINT; SIGKILL after the grace period."
-        )
+        text = f"Stop {name}? Its ranks get SIGTERM (SIGINT without a handler), and SIGKILL after the grace period."
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:

@@ -119,7 +119,7 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
         "  › train.py:12 main",
         "",
         "a debugger holds rank 6",
-        "  where it was last, 41 s ago:",
+        "  its last known stack, 41 s ago:",
         "  › train.py:9 main",
         "",
         "rank 7 sends nothing to this machine",

@@ -38,7 +38,7 @@ def test_a_folder_that_others_can_enter_is_a_problem_that_says_so(folders):
         folder.mkdir(mode=0o755)
     [check] = places.recordings()
     assert check.level is Level.PROBLEM
-    assert "can be entered by others" in check.text
+    assert "other users can enter" in check.text
     assert places.sockets().level is Level.PROBLEM
 
 
@@ -46,7 +46,7 @@ def test_a_path_too_long_for_a_socket_is_a_problem(folders, monkeypatch):
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(folders / ("long" * 30)))
     check = places.sockets()
     assert check.level is Level.PROBLEM
-    assert "holds 107 bytes" in check.text
+    assert "can have 107 bytes" in check.text
 
 
 def test_little_room_is_a_note_and_a_shared_folder_another(folders, monkeypatch):

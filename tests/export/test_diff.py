@@ -129,6 +129,6 @@ def made_with(finding):
 
 
 def test_the_gate_lets_pass_what_is_not_certainly_slower_than_allowed():
-    assert diff.gate({"slower_by": 0.0}, 0.0) == (True, "PASS: B is not certainly slower than A; 0% is allowed")
+    assert diff.gate({"slower_by": 0.0}, 0.0) == (True, "PASS: B is not certainly slower than A; the limit is 0%")
     assert diff.gate({"slower_by": 0.05}, 5.0)[0]
-    assert diff.gate({"slower_by": 0.0501}, 5.0) == (False, "FAIL: B is at least 5.0% slower; 5% is allowed")
+    assert diff.gate({"slower_by": 0.0501}, 5.0) == (False, "FAIL: B is at least 5.0% slower; the limit is 5%")

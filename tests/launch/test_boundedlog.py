@@ -8,7 +8,7 @@ from ddpmon.errors import UsageError
 from ddpmon.launch.boundedlog import FIRST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
 from ddpmon.runs import rotated
 
-MISSING = re.compile(rb"\[ddpmon\] ([\d,]+) bytes (after this|of output) were not kept[^\n]*\n")
+MISSING = re.compile(rb"\[ddpmon\] ([\d,]+) bytes (after this|of output) are missing[^\n]*\n")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_beginning_and_end_are_kept_and_what_is_between_is_counted(path, count):
     assert path.stat().st_size <= 100_000
     if missing:
         assert rotated.older(path).stat().st_size <= 100_000
-        assert b"after this were not kept" in rotated.first(path).read_bytes().splitlines()[-1]
+        assert b"after this are missing" in rotated.first(path).read_bytes().splitlines()[-1]
 
 
 def test_what_was_dropped_is_counted_though_the_line_that_said_so_is_discarded(path):
@@ -90,7 +90,7 @@ def test_a_full_disk_is_no_error_and_nothing_is_twice_or_torn(small_disk):
     assert not log.full
     log.finish()
     text = path.read_bytes()
-    assert b"\n[ddpmon] 150,000 bytes of output were not kept: the disk was full\n" in text
+    assert b"\n[ddpmon] 150,000 bytes of output are missing: the disk was full\n" in text
     kept, missing = whole(path)
     assert missing == 150_000
     assert kept.replace(b"\n", b"") == (first + more[:taken] + rest).replace(b"\n", b"")

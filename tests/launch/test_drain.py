@@ -30,7 +30,7 @@ def until(what):
     while not (here / what).exists():
         time.sleep(0.01)
 """
-MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:of output )?are missing[^\n]*\n")
+MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:after this|of output) are missing[^\n]*\n")
 
 
 @pytest.fixture

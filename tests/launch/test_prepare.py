@@ -56,7 +56,7 @@ def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
         ({"nproc": "many"}, "a number, gpu, cpu or auto"),
         ({"name": "a b"}, "--name 'a b'"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
-        ({"environment": {"A B": "1"}}, "'A B' is no variable"),
+        ({"environment": {"A B": "1"}}, "'A B' is no name of a variable"),
         ({"environment": {"": "1"}}, "write KEY=VALUE"),
         ({"environment": {"DDPMON_SOCKET": "ipc:///tmp/other"}}, "ddpmon sets DDPMON_SOCKET itself"),
     ],

@@ -122,7 +122,7 @@ def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_li
     assert err.read_text() == "last words\n"
     lines = out.read_text().splitlines()
     (missing,) = [line for line in lines if line.startswith("[ddpmon]")]
-    assert "bytes of output were not kept: the disk was full" in missing
+    assert "bytes of output are missing: the disk was full" in missing
     kept = sum(len(line) + 1 for line in lines if line is not missing)
     whole = sum(len(f"{number} ") + 2_001 for number in range(5_000))
     assert kept + int(missing.split()[1].replace(",", "")) - whole in {0, 1}  # a newline before the sentence
