@@ -23,10 +23,10 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
     Says whether B is faster than A, by how much, how certainly, and why. A and B are names of runs or beginnings of
     their ids; without B, the latest run is B.
 
-    The comparison takes the median and the mean step of each run once it has settled. If the steps of one run have
-    more samples or tokens, it takes samples or tokens per second. It compares losses at the same step, or after the
-    same number of samples. The 95% interval covers chance within each run. It does not cover what differs between two runs
-    of the same script, such as another machine.
+    The comparison takes the median and the mean step of each run once it has settled. If the steps of one run have more
+    samples or tokens, it takes samples or tokens per second. It takes losses at the same step, or after the same number
+    of samples. The 95% interval covers chance within each run. It does not cover what differs between two runs of the
+    same script, such as another machine.
 
     \b
     Exit codes:

@@ -113,7 +113,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("seq", "INTEGER", "Number of its last recorded batch."),
         Column("steps", "INTEGER", "Steps finished by its own count, also those that a killed rank could not send."),
         Column("last_step", "INTEGER", "The highest step number that is recorded."),
-<<<<<<< HEAD
         Column(
             "records",
             "INTEGER",
@@ -122,12 +121,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("dropped", "INTEGER", "Count of records that it had to drop."),
         Column("total_steps", "INTEGER", "Steps planned; NULL: not known."),
         Column("left", "INTEGER", "1: it ended in order."),
-=======
-        Column("records", "INTEGER", "Count of its recorded steps, merged ones too; fewer than `last_step`: lost."),
-        Column("dropped", "INTEGER", "Count of records it had to throw away."),
-        Column("total_steps", "INTEGER", "Steps that it means to do; NULL: not known."),
-        Column("left", "INTEGER", "1: it said goodbye."),
->>>>>>> 11d2fe8d (Write every text that users read in plain English)
         Column("dead", "INTEGER", "1: it exited unexpectedly."),
         Column("unsynchronised", "INTEGER", "Count of optimizer steps on gradients that DDP never reduced."),
         Column("unsynchronised_at", "INTEGER", "Steps finished when it last reported one of them."),
