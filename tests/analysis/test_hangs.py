@@ -165,7 +165,7 @@ def test_a_gpu_that_alone_does_nothing_is_named_with_its_power():
     finding = wait_together({1: {"percent": 0.0, "power_w": 70.0}})
     assert finding.ranks == [1]
     assert finding.text == (
-        f"the GPU of rank 1 does not come on: 0% busy, 70 W (others 240 W); all have issued {REDUCE}"
+        f"the GPU of rank 1 makes no progress: 0% busy, 70 W (others 240 W); all have issued {REDUCE}"
     )
     alike = msgspec.structs.replace(stack(2, blocked=REDUCE), device=[49, 3])
     stacks = [msgspec.structs.replace(stack(rank, blocked=REDUCE), device=[50, 2]) for rank in range(2)]
