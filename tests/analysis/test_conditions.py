@@ -38,7 +38,7 @@ CAUSES = [
     ("other_program", 2, {"other_program": ["", "pid 4711 (vllm)", "", ""]}, "GPU also used by pid 4711 (vllm)"),
     ("cpu_starved", 2, {"starved_share": [0.01, 0.3, 0.02, 0.0]}, "starved 30%"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
-    ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 loader workers, peers 4; "),
+    ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 workers, peers 4; "),
     ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 84 MB/s"),
 ]
 

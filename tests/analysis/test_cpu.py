@@ -20,7 +20,7 @@ def found_in(shares, before=(), *, cores=2, threads=1, hosts=None, seconds=10):
 def test_more_busy_ranks_than_cores_are_said_with_both_numbers():
     (finding,) = found_in([0.4, 0.38, 0.42, 0.4])
     assert (finding.kind, finding.severity, finding.ranks) == ("cpu_starved", "warn", [0, 1, 2, 3])
-    assert finding.text == "4 ranks on 2 cores: each is starved of a core 40% of the time"
+    assert finding.text == "4 ranks on 2 cores: each is starved 40% of the time"
     assert finding.evidence["starved_share"] == pytest.approx(0.4)
     assert "at most 2 ranks" in finding.advice
     assert finding.cost_ms is None
@@ -35,7 +35,7 @@ def test_too_many_threads_are_named_with_the_number_that_fits():
 def test_cores_that_others_take_are_not_blamed_on_the_ranks():
     (finding,) = found_in([0.02, 0.5, 0.01], cores=16)
     assert finding.ranks == [1]
-    assert finding.text == "rank 1 is starved of a core 50% of the time though there are 16 cores"
+    assert finding.text == "rank 1 is starved 50% of the time though there are 16 cores"
     assert "other programs" in finding.advice
 
 
@@ -141,7 +141,7 @@ def test_ranks_that_a_script_has_bound_to_few_cores_are_told_which():
         return judged(None, Evidence(world_size=2, cpu=told))
 
     (finding,) = found([{0}, {0}])
-    assert finding.text == "2 ranks may run on core 0 alone, of 4: each is starved of a core 50% of the time"
+    assert finding.text == "2 ranks may run on core 0 alone, of 4: each is starved 50% of the time"
     assert "os.sched_setaffinity(0, range(4))" in finding.advice
     assert (finding.evidence["cores"], finding.evidence["bound_to"]) == (1, [0])
     assert "though there are 4 cores" in found([{0, 1}, {2, 3}])[0].text, "together they have all"

@@ -93,7 +93,7 @@ def stands_as_said(training: Training, row: Row) -> None:
 
     def holds() -> bool:
         told[:] = said, code = training.status()
-        warns_of_cores = code == 1 and "of a core" in said  # true where other programs keep them busy
+        warns_of_cores = code == 1 and "starved" in said  # true where other programs keep them busy
         return row.says in said and (code == row.exits_with or (row.exits_with == 0 and warns_of_cores))
 
     try:

@@ -37,7 +37,7 @@ def test_what_ranks_tell_of_a_step_and_a_second_reaches_screen_and_report(stage)
         rank.acknowledged(1)
     shot = stage.viewer().until(lambda s: s.window and len(s.findings) == 2, "both findings")
     (finding,) = [f for f in shot.findings if f.kind == "cpu_starved"]
-    assert finding.text == "2 ranks on 1 core: each is starved of a core 40% of the time"
+    assert finding.text == "2 ranks on 1 core: each is starved 40% of the time"
     assert [f.cost_ms for f in shot.findings if f.kind == "gc_pauses"] == [pytest.approx(2.0)]
     view = shot.ranks[1]
     assert view.cpu_starved_share == pytest.approx(0.4)

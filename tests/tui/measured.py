@@ -101,7 +101,7 @@ def cpu() -> Snapshot:
         replace(with_counters(rank, cores=2), cpu_percent=49.0 + rank.rank, cpu_starved_share=0.51, threads=7)
         for rank in calm.ranks
     ]
-    text = "4 ranks on 2 cores: each is starved of a core 51% of the time"
+    text = "4 ranks on 2 cores: each is starved 51% of the time"
     return replace(
         calm,
         ranks=ranks,

@@ -265,7 +265,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
         return None
     return Cause(
         "loader_workers",
-        f", {counted(mine.loader_workers or 0, 'loader worker')}, peers {min(theirs)}",
+        f", {counted(mine.loader_workers or 0, 'worker')}, peers {min(theirs)}",
         f"{late.who}'s DataLoader has {counted(mine.loader_workers or 0, 'worker')}, {late.of_others} {min(theirs)} or"
         " more",
         "give it as many",
