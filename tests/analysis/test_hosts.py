@@ -136,8 +136,8 @@ def test_all_late_ranks_are_those_of_the_host_and_those_elsewhere():
     of_host = SimpleNamespace(
         slowdown=SimpleNamespace(ranks=(4, 5, 6, 7)), with_ranks=[9, 12], gain_together=1.3, world_size=16
     )
-    assert gain_words(of_host, 34) == "; 1.30x if all 6 are fixed"
-    assert gain_words(of_host, 44) == "; 1.30x only if ranks 9, 12 are fixed too"
+    assert gain_words(of_host, 41) == "; 1.30x faster if all 6 are fixed"
+    assert gain_words(of_host, 51) == "; 1.30x faster only if ranks 9, 12 are fixed too"
 
 
 CAUSES = [

@@ -33,7 +33,7 @@ FEWEST_STEPS = 10
 @Kind(
     "warn",
     "all-reduce transfers for {transfer_ms:.1f} ms a step:| {share:.0%} of it|, {size}",
-    "Gradients of {times} batches accumulated under no_sync make it {accumulated:.2f}x as fast. {overlap} {link}"
+    "Accumulating gradients of {times} batches under no_sync makes it {accumulated:.2f}x faster. {overlap} {link}"
     "{of_hosts}",
     gone="communication no longer holds the step back",
     fewest_steps=FEWEST,
@@ -73,16 +73,16 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
         "transfer",
         headline="collectives transfer for {transfer_ms:.1f} ms a step:| {share:.0%} of it|{part}",
         advice=(_BESIDES_DDP if ddp else _of_collectives(evidence.parallelism, half))
-        + " How many bytes they move was not measured.{of_hosts}",
+        + " ddpmon did not measure how many bytes they move.{of_hosts}",
         beside={**beside, "part": f", {float(gradients.mean()):.1f} ms of that DDP's" if ddp else ""},
         cost=found,
     )
 
 
 _BESIDES_DDP = (
-    "Most of it is not DDP's all-reduce, and nothing hides it; without any transfer steps would be {gain:.2f}x as fast."
-    " SyncBatchNorm calls two collectives a layer: GroupNorm, or BatchNorm with larger batches, calls none. What the"
-    " script itself reduces in each step, such as metrics, can wait for every 50th."
+    "Most of it is not DDP's all-reduce, and nothing hides it; without any transfer steps would be {gain:.2f}x faster."
+    " SyncBatchNorm calls two collectives a layer: GroupNorm, or BatchNorm with larger batches, calls none. If the"
+    " script reduces metrics in each step, reduce them every 50th step instead."
 )
 """Advice about collectives that a script or its layers call beside DDP's."""
 
@@ -110,8 +110,8 @@ def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
     if len(hosts) < 2 or "" in hosts:
         return "", None
     return (
-        f" Whether one of the {len(hosts)} hosts has a slower link cannot be told from here, as their clocks are"
-        " aligned by the ends of what it slows: compare the hosts' links (ethtool, iperf3, nccl-tests)."
+        f" ddpmon cannot tell whether one of the {len(hosts)} hosts has a slower link, as it aligns their clocks by the"
+        " ends of these transfers: compare the hosts' links (ethtool, iperf3, nccl-tests)."
     ), None
 
 
@@ -131,20 +131,20 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
     hidden = min(transfer * (1 - 1 / BUCKETS), backward)
     overlap = (
         f"Backward takes {backward:.1f} ms, too little to hide it: with larger batches, or with half of the bytes"
-        f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x."
+        f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x faster."
     )
     if 0 < size < BUCKETS * LEAST_BUCKET_BYTES:
         overlap = (
-            f"{binary_size(size)} are too few for bandwidth or smaller buckets to matter: what takes the time is that"
-            " ranks reach each other at all. Larger batches make it rarer."
+            f"{binary_size(size)} are too few for bandwidth or smaller buckets to matter: the latency between"
+            " ranks takes the time. Larger batches make it rarer."
         )
     elif 0 < size < ONE_BUCKET_BYTES:
         overlap = (
-            "Nearly all of it is one of DDP's buckets, which goes when backward is over:"
-            f" bucket_cap_mb={size / BUCKETS / MIB:.2g} makes {BUCKETS} of them, and if the link keeps its pace"
-            f" {hidden:.1f} ms hide in backward: up to {step / (step - hidden):.2f}x."
+            "Nearly all of it is one of DDP's buckets, sent when backward is over:"
+            f" bucket_cap_mb={size / BUCKETS / MIB:.2g} makes {BUCKETS} of them, and if the link keeps its pace,"
+            f" backward hides {hidden:.1f} ms: up to {step / (step - hidden):.2f}x faster."
         )
-    link = "How fast the link is was not measured (--buckets does)."
+    link = "ddpmon run --buckets measures how fast the link is."
     if bandwidth:
         link = f"The bus bandwidth is {bandwidth:.2g} GB/s: compare it with the link's."
     accumulated = step / (step - transfer + transfer / times)
@@ -169,16 +169,16 @@ def _of_collectives(parallelism: str, half: float) -> str:
         )
     if TENSOR_PARALLEL in kinds:
         return "Tensor parallelism wants the fastest links: keep its mesh inside a machine, or make it smaller."
-    return f"They are {collectives(parallelism)}: fewer, larger or asynchronous ones, or larger batches between them."
+    return f"They are {collectives(parallelism)}: make them fewer, larger or asynchronous, or use larger batches."
 
 
 @Kind(
     "warn",
-    "gradients are reduced {reductions} times an update:| {share:.0%} of a step|; {gain:.2f}x with no_sync",
+    "gradients are reduced {reductions} times an update:| {share:.0%} of a step|; {gain:.2f}x faster with no_sync",
     "Put forward and backward of the first {but_one} of {reductions} batches under model.no_sync(): their gradients add"
-    " up on each rank, and the last backward reduces the sum. That saves {transfer_ms:.1f} ms a step ({gain:.2f}x)."
-    " Accelerate's accumulate() and Lightning's accumulate_grad_batches do it themselves. Where a script reads the"
-    " reduced gradients in between, it is meant.",
+    " up on each rank, and the last backward reduces the sum. That saves {transfer_ms:.1f} ms a step ({gain:.2f}x"
+    " faster). Accelerate's accumulate() and Lightning's accumulate_grad_batches do so themselves. If the script"
+    " reads the reduced gradients in between, this is intended.",
     gone="gradients are reduced once for each update",
     fewest_steps=FEWEST_STEPS,
     by_cost=True,
@@ -205,12 +205,12 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds none:| {share:.0%} of it",
-    "Leave it out of DistributedDataParallel: every parameter got a gradient on every rank in {checks} checked. Keep it"
+    "Leave it out of DistributedDataParallel: every parameter got a gradient on every rank in {checks}. Keep it"
     " only if some steps use other parts of the model.",
-    gone="looking for unused parameters costs little now",
+    gone="the search for unused parameters costs little now",
     fewest_steps=FEWEST,
     by_cost=True,
-    slows="searching for unused parameters",
+    slows="the search for unused parameters",
 )
 def unused_search(moment: Moment) -> Iterator[Finding]:
     """DDP searches each step for unused parameters, and never found one: find_unused_parameters=True for nothing.
@@ -226,6 +226,6 @@ def unused_search(moment: Moment) -> Iterator[Finding]:
     each_us = [sum(model.search_us for model in setup.models) * max(1, setup.reductions) for setup in setups]
     found, checks = cost(moment, max(each_us) / 1000), min(model.searches for model in models)
     if SHORTEST_MS.reached(found.step_ms) and WORTH.reached(found.gain, held=moment.previous is not None):
-        beside = {"checks": counted(checks, "backward call that was", "backward calls that were")}
+        beside = {"checks": counted(checks, "checked backward call")}
         facts = {"search_ms": found.cost_ms, "checked": checks}
         yield moment.finding(facts, moment.world.ranks, beside=beside, cost=found)

@@ -35,11 +35,11 @@ def _covers(whole: Finding, part: Finding) -> bool:
 
 @Kind(
     subject="host",
-    gone="ranks get their cores again",
+    gone="ranks are no longer starved of cores",
     outdoes=(straggler.name, SEVERAL_STRAGGLERS.name),
     covers=_covers,
-    slows="waiting for cores",
-    device=DeviceMark("no core free", ["starved"], 2),
+    slows="ranks starved of cores",
+    device=DeviceMark("starved", ["starved"], 2),
     remedy="Fewer ranks, threads (`OMP_NUM_THREADS`) or workers than cores; nothing else on the machine.",
 )
 def cpu_starved(moment: Moment) -> Iterator[Finding]:
@@ -93,9 +93,9 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int)
     """Return who waits, on how many cores, and on which if a script has bound them to these."""
     cores, threads, ranks = evidence["cores"] or 0, evidence["compute_threads"], evidence["ranks"]
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
-    who = f"{named_ranks(starved, world_size)} {'waits' if len(starved) == 1 else 'wait'}"
-    who = "each waits" if len(starved) == ranks > 1 else who
-    waits = f"{who} {evidence['starved_share']:.0%} of the time for a core"
+    who = f"{named_ranks(starved, world_size)} {'is' if len(starved) == 1 else 'are'}"
+    who = "each is" if len(starved) == ranks > 1 else who
+    waits = f"{who} starved {evidence['starved_share']:.0%} of the time"
     if bound := evidence["bound_to"]:
         at_start = evidence["cores_at_start"]
         which = f"core{'s' if len(bound) > 1 else ''} {rank_list(bound, 0)}"

@@ -47,7 +47,7 @@ def rank_failed(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "critical",
     "attempts {numbers} failed alike {after}:| {headline}",
-    "A restart does not mend this, unless the script goes on from a checkpoint past that step: stop the run and look at"
+    "A restart does not fix this unless the script resumes from a checkpoint past that step: stop the run and look at"
     " the line and the batch.",
     stays_told=False,
 )

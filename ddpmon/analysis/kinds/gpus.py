@@ -19,7 +19,7 @@ SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
 )  # fmt: skip
 SET_DEVICE = "Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else that uses CUDA"
 ADVICE = {
-    SAME_GPU: f"They take turns on it. {SET_DEVICE}, unless it is meant.",
+    SAME_GPU: f"They take turns on it. {SET_DEVICE}, unless this is intended.",
     CONTEXTS: "A rank that uses cuda:0 before its own GPU, or loads a checkpoint without map_location, takes memory"
     f" there that it never gives back. {SET_DEVICE}, and torch.load(…, map_location='cpu').",
     LEFT_OVER: "It is a rank of another run, whose launcher has ended. End it if nobody needs it: kill {pid}",
@@ -32,10 +32,10 @@ ADVICE = {
 
 @Kind(
     "info",
-    "{gpus} of {who} hold{s} {their} clocks down:| {why}|{clock}",
+    "{gpus} of {who} throttle{s}:| {why}|{clock}",
     "Look at cooling and power limits (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER): all ranks wait for the slowest"
     " GPU.",
-    gone="no GPU holds its clocks down any more",
+    gone="no GPU throttles any more",
     slows="waiting for throttled GPUs",
     device=DeviceMark("throttled", ["gpu_temperature", "gpu_clock"], 4),
     quantities=("gpu_power",),

@@ -90,11 +90,11 @@ def run_slowed(moment: Moment) -> Iterator[Finding]:
 
 
 @Kind(
-    gone="ranks no longer take turns in being slow",
+    gone="the rotation of slow ranks has ended",
     fewest_steps=1,
     by_cost=True,
     changes_level=True,
-    slows="waiting for ranks that are slow in turn",
+    slows="waiting for a slow rank that rotates",
     remedy="No machine is at fault: even out batches, give ranks cores of their own, load ahead.",
 )
 def moving_straggler(moment: Moment) -> Iterator[Finding]:

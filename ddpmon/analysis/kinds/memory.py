@@ -47,8 +47,8 @@ RETRIES = Threshold(
     stay=2,
 )
 KEPT = (
-    "Look for what is kept from step to step: losses summed with their graph (use .item() or .detach()), lists of"
-    " outputs"
+    "Look for what the script keeps from step to step: losses summed with their graph (use .item() or .detach()), lists"
+    " of outputs"
 )
 COPIED = (
     "A worker copies the memory of the dataset's Python objects piece by piece, as reading one changes its reference"
@@ -179,7 +179,7 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
     reserved, in_tensors = gpus[worst].gpu_reserved_bytes, gpus[worst].gpu_allocated_bytes
     left, of_torch = (
         (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst]),
-        "How much of it is torch's cache was not measured.",
+        "ddpmon did not measure how much of it is torch's cache.",
     )
     if reserved is not None and in_tensors is not None:
         of_torch = f"torch has {reserved / GIB:.1f} GiB of it, {in_tensors / GIB:.1f} of that in tensors."

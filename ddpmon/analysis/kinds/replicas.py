@@ -22,7 +22,7 @@ library that ddpmon does not know may exchange gradients, but then losses of ran
     "{who} {have} other weights{which} than the rest {since}",
     "DDP keeps replicas bit-identical. Look for what changes weights on some ranks alone: an optimizer stepped under a"
     " condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP. If ranks average their"
-    " weights on purpose only now and then (local SGD), this is meant.",
+    " weights on purpose only now and then (local SGD), this is intended.",
 )
 def replicas_differ(moment: Moment) -> Iterator[Finding]:
     """Replicas of a model are not the same."""
@@ -110,7 +110,7 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
             severity="info",
             headline="{who} updated weights {most:,} times with gradients DDP never reduced",
             advice="Nothing shows yet that replicas differ. If another model than the one in DDP is trained, or the"
-            " script averages gradients by itself, this is meant; else call the DDP model itself in training.",
+            " script averages gradients by itself, this is intended; else call the DDP model itself in training.",
             beside=beside,
         )
 

@@ -37,7 +37,7 @@ FEWEST_STEPS = 2
     "|{who} train on the same samples|{since}",
     "Each rank does the work that one would do alone. Pass sampler=DistributedSampler(dataset) to the DataLoader and"
     " call sampler.set_epoch(epoch) in each epoch; each rank must take its own part of an IterableDataset. If ranks"
-    " overfit one batch as a test, this is meant.",
+    " overfit one batch as a test, this is intended.",
     gone="ranks train on different samples now",
     fewest_steps=FEWEST,
 )
@@ -77,8 +77,8 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
     "each epoch repeats the order of the one before:| set_epoch is not called",
     "Call sampler.set_epoch(epoch) before each epoch, on the DistributedSampler of the DataLoader: it shuffles by its"
     " seed and its epoch alone, so that without the call every rank gets the same batches in the same order each time."
-    " shuffle=False says that this is meant.",
-    gone="epochs have orders of their own",
+    " shuffle=False says that this is intended.",
+    gone="each epoch has its own order again",
 )
 def same_order(moment: Moment) -> Iterator[Finding]:
     """Each epoch has the samples in the order of the one before: set_epoch is not called.
@@ -109,7 +109,7 @@ def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{odd}:| {how}",
-    gone="samplers share the data out among the ranks",
+    gone="samplers split the data among the ranks",
     remedy="Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
 )
 def samplers_disagree(moment: Moment) -> Iterator[Finding]:
@@ -132,10 +132,10 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
             " or give dist.get_world_size() and dist.get_rank()."
         )
     elif replicas > world_size and len(sizes) == 1:
-        odd = f"{1 - world_size / replicas:.0%} of the samples are read by no rank"
+        odd = f"{1 - world_size / replicas:.0%} of the samples reach no rank"
         how = f"num_replicas={replicas} for {world_size} ranks"
     elif len(seeds) > 1 and SEED_VARIES not in seeds and all(one.shuffle for one in samplers.values()):
-        odd, how = "ranks shuffle by different seeds", "samples are read twice, or by no rank"
+        odd, how = "ranks shuffle by different seeds", "some samples reach two ranks, others none"
         advice = (
             "Give DistributedSampler the same seed on all ranks: each shuffles the whole dataset by itself and takes"
             " its part of that order, so that the parts only fit together where the order is the same."

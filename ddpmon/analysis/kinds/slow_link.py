@@ -28,7 +28,7 @@ PARTS = 4
 
 @Kind(
     "warn",
-    "{who}{where}:| {what} {transfer_over_ms:+.1f} ms after arrival|; {gain:.2f}x if not",
+    "{who}{where}:| {what} {transfer_over_ms:+.1f} ms after arrival|; {gain:.2f}x faster if fixed",
     "Own times are alike, and {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
     gone="the link of {who} is as fast as the others' again",
     fewest_steps=FEWEST,

@@ -101,16 +101,15 @@ def gain_words(slow: SlowRanks, room: int = WIDTH) -> str:
     if slow.with_ranks:
         many, count = len(slow.with_ranks) > 1, len(slow.with_ranks) + ranks
         others = f"{named_ranks(slow.with_ranks, slow.world_size)} {'are' if many else 'is'}"
-        whole = f"; {slow.gain_together:.2f}x only if {others} fixed too"
+        whole = f"; {slow.gain_together:.2f}x faster only if {others} fixed too"
         if len(whole) <= room:
             return whole
-        return f"; {slow.gain_together:.2f}x if {'both' if count == 2 else f'all {count}'} are fixed"
-    condition = "even" if slow.more_work else "fixed"
-    if slow.is_all:
-        condition = "as before"
-    elif slow.alone_gain is not None:
-        condition = f"{'both' if ranks == 2 else 'all'} are fixed"
-    return f"; {slow.gain:.2f}x if {condition}"
+        return f"; {slow.gain_together:.2f}x faster if {'both' if count == 2 else f'all {count}'} are fixed"
+    if slow.alone_gain is not None:
+        whole = f"; {slow.gain:.2f}x faster if {'both' if ranks == 2 else 'all'} are fixed"
+        if len(whole) <= room:
+            return whole
+    return f"; {slow.gain:.2f}x faster if fixed"
 
 
 def _advice(slow: SlowRanks, who: str) -> str:
@@ -118,7 +117,7 @@ def _advice(slow: SlowRanks, who: str) -> str:
     one, named, why = slow.slowdown, slow.named, slow.why
     said = []
     if one.hidden_since is not None:
-        said.append(f"Since step {one.hidden_since:,} noise is too large to tell whether {who} would be slow without.")
+        said.append(f"Since step {one.hidden_since:,} the noise is too large to tell whether {who} still lags.")
     if named:
         whose = f"rank {one.ranks[0]} spends {named.mine_ms:.1f} ms a step in it, its peers {named.peers_ms:.1f}"
         said.append(f"Look in {named.name}: {whose}.")
@@ -170,7 +169,8 @@ def _together(slow: SlowRanks, who: str) -> str:
         return f"{whose}{'' if slow.with_ranks else ', and none elsewhere'}: it is the machine, not one of them."
     if slow.alone_gain is not None:
         where, fix = f" They are all on {host}." if host else "", "both" if count == 2 else "all"
-        return f"Fixing one gains {slow.alone_gain:.2f}x at most, as another is the slowest then: fix {fix}.{where}"
+        most = f"{slow.alone_gain:.2f}x faster at most"
+        return f"Fixing one makes it {most}, as another is then the slowest: fix {fix}.{where}"
     if host is None or slow.is_all:
         return ""
     which = f"All {there} ranks of {host} are slow" if there > 1 else f"It is the only rank on {host}"
@@ -188,7 +188,7 @@ def _where(slow: SlowRanks, who: str) -> str:
         return f"Rank 0 alone is slow between its steps: {script} {cost}. Do it less often."
     if slow.named is not None:
         return ""
-    random = "Its slow steps come at no regular times, as other programs make them. "
+    random = "Its slow steps come irregularly, as when another program interferes. "
     differs = "these ranks have in common" if slow.alone_gain is not None else f"differs on {who}"
     return f"{random if one.pattern == 'irregular' else ''}Look at what {differs} in {LOOK_AT[one.phase]}."
 
@@ -197,7 +197,7 @@ def _measured(slow: SlowRanks) -> str:
     """Return what is known of the cause, and what is not."""
     work = slow.work
     if slow.subject:
-        return "What was measured of it is as elsewhere." if slow.why is None else ""
+        return "Nothing that ddpmon measured on it differs from the other machines." if slow.why is None else ""
     if slow.is_all or slow.alone_gain is not None:
         return ""
     sizes = "ddpmon did not measure the sizes of batches"
@@ -205,7 +205,7 @@ def _measured(slow: SlowRanks) -> str:
         sizes = f"It has {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
         sizes += f", which accounts for {work.share:.0%} of it" if work.times > 1 else ""
         sizes = "Its batches are as large as the others'" if work.is_alike else sizes
-    return f"{sizes}; why it is slow was not measured."
+    return f"{sizes}; no measurement shows why it is slow."
 
 
 def turn_steps(slow: SlowRanks) -> int | None:
@@ -218,15 +218,15 @@ def words_of_turns(slow: SlowRanks) -> Words:
     """Return the sentence about ranks that are slow in turn, and what to do."""
     one, turn, over = slow.slowdown, turn_steps(slow), f" {slow.excess_ms:+.1f} ms {slow.slowdown.phase}"
     if one.until is not None:
-        lead = f"ranks were slow in turn from step {one.since:,} to {one.until:,}:"
-        return Words(lead + over, None, f"ranks were slow in turn until step {one.until:,}", lead)
-    lead = "another rank is slow each step:"
+        lead = f"the slow rank rotated from step {one.since:,} to {one.until:,}:"
+        return Words(lead + over, None, f"the slow rank rotated until step {one.until:,}", lead)
+    lead = "the slow rank rotates every step:"
     if one.work:
-        lead = f"uneven {one.work} make another rank slow each step:"
+        lead = f"the slow rank rotates with uneven {one.work}:"
     elif turn:
-        lead = f"ranks are slow in turn, each for some {turn:,} steps:"
+        lead = f"the slow rank rotates: each is slow for about {turn:,} steps:"
     balance = f", load balance {StepSums.of(slow.part).efficiency.load_balance_moving:.0%}"
-    text = fitting_parts(lead + over, (1, f"; {one.gain:.2f}x if even"), (2, balance))
+    text = fitting_parts(lead + over, (1, f"; {one.gain:.2f}x faster if fixed"), (2, balance))
     return Words(text, _with_caveat(_advice_about_turns(slow, turn), slow), lead=lead)
 
 
@@ -239,7 +239,7 @@ def _advice_about_turns(slow: SlowRanks, turn: int | None) -> str:
             f"Balance {one.work} within a step: they {span} around {counts.mean():,.0f}. Sort or bucket by length, or"
             " deal batches out by their sum."
         )
-    sizes = "the sizes of batches were not measured"
+    sizes = "ddpmon did not measure the sizes of batches"
     if counts.any():
         is_alike = counts.max() <= (1 + MORE_WORK.enter) * counts.min()
         sizes = f"the sizes of batches {'are alike' if is_alike else f'{span}, but are not why'}"
@@ -250,6 +250,6 @@ def _advice_about_turns(slow: SlowRanks, turn: int | None) -> str:
             f" network; {sizes}. No rank is slow for good."
         )
     return (
-        f"Look at what takes its turn in {one.phase} on {who}: batches of uneven length, a shared disk, a"
-        f" collection of garbage; {sizes}, and what it is was not measured."
+        f"Look at what moves from rank to rank in {one.phase} on {who}: batches of uneven length, a shared disk,"
+        f" garbage collection; {sizes}, and no measurement shows the cause."
     )

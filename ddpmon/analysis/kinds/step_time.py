@@ -28,9 +28,9 @@ GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward an
 
 @Kind(
     "warn",
-    "all ranks wait {data_ms:.1f} ms a step for data:| {share:.0%} of it|{where}|; {gain:.2f}x without",
+    "all ranks wait {data_ms:.1f} ms a step for data:| {share:.0%} of it|{where}|; {gain:.2f}x faster if fixed",
     "{look}",
-    gone="data keeps up again",
+    gone="data loading keeps up again",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for data",
@@ -81,9 +81,9 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "{gap_ms:.1f} ms of each step pass {place}, outside of any DataLoader:| {share:.0%}",
-    "What the script does {place} costs {gap_ms:.1f} ms of each step. Where it loads or moves data there, a DataLoader"
+    "The script spends {gap_ms:.1f} ms of each step {place}. If it loads or moves data there, a DataLoader"
     " with workers, or a thread that fetches the next batch, does so beside the training; `with ddpmon.phase(…)` around"
-    " parts of it tells more.",
+    " parts of it shows which takes the time.",
     fewest_steps=FEWEST,
     by_cost=True,
 )

@@ -74,7 +74,7 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     "{who} train{s} in evaluation mode since step {since:,}",
     "model.eval() was called and model.train() was not called after it: dropout is off, and BatchNorm no longer"
     " follows the data. Call model.train() at the beginning of each epoch, on the model that is trained. If these"
-    " layers are frozen on purpose, for fine-tuning, this is meant.",
+    " layers are frozen on purpose, for fine-tuning, this is intended.",
     gone="the model is trained in training mode again",
     fewest_steps=1,
 )
