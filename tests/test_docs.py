@@ -100,18 +100,35 @@ def test_links_of_the_readme_lead_somewhere():
         assert "://" in target or (ROOT / target).exists(), target
 
 
+def marked(page: Path) -> Iterator[tuple[bool, str]]:
+    """Yield (is code, line) of a page. Code is fenced, or indented by four columns more than the text around it."""
+    fenced = listed = code = False
+    before = ""
+    for line in page.read_text().splitlines():
+        if line.strip().startswith("```"):
+            fenced = not fenced
+            yield True, ""
+            continue
+        if re.match(r"(?:[-*]|\d+\.) ", line):
+            listed = True
+        elif line.strip() and not line.startswith(" "):
+            listed = False
+        code = line.startswith(" " * (8 if listed else 4)) and (code or not before.strip())
+        yield fenced or code, line
+        before = line
+
+
 def prose(page: Path) -> Iterator[str]:
-    """Yield each paragraph, list item, heading and table cell. Code and the targets of links are left out."""
-    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    """Yield each paragraph, list item, heading and table cell. Code is left out."""
     paragraph: list[str] = []
-    for line in [*text.splitlines(), ""]:
+    for is_code, line in [*marked(page), (False, "")]:
         begins = re.match(r"\s*(?:[-*] |\d+\. |#+ |\|)", line)
-        if (begins or not line.strip()) and paragraph:
+        if paragraph and (is_code or begins or not line.strip()):
             yield " ".join(paragraph)
             paragraph = []
-        if re.match(r"\s*\|", line):
+        if not is_code and re.match(r"\s*\|", line):
             yield from (cell.strip() for cell in line.split("|"))
-        elif line.strip() and (begins or paragraph or not line.startswith("    ")):
+        elif not is_code and line.strip():
             paragraph.append(re.sub(r"^\s*(?:[-*] |\d+\. |#+ )?", "", line).strip())
 
 
@@ -130,14 +147,8 @@ def test_sentences_of_pages_that_people_read_first_are_short_and_have_an_actor(p
 
 
 def blocks(page: Path) -> Iterator[str]:
-    """The lines of its blocks of code, fenced or indented; what is no longer one after a text is none."""
-    fenced, before = False, ""
-    for line in page.read_text().splitlines():
-        if line.startswith("```"):
-            fenced = not fenced
-        elif fenced or (line.startswith("    ") and (not before.strip() or before.startswith("    "))):
-            yield line.strip()
-        before = line
+    """Yield the lines of a page's blocks of code."""
+    yield from (line.strip() for is_code, line in marked(page) if is_code and line.strip())
 
 
 def lines() -> list[tuple[str, str]]:
