@@ -30,15 +30,15 @@ class Row:
 
 def rows() -> list[Row]:
     """All rows of the page's first table, in its order."""
-    return [Row(*row[:5], exits_with=int(row[5])) for row in _cells(0)]
+    return [Row(*row[:5], exits_with=int(row[5])) for row in _cells("What happens when something breaks")]
 
 
 def ways_to_leave() -> dict[str, str]:
     """Return the rows of the second table: how a rank leaves, and which of its records are lost."""
-    return {way.strip("`"): lost for way, lost in _cells(1)}
+    return {way.strip("`"): lost for way, lost in _cells("A rank that leaves at once")}
 
 
-def _cells(table: int) -> list[list[str]]:
-    section = PAGE.read_text().split("\n## ")[table]
-    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
+def _cells(heading: str) -> list[list[str]]:
+    section = PAGE.read_text().split(f"# {heading}\n")[1].split("\n## ")[0]
+    _, *lines = [line for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
