@@ -58,6 +58,7 @@ for (batch,) in torch.utils.data.DataLoader(data, 8, num_workers=args.workers):
 del model
 dist.destroy_process_group()
 """
+ENDED_RUN = "python -c 'from ddpmon.cli.replaying import unpack; unpack()' && ddpmon rename line mnist"
 LONG_RUN = "ddpmon run --headless --nproc 2 --name mnist training/linear_regression.py --fresh --epochs 100000"
 
 
@@ -140,12 +141,7 @@ def main() -> None:
         print(page.relative_to(ROOT))
         with tempfile.TemporaryDirectory(prefix="ddpmon-c") as name:
             folder, environment = prepare(Path(name))
-            run("ddpmon demo", folder, environment)
-            run(
-                "ddpmon rename $(ddpmon ls --json | grep -o '2[0-9]*-[0-9]*-[0-9a-f]*' | head -1) mnist",
-                folder,
-                environment,
-            )
+            run(ENDED_RUN, folder, environment)
             live = None
             for line in commands(page):
                 reason = next((why for what, why in NOT_ALONE.items() if re.search(what, line)), None)
