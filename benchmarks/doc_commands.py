@@ -23,6 +23,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from tests.test_docs import FIRST_READ, ROOT, blocks
 
 PROGRAMS = {"ddpmon", "torchrun", "git"}
