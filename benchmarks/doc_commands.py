@@ -38,8 +38,8 @@ NOT_ALONE = {
 """Regular expressions for commands that cannot run alone here, and the reasons."""
 LIVE = {"attach", "stack", "stop"}
 """Commands that need a run that goes on."""
-INTERACTIVE = {"attach", "demo", "replay"}
-"""Commands with a dashboard, which `q` leaves."""
+KEYS = {"attach": b"q", "demo": b"q", "replay": b"q", "rm": b"y\r"}
+"""Commands that need a terminal, and the keys that end them."""
 LONGEST_S = 60.0
 TRAIN = """
 import argparse, torch, torch.distributed as dist
@@ -79,10 +79,10 @@ def expected(line: str) -> set[int]:
 
 
 def run(line: str, folder: Path, environment: dict[str, str]) -> int:
-    """Run a command, leave its dashboard with q, stop it after a minute. Return its exit code."""
+    """Run a command, stop it after a minute, and return its exit code."""
     words = line.split()
-    if words[0] == "ddpmon" and words[1] in INTERACTIVE:
-        return leave(line, folder, environment)
+    if words[0] == "ddpmon" and words[1] in KEYS:
+        return run_in_terminal(line, KEYS[words[1]], folder, environment)
     child = subprocess.Popen(
         ["bash", "-c", line], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -99,8 +99,8 @@ def run(line: str, folder: Path, environment: dict[str, str]) -> int:
     return child.returncode
 
 
-def leave(line: str, folder: Path, environment: dict[str, str]) -> int:
-    """Run a dashboard in a terminal, and press q until it ends."""
+def run_in_terminal(line: str, keys: bytes, folder: Path, environment: dict[str, str]) -> int:
+    """Run a command in a terminal, and press keys every few seconds until it ends."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
@@ -112,7 +112,7 @@ def leave(line: str, folder: Path, environment: dict[str, str]) -> int:
                 os.read(terminal, 1 << 16)
             if time.monotonic() - pressed > 5:
                 pressed = time.monotonic()
-                os.write(terminal, b"q")
+                os.write(terminal, keys)
         except OSError:
             time.sleep(0.1)
     os.close(terminal)

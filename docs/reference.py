@@ -57,32 +57,32 @@ INNER = {
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
 
 FALSE_ALARMS = {
-    "memory_growth": "Low: of 300 random walks five are told as growth, of noise and single steps none. A cache that fills for"
+    "memory_growth": "Low: of 300 random walks it reports five as growth, and no noise or single steps. A cache that fills for"
     " an hour is growth too.",
     "gpu_error": "Low: the driver reports it. Never seen on a real GPU.",
-    "gpu_shared": "Low: a hint, unless a GPU is nearly full. Two ranks on one GPU may be meant. Silent in containers that see"
+    "gpu_shared": "Low: a hint, unless a GPU is nearly full. Two ranks on one GPU may be intended. Silent in containers that see"
     " other process ids than the driver.",
-    "replicas_differ": "Low: replicas are bit-identical under DDP. Meant where ranks average weights now and then in a way that"
-    " ddpmon does not know.",
-    "gradients_not_synchronised": "Low: critical only where replicas were seen to differ.",
-    "parameters_not_reduced": "Low: critical only where these parameters were seen to differ between ranks.",
-    "learning_rates_differ": "Low: weights that were compared later and are the same silence it. Only the rate of the"
-    " optimizer that stepped last is compared, of its first parameter group above 0.",
-    "independent_copies": "Low, where weights differ: a sweep that was started as one run. Where they are the same: only with"
-    " equal losses and no collective, which no library that exchanges gradients unseen would leave.",
-    "same_data": "Low: losses equal to the last bit by chance in one run of 10^9. Silent where the inputs of the model were seen"
-    " to differ (a loss of all ranks' features) or never change (benchmarks), and without DDP. Where losses differ, as with"
-    " dropout, 64 numbers of each input must have been equal whenever they were compared.",
-    "trains_in_eval": "Middle: fine-tuning with frozen statistics after a phase in training mode is meant. Only for DDP models with"
+    "replicas_differ": "Low: replicas are bit-identical under DDP. It is intended if the script averages weights from time to"
+    " time in a way that ddpmon does not know.",
+    "gradients_not_synchronised": "Low: critical only if ddpmon saw replicas differ.",
+    "parameters_not_reduced": "Low: critical only if ddpmon saw these parameters differ between ranks.",
+    "learning_rates_differ": "Low: equal weights at a later comparison end it. ddpmon compares only the optimizer that stepped"
+    " last, and its first parameter group with a rate above 0.",
+    "independent_copies": "Low. If weights differ, it may be a sweep that was started as one run. If weights are equal, ddpmon"
+    " reports it only with equal losses and without any collective.",
+    "same_data": "Low: losses are equal to the last bit by chance in one run of 10^9. ddpmon reports nothing without DDP, if the"
+    " model's inputs differ between ranks, or if they never change (benchmarks). If losses differ, as with dropout, 64"
+    " numbers of each input must be equal at each comparison.",
+    "trains_in_eval": "Middle: fine-tuning with frozen statistics after a phase in training mode is intended. Only for DDP models with"
     " torch's own dropout or BatchNorm.",
-    "updates_skipped": "Low: a scale that finds its value skips 16 updates at most. Optimizers that handle the scale themselves"
-    " (`fused=True`) are not seen to skip.",
-    "learning_rate_zero": "Low: a warm-up that has been at 0 since the first step is a hint only.",
-    "configuration_differs": "Middle: a hint, but for the versions of torch and Python and the script. What names a rank, a device,"
-    " a host, a seed or a path is not compared.",
+    "updates_skipped": "Low: a scale that settles skips 16 updates at most. ddpmon cannot see skips of optimizers that handle the"
+    " scale themselves (`fused=True`).",
+    "learning_rate_zero": "Low: a warm-up at rate 0 since the first step is only a hint.",
+    "configuration_differs": "Middle: a hint, except for different scripts or versions of torch and Python. ddpmon does not compare"
+    " values that name a rank, a device, a host, a seed or a path.",
     "buffers_differ": "Middle: a hint. Compared only with `broadcast_buffers=False`.",
 }
-"""How likely a finding is wrong, or what it calls a fault is meant; only of those about the training itself."""
+"""Chance that a finding about the training is wrong, or that what it reports is intended."""
 
 RUN = """RUN is a name, the beginning of an id, or nothing for the latest run; for some commands also `HOST:RUN`, a run on
 another machine."""
