@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.analysis.processes.launcher_table import read_table
+from ddpmon.analysis.processes.launcher import read_table
 from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
 from ddpmon.runs.rotated import tail

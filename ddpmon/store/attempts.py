@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from ddpmon.analysis.processes import failures
-from ddpmon.analysis.processes.launcher_table import Ended
+from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.messages import Attempt, Failure
 from ddpmon.store.endings import Ending, ended_as
 from ddpmon.store.processes import RankProcess

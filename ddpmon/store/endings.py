@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ddpmon import runs
-from ddpmon.analysis.processes.launcher_table import FALL, Ended, read_falls, read_spawned, read_table
+from ddpmon.analysis.processes.launcher import FALL, Ended, read_falls, read_spawned, read_table
 from ddpmon.exception_text import BELOW_CPP, EXCEPTION, in_one_line
 from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End

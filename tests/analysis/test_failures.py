@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.analysis.processes.failures import advice, events, first, headline, of_command, sentence
-from ddpmon.analysis.processes.launcher_table import Ended, read_falls, read_table
+from ddpmon.analysis.processes.launcher import Ended, read_falls, read_table
 from ddpmon.messages import Failure
 
 TABLE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.analysis.processes.failures import Gone, first, sentence
-from ddpmon.analysis.processes.launcher_table import Ended, read_spawned, read_table
+from ddpmon.analysis.processes.launcher import Ended, read_spawned, read_table
 from ddpmon.messages import MAX_US, Failure
 
 PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4021"

@@ -10,7 +10,7 @@ from ddpmon.analysis.processes.explanation import explain, is_consequence
 from ddpmon.analysis.processes.failures import Gone, advice, events, first, sentence
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.known_failures import KNOWN_FAILURES
-from ddpmon.analysis.processes.launcher_table import Ended
+from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.exception_text import LONGEST, in_one_line
 from ddpmon.messages import Failure
 from tests.analysis.test_hangs import REDUCE, stack

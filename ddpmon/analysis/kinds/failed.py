@@ -7,8 +7,7 @@ from itertools import takewhile
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.processes import failures
-from ddpmon.analysis.processes.alike import same_words
-from ddpmon.analysis.processes.explanation import explain
+from ddpmon.analysis.processes.explanation import explain, same_words
 from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import Attempt, Finding
 

@@ -17,7 +17,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddpmon.analysis.processes.alike import same_words, together
 from ddpmon.analysis.processes.explanation import (
     Explanation,
     chain,
@@ -25,9 +24,11 @@ from ddpmon.analysis.processes.explanation import (
     explain_failure,
     is_consequence,
     model_difference,
+    same_words,
     script_line,
+    together,
 )
-from ddpmon.analysis.processes.launcher_table import Ended
+from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.analysis.words import GIB, counted, named_ranks
 from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Failure

@@ -1,8 +1,13 @@
-"""Warnings that a launcher prints while none of its ranks is heard: what a start waits for is often in them."""
+"""Parse what launchers print: warnings while no rank is heard, and which ranks ended badly.
+
+Warnings often say what a start waits for. Ranks that ended badly are in torchrun's failure table and in sentences of
+torch.multiprocessing.
+"""
 
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 
 from ddpmon.plain import plain
@@ -15,6 +20,16 @@ _LOGGED = re.compile(r"\[?[WE]\d{4} \d\d:\d\d:\d\d[^\]]*\] *(?:\[c10d\] *)?(.*[^
 _ROUTINE = "OMP_NUM_THREADS"
 """In the warning that torchrun prints at every start with several ranks."""
 _NUMBERS = re.compile(r"\d+")
+_ENTRY = re.compile(
+    r"^\[(?P<seen>\d+)\]:\n(?:[ \t]+[^\n]*\n)*?\s*rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:\s*(?P<local>\d+)\)"
+    r".*?exitcode\s*:\s*(?P<code>-?\d+)\s*\(pid:\s*(?P<pid>\d+)\)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A row of torchrun's table. Rows are numbered as it saw processes end; its own root cause goes by whole seconds."""
+_SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
+"""The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
+FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
+"""Words of torchrun when it sees the first rank of an attempt fail."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +60,62 @@ def latest_warning(printed: str) -> LauncherWarning | None:
 
 def _without_numbers(text: str) -> str:
     return _NUMBERS.sub("#", text)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One row of torchrun's failure table."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    exitcode: int
+    """Negative: killed by that signal."""
+    root: bool
+    """Its launcher saw it end before all others that ended badly."""
+
+    @property
+    def code(self) -> int | None:
+        return self.exitcode if self.exitcode >= 0 else None
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that ended it."""
+        if self.exitcode >= 0:
+            return None
+        try:
+            return signal.Signals(-self.exitcode).name
+        except ValueError:
+            return f"signal {-self.exitcode}"
+
+
+def read_table(text: str) -> list[Ended]:
+    """Rows of the last failure table in torchrun's output; empty if there is none."""
+    table = text[text.rfind("Failures:") :] if "Failures:" in text else ""
+    if not table and "Root Cause" in text:
+        table = text[text.rfind("Root Cause") :]
+    rows: dict[int, Ended] = {}
+    for match in _ENTRY.finditer(table):
+        seen, rank, local, pid, code = (int(match[name]) for name in ("seen", "rank", "local", "pid", "code"))
+        rows[rank] = Ended(rank, local, pid, code, root=seen == 0)
+    return list(rows.values())
+
+
+def read_spawned(text: str) -> list[Ended]:
+    """The first process that torch.multiprocessing saw end badly, as a row of such a table; its rank is the local one.
+
+    Empty where the process raised an exception, which the rank reports itself.
+    """
+    matches = list(_SPAWNED.finditer(text))
+    if not matches:
+        return []
+    match = matches[-1]
+    local = int(match["local"])
+    code = int(match["code"]) if match["code"] else -getattr(signal, match["signal"], 0)
+    return [Ended(local, local, 0, code, root=True)] if code else []
+
+
+def read_falls(text: str) -> dict[int, Ended]:
+    """Whom torchrun saw fail first in each attempt that its output mentions, by pid. The rank is the local one."""
+    rows = ({name: int(value) for name, value in match.groupdict().items()} for match in FALL.finditer(text))
+    return {row["pid"]: Ended(row["local"], row["local"], row["pid"], row["code"], root=True) for row in rows}
