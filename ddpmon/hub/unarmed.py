@@ -22,6 +22,8 @@ _ENDS_FLAGS = frozenset("cm")
 class Unwatched:
     """Looks at the processes below a run's command, and remembers since when each has torch without the probe.
 
+    The time in which a process waits for a core does not count.
+
     speaks_at_once: ranks are torchrun's, heard as soon as the probe is armed; those of another launcher are heard once
     they set up a process group or train.
     """
@@ -78,9 +80,10 @@ class Unwatched:
         if b"torch.distributed.run" in words[1:4]:
             return None  # torchrun itself
         rank = next((word[5:] for word in environment if word.startswith(b"RANK=")), b"")
-        since = self._since.setdefault(process, now)
+        had_cores_s = now - proc.core_wait_s(pid)  # an import takes long where other programs have the cores
+        since = self._since.setdefault(process, had_cores_s)
         why = LATE if has_probe else _why(words, environment)
-        return Unarmed(pid, int(rank) if rank.isdigit() else None, why, now - since)
+        return Unarmed(pid, int(rank) if rank.isdigit() else None, why, had_cores_s - since)
 
 
 def _why(words: list[bytes], environment: list[bytes]) -> str:

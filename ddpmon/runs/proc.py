@@ -138,6 +138,14 @@ def moved_bytes(pid: int) -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))
 
 
+def core_wait_s(pid: int) -> float:
+    """How long its main thread could run and got no core, since it began; 0 where the kernel does not say."""
+    try:
+        return int(_text(pid, "schedstat").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def kernel_function(pid: int) -> str:
     """The function of the kernel that it waits in; "" where that is none or may not be read."""
     try:

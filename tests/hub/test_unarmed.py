@@ -12,7 +12,7 @@ import pytest
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE
 from ddpmon.hub.unarmed import Unwatched
 from ddpmon.launch.env import INJECT_DIR
-from ddpmon.runs import Process
+from ddpmon.runs import Process, proc
 from tests.conftest import wait_for
 
 MAPS = """
@@ -71,11 +71,14 @@ PROBE = "msgspec/_core.so"
         ((), False, ENVIRONMENT),
     ],
 )
-def test_torch_without_the_probe_is_seen_with_the_reason(command, flags, inject, why):
+def test_torch_without_the_probe_is_seen_with_the_reason(command, monkeypatch, flags, inject, why):
+    """And for how long it had a core: an import may take minutes on a busy machine."""
     launcher = command(TORCH, flags=flags, inject=inject, RANK="3")
     unwatched = Unwatched(speaks_at_once=False)
+    monkeypatch.setattr(proc, "core_wait_s", lambda _: 2.0)
     assert [(one.rank, one.why, one.seconds) for one in unwatched.find(launcher, {}, 5.0)] == [(3, why, 0.0)]
-    assert [one.seconds for one in unwatched.find(launcher, {}, 17.0)] == [12.0]
+    monkeypatch.setattr(proc, "core_wait_s", lambda _: 9.0)
+    assert [one.seconds for one in unwatched.find(launcher, {}, 17.0)] == [5.0]
 
 
 def test_a_process_with_the_probe_or_without_torch_is_none(command):
