@@ -144,3 +144,13 @@ def test_a_model_whose_weights_never_change_is_found():
     assert (seen(7, 7, 7).first, seen(7, 7, 7).last) == (1, 11), "two of them in one step"
     assert seen(7, 7, 8) is None
     assert seen(7, 7) is None, "a single step shows nothing"
+
+
+def test_a_digest_that_only_one_rank_has_sent_yet_changes_nothing():
+    replicas = Replicas()
+    for rank in (0, 1):
+        replicas.add(rank, [Digest(1, 0, 7, "0", 5), Digest(10, 0, 7, "0", 30)])
+    replicas.add(0, [Digest(100, 0, 7, "0", 300)])
+    assert replicas.unchanged().last == 10
+    replicas.add(1, [Digest(100, 0, 7, "0", 300)])
+    assert replicas.unchanged().last == 100

@@ -117,8 +117,9 @@ class Replicas:
         for (_, model, of), moments in self._digests.items():
             if of != WEIGHTS:
                 continue
-            moments_in_order = sorted(moments, key=lambda moment: (moment[1], moment[0]))
-            first, last = moments_in_order[0], moments_in_order[-1]
+            first, *later = sorted(moments, key=lambda moment: (moment[1], moment[0]))
+            # The digests of some ranks may still be on their way.
+            last = next((one for one in reversed(later) if moments[one].keys() == moments[first].keys()), first)
             if first[1] < last[1] and moments[first] == moments[last]:
                 return Unchanged(model, first[1], last[1])
         return None
