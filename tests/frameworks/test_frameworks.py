@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import sys
-import sysconfig
 from pathlib import Path
 from statistics import fmean
 
@@ -28,17 +27,8 @@ SAMPLES = 8
 """Of a rank in a step: two batches of four."""
 TIMEOUT_S = 80
 
-ACCELERATE = str(Path(sysconfig.get_path("scripts")) / "accelerate")
-OWN_LAUNCHERS = {
-    # Lightning starts the ranks after the first one itself.
-    "lightning_trainer": [sys.executable, str(SCRIPTS / "lightning_trainer.py")],
-    # --multi_gpu is how it is told to start several processes; the script itself asks for the CPU.
-    "accelerate_loop": [
-        *(ACCELERATE, "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
-        *("--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"),
-        str(SCRIPTS / "accelerate_loop.py"),
-    ],
-}
+# Lightning starts the ranks after the first one itself.
+OWN_LAUNCHERS = {"lightning_trainer": [sys.executable, str(SCRIPTS / "lightning_trainer.py")]}
 MODULES = (*ranks.TORCH, "vision_first", "lightning", "transformers.trainer", "tqdm")
 """What the scripts import that takes time."""
 TRANSFORMERS = (*ranks.TORCH, "vision_first", "transformers.trainer")
@@ -117,7 +107,7 @@ def assert_steps_add_up(steps: list[Step]) -> None:
 
 @pytest.mark.parametrize("framework", ["lightning_trainer", "transformers_trainer", "accelerate_loop"])
 def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str) -> None:
-    """transformers has no launcher of its own; Accelerate's is torchrun with options of its own."""
+    """transformers has no launcher of its own, and Accelerate's is torchrun, which other tests start."""
     expected = bare(2, framework)
     forked = launcher(2, SCRIPTS / f"{framework}.py", "--bar", modules=TRANSFORMERS)
     command = OWN_LAUNCHERS.get(framework, forked)

@@ -223,12 +223,13 @@ def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, t
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("options", "state", "code"), [((), "done", 0), (("--fail", "20"), "failed", 1)])
-def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home, cli, options, state, code):
+def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home, cli, tmp_path, options, state, code):
     """The supervisor and the hub are gone before the end: the ranks' goodbyes, or torchrun's failures, tell.
 
     And what ranks left because nobody took it is in the report.
     """
-    line = ("run", "--nproc", "2", "--headless", str(SCRIPTS / "small_ddp.py"), "--steps", "60", "--slow", "other:0")
+    held = ("--steps", "30", "--hold", str(tmp_path / "go"))
+    line = ("run", "--nproc", "2", "--headless", str(SCRIPTS / "small_ddp.py"), *held)
     with subprocess.Popen([ddpmon_program(), *line, *options], stdout=subprocess.DEVNULL) as watcher:
         wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
         started = Started(runs.all_runs()[-1].id)
@@ -238,11 +239,12 @@ def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home
         watcher.kill()
     run = started.run
     kill(run.supervisor, run.hub)
+    (tmp_path / "go").touch()
     wait_for(lambda: not processes.with_run_id(run.id), 90, every_s=0.2)
     if state == "done":
         for _ in range(2):  # reading takes nothing away
             made = report.build(run)
-            assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [60, 60])
+            assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [30, 30])
             assert len(list(started.folder.glob("tail/*-*[0-9]"))) == 2
     told = cli("report", "--format", "text")
     ended = started.run

@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.03)
     parser.add_argument("--fail", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--hold", type=Path, help="before the tenth step, wait for this file")
     parser.add_argument("--save")
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--collective", action="store_true")
@@ -90,6 +91,8 @@ def main() -> None:
     losses = []
     for step, (x, y) in enumerate(loader, 1):
         time.sleep(late["other"])
+        while step == 10 and args.hold and not args.hold.exists():
+            time.sleep(0.02)
         loss = torch.nn.functional.cross_entropy(Delayed.apply(model(x), late["backward"]), y)
         optimizer.zero_grad()
         loss.backward()
