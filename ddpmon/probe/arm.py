@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import sys
 from multiprocessing import util
@@ -57,6 +58,8 @@ def _prepare(listener: Listener, address: str) -> None:
         from ddpmon.probe.sender import Sender
 
         output.keep_apart(listener.identity.rank, listener.identity.restart)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(2)  # compiled code that crashes then prints the line of Python that called it
         stack_signal.arm(places())
         _sender = sender = Sender(listener, address)
         sender.start()

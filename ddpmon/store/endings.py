@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ddpmon import runs
+from ddpmon.analysis.processes.explanation import crash_line
 from ddpmon.analysis.processes.launcher import FALL, Ended, read_falls, read_spawned, read_table
 from ddpmon.exception_text import BELOW_CPP, EXCEPTION, in_one_line
 from ddpmon.messages.folder import EXEC
@@ -44,6 +45,11 @@ _HARMLESS = re.compile(
     r"|\W{0,2}(?:\d[\d:.,TZ/ -]+\W{1,4}(?:[\w.]+\W{1,4})?)?(?:WARNING|INFO|DEBUG)\b"
 )
 """The beginning of a line that no process ends of: a warning (torch's, Python's, a logger's) or a progress bar."""
+_CRASHED = re.compile(
+    r"Fatal Python error: |(?:Current t|T)hread 0x[0-9a-f]+ |File \"[^\"]*\", line \d+ in |<no Python frame>"
+    "|Extension modules: "
+)
+"""The beginning of a line that faulthandler prints of a crash: `crash_line` reads it."""
 _BANNER = re.compile(r"(\*{20,})\n.*\n\1$", re.MULTILINE)
 """A line between two rules, as torchrun warns at every start with several ranks that OMP_NUM_THREADS is not set."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -115,10 +121,13 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
     by_rank = {}
     *earlier, newest = _attempts(logs / "ranks") or [(0, [])]
     for path in newest[1]:
-        line = last_line(tail(path / "stderr.log", TAIL_BYTES))
-        if line:  # torchrun names the folders by local rank
-            number = int(path.name)
-            by_rank[number if path.parent.parent.name == EXEC else ranks.get(number, number)] = line
+        output = tail(path / "stderr.log", TAIL_BYTES)
+        number = int(path.name)  # torchrun names the folders by local rank
+        rank = number if path.parent.parent.name == EXEC else ranks.get(number, number)
+        if line := last_line(output):
+            by_rank[rank] = line
+        if line := crash_line(output):
+            rows = [replace(row, line=line) if row.rank == rank else row for row in rows]
     falls = read_falls(launcher)
     return Ending(
         rows,
@@ -183,7 +192,7 @@ def _worth_reading(text: str) -> list[tuple[str, bool]]:
         is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))
         ends_ignored = is_ignored and bool(EXCEPTION.match(line))
         is_ignored = line.startswith(_IGNORED) or (is_ignored and line.startswith("Traceback") | raw.startswith("  "))
-        is_noise = is_harmless or is_ignored or ends_ignored or bool(BELOW_CPP.match(line))
+        is_noise = is_harmless or is_ignored or ends_ignored or bool(BELOW_CPP.match(line) or _CRASHED.match(line))
         if line and not is_noise and not set(line) <= set("=-~^* "):
             lines.append((line, bool(_EXCEPTION_OF.match(raw))))
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from ddpmon.analysis.evidence import Wait
@@ -50,8 +50,19 @@ def _may_start_workers(process: RankProcess, now: float) -> bool:
     return process.pausing == STARTING_WORKERS and now - process.pausing_since < STARTING_S.enter
 
 
-def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | None:
-    """Where every rank is, if none makes progress, or if none did when the run was ended. None while steps go on."""
+def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]) -> Standstill | None:
+    """Return where every rank is, if none makes progress, or if none did when the run was ended.
+
+    Args:
+        registry: The run's processes.
+        signs: What the state of the run is told by.
+        now: Seconds of the hub's own clock.
+        gone: Ranks that had ended before the run was stopped; empty if nobody stopped it.
+
+    Returns:
+        None while steps go on.
+
+    """
     seats, run_state = registry.seats, state(signs)
     if run_state == "stalled":
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now)
@@ -61,16 +72,20 @@ def standstill(registry: Registry, signs: Signs, now: float) -> Standstill | Non
     last = {
         rank: stack
         for rank, p in seats.items()
-        if (stack := p.last_stand) and stack.step >= p.steps and stack.time_us - stack.since_us >= stuck_us
+        # A slow start is no standstill, unless it was one while the run lived, or a rank is waited for that has gone.
+        if rank not in gone
+        and (stack := p.last_stand if signs.steps or gone else p.stood)
+        and stack.step >= p.steps
+        and stack.time_us - stack.since_us >= stuck_us
     }
     if not any(stack.blocked for stack in last.values()):
         return None
     idle_us = max(stack.time_us - stack.since_us for stack in last.values())
     unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
-    silent = [] if missing(last) else unheard
-    workers, gpus = _workers(registry, last), _gpus(registry)
-    world = registry.world_size
-    return Standstill(idle_us / 1e6, last, silent=silent, world_size=world, over=True, workers=workers, gpus=gpus)
+    silent = [] if gone or missing(last) else unheard
+    left = {rank: seats[rank].steps for rank in gone if seats[rank].left}
+    world, workers, gpus = registry.world_size, _workers(registry, last), _gpus(registry)
+    return Standstill(idle_us / 1e6, last, gone, left, silent, world_size=world, over=True, workers=workers, gpus=gpus)
 
 
 def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:

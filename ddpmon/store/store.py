@@ -66,7 +66,7 @@ class Store(Intake):
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
         signs = self._signs(now, unix)
         over = signs.run_state in END_STATES
-        still = standstill(self.registry, signs, now)
+        still = standstill(self.registry, signs, now, self._gone_before_the_stop())
         if still is not None and not still.over and not still.gone:
             for rank, stack in still.stacks.items():
                 self.registry.seats[rank].stands(stack, now)
@@ -211,27 +211,43 @@ class Store(Intake):
         return earlier_attempts(self.registry, self.ending, self.failures_of, self.gone)
 
     def gone(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
-        """Those that have ended without reporting an exception."""
+        """Return those that have ended without reporting an exception, before anybody asked them to."""
         return [
             failing.Gone(p.rank, p.steps, MAX_US if p.ended_us is None else p.ended_us, p.left)
             for p in processes
-            if not any(p.failed_of(failure) for failure in self.failures)
+            if not any(p.failed_of(failure) for failure in self.failures) and not self._was_asked_to_end(p)
         ]
+
+    def _gone_before_the_stop(self) -> list[int]:
+        """Return the ranks that had ended when somebody stopped the run; none if nobody did."""
+        if self.run.winding_down_at is None:
+            return []
+        return [r for r, p in self.registry.seats.items() if (p.left or p.dead) and not self._was_asked_to_end(p)]
+
+    def _was_asked_to_end(self, process: RankProcess) -> bool:
+        asked_at = self.run.winding_down_at
+        if asked_at is None:
+            return False
+        return process.ended_us is None or self.clock.unix_at(process.ended_us) >= asked_at
 
     def _failed_so_far(self) -> failing.FirstFailure | None:
         """The first failure of the ranks, before anything is known of how their launcher saw it."""
         gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self.blames_the_gone else []
         failures = self.failures_of(self.registry.attempt)
-        return failing.first((), failures, {}, gone=self.gone(gone), world_size=self.registry.world_size)
+        failure = failing.first((), failures, {}, gone=self.gone(gone), world_size=self.registry.world_size)
+        return self._of_attempts(failure)
+
+    def _of_attempts(self, failure: failing.FirstFailure | None) -> failing.FirstFailure | None:
+        return failure if self.step else failing.first_of_attempts(failure, self.earlier_attempts())
 
     def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
         """The first failure of a run that has ended."""
         ending, failures = self.ending, self.failures_of(self.registry.attempt)
-        gone = self.registry.seats.values() if run_state == "failed" and self._may_blame_the_gone else ()
+        gone = self.registry.seats.values() if run_state == "failed" else ()
         if self.run.world_size and not ending.rows:
             # torchrun has a table of ranks that failed; without one it was torchrun that ended them
             failures, gone = [failure for failure in failures if not is_consequence(failure)], ()
-        return failing.first(
+        failure = failing.first(
             ending.rows,
             failures,
             ending.last_lines or {},
@@ -240,6 +256,7 @@ class Store(Intake):
             self.gone(gone),
             self.registry.world_size,
         )
+        return self._of_attempts(failure)
 
     @property
     def blames_the_gone(self) -> bool:
@@ -249,12 +266,7 @@ class Store(Intake):
         shows that it ended too early. Otherwise the launcher's exit code tells.
         """
         harmed = needs_peers(self.registry) or bool(self.failures_of(self.registry.attempt))
-        return self._may_blame_the_gone and harmed
-
-    @property
-    def _may_blame_the_gone(self) -> bool:
-        """Whether a rank that ended without a word may have been the first to fail: nobody asked it to end."""
-        return self.run.winding_down_at is None and self.run.state() not in {"done", "stopped", "unknown"}
+        return harmed and self.run.state() not in {"done", "unknown"}
 
     def _verdict(self, now: float, unix: float) -> Verdict:
         seats = self.registry.seats

@@ -7,12 +7,12 @@ import pytest
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.explanation import explain, is_consequence
-from ddpmon.analysis.processes.failures import Gone, advice, events, first, sentence
+from ddpmon.analysis.processes.failures import Gone, advice, events, first, first_of_attempts, sentence
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.known_failures import KNOWN_FAILURES
 from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.exception_text import LONGEST, in_one_line
-from ddpmon.messages import Failure
+from ddpmon.messages import Attempt, Failure
 from tests.analysis.test_hangs import REDUCE, stack
 
 SAME_GPU = """torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93,\
@@ -135,6 +135,20 @@ def test_a_rank_that_a_cpp_exception_aborts_is_told_by_what_it_says():
     why = first([Ended(0, 0, 9, -6, root=True)], [], {0: PREAMBLE})
     assert why.cause.startswith("killed by SIGABRT; a collective got 32 bytes from another rank and expected 20")
     assert "drop_last=True" in why.advice
+
+
+def test_attempts_that_only_lost_connections_are_told_with_what_the_one_before_failed_of():
+    lost = first([], [failure(0, PEER)], {})
+    cause = "IndexError: Target 7 is out of bounds., at train.py:33 main"
+    target = Attempt(1, 2, 80, [1], cause)
+    one = first_of_attempts(lost, [target, Attempt(2, 2, 0, [0], PEER)])
+    assert sentence(one, 2).startswith(f"rank 1 failed first: {cause}, in attempt 1 after 80 steps;")
+    assert one.cause.endswith("; attempt 3 only lost connections")
+    assert "A label lies outside" in one.advice
+    assert one.only_lost_peer
+    assert first_of_attempts(lost, [Attempt(1, 2, 0, [0], PEER)]) == lost
+    own = first([], [failure(0, "ValueError: no")], {})
+    assert first_of_attempts(own, [target]) == own
 
 
 def test_a_rank_that_left_the_loop_is_told_with_how_all_may_leave_it():

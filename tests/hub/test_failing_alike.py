@@ -1,6 +1,8 @@
 """One bug on several ranks is one fault wherever it is told; what an earlier attempt failed of is told as that."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -184,6 +186,34 @@ def test_what_a_cpp_exception_says_that_aborts_a_rank_is_told_and_not_the_frames
     lines += ["Exception raised from checkTimeout at ProcessGroupNCCL.cpp", "frame #0: c10::Error::Error + 0x96", ""]
     (folder / "stderr.log").write_text("\n".join(lines))
     assert read_ending(stage.run).last_lines == {1: why}
+
+
+CRASHES = """
+import ctypes, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+def reads_past_the_end():
+    ctypes.string_at(0)
+print("loading", file=sys.stderr)
+reads_past_the_end()
+"""
+
+
+def test_the_line_in_which_compiled_code_crashed_is_told(stage, tmp_path):
+    """As faulthandler prints it, for which the probe sees in every rank."""
+    script = tmp_path / "crashes.py"
+    script.write_text(f"import sys{CRASHES}")
+    folder = stage.dir / "logs" / "ranks" / "x" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    with (folder / "stderr.log").open("w") as stderr:
+        ended = subprocess.run([sys.executable, "-X", "faulthandler", script], stderr=stderr, check=False)
+    table = f"Failures:\n[0]:\n  rank : 0 (local_rank: 0)\n  exitcode : {ended.returncode} (pid: 9)\n"
+    (stage.dir / "logs" / "launcher.log").write_text(table)
+    stage.save(world_size=1)
+    ending = read_ending(stage.run)
+    assert ending.last_lines == {0: "loading"}
+    why = first(ending.rows, [], ending.last_lines)
+    assert why.cause == "killed by SIGSEGV, at crashes.py:5 reads_past_the_end"
+    assert why.advice.startswith("A library crashed in what crashes.py:5 reads_past_the_end calls.")
 
 
 SAME_GPU = """[rank0]: Traceback …

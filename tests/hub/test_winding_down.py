@@ -65,6 +65,21 @@ def test_an_exception_from_before_the_stop_is_still_a_failure(stage):
     assert [finding.text for finding in stopping.findings] == ["rank 1 failed: ValueError: no such class"]
 
 
+def test_a_rank_that_left_before_the_stop_is_still_why_the_others_lost_it(stage):
+    ranks, viewer = training(stage)
+    ranks[2].bye()
+    raises(ranks[0], PEER)
+    found = viewer.until(lambda s: s.verdict.startswith("rank 2 failed"), "rank 2 is named")
+    stage.save(stopping=True, stopping_at=time.time())
+    viewer.until(lambda s: s.state == "stopping", "it stops")
+    for rank in ranks[:2]:
+        rank.bye(seq=2)
+    stage.finish(exit_code=1)
+    last = recorded_snapshot(runs.load(stage.run.id))
+    assert last.state == "stopped"
+    assert [(one.kind, one.text) for one in last.findings] == [("rank_failed", found.verdict)]
+
+
 def test_a_killed_launcher_is_the_cause_and_its_warnings_are_not(stage):
     ranks, viewer = training(stage, ("rank", "rank", "rank_process"))
     (stage.dir / "logs" / "launcher.log").write_text(OMP)

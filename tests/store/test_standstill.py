@@ -95,6 +95,29 @@ def test_a_slow_start_is_waited_for(store):
     for now in range(5, 60, 2):
         tell(store, float(now))
         assert judged(store, float(now)) == "waiting"
+    for process in store.registry.seats.values():  # its first step began when the process did
+        process.stack = msgspec.structs.replace(process.stack, time_us=60_000_000)
+    store.run = dataclasses.replace(store.run, stopping=True, exit_code=1, ended_at=time.time())
+    assert judged(store, 60.0) == "stopped"
+    assert store.findings == []
+
+
+def test_a_rank_that_left_before_the_first_step_is_waited_for_once_the_run_was_stopped(store):
+    first, second = seat(store, 0.0)
+    store.idle = frozenset({0})
+    second.mark_ended(5.0, left=True)
+    for now in (6.0, 13.0, 21.0):
+        first.take_stack(stack(first, "train.py:9 main", blocked=True), now)
+        state = judged(store, now)
+    assert state == "stalled"
+    told = store.verdict.text
+    assert told == f"rank 1 ended its script before its first step; rank 0 waits in {REDUCE}"
+    asked = store.clock.unix_at(22_000_000)
+    store.run = dataclasses.replace(store.run, stopping=True, stopping_at=asked, exit_code=1, ended_at=asked + 1)
+    first.stack = msgspec.structs.replace(first.stack, time_us=21_000_000)
+    first.mark_ended(23.0, left=False)
+    assert judged(store, 23.0) == "stopped"
+    assert [finding.text for finding in store.findings] == [told]
 
 
 def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):

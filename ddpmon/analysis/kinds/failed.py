@@ -31,6 +31,7 @@ def _explains(failed: Finding, hang: Finding) -> bool:
     explains="failed",
     outdoes=("hang",),
     covers=_explains,
+    stays_told=False,  # it ends where more is known of what came first
     remedy="Read the exception and its line, and the next step below it. `ddpmon logs --rank K` has what came before.",
 )
 def rank_failed(moment: Moment) -> Iterator[Finding]:

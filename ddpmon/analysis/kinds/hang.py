@@ -102,11 +102,17 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
             return Words(f"{who} ended{others_wait}", look)
         steps = standstill.left[late[0]]
         its = "its" if len(late) == 1 else "their"
+        when = f"after step {steps:,}" if steps else f"before {its} first step"
+        all_must = (
+            "All ranks must make the same number of steps: let none stop early alone (all_reduce a flag), and give each"
+            " as many batches."
+            if steps
+            else "A script must not end on some ranks alone, as where it finds its output or its part of the data done."
+        )
         return Words(
-            f"{who} ended {its} script after step {steps:,}{others_wait}",
+            f"{who} ended {its} script {when}{others_wait}",
             f"{named_ranks(waiting, world)[:1].upper()}{named_ranks(waiting, world)[1:]} went on, in"
-            f" {line_of(stacks[waiting[0]])}. All ranks must make the same number of steps: let none stop early alone"
-            f" (all_reduce a flag), and give each as many batches. {look}",
+            f" {line_of(stacks[waiting[0]])}. {all_must} {look}",
         )
     if late and late[0] in standstill.gpus and standstill.gpus[late[0]].is_broken:
         lead = f"{named_gpu(late[0], standstill.gpus[late[0]].device)}:"

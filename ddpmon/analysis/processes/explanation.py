@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,8 +12,11 @@ from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Failure
 
 _PATTERNS = [(re.compile(row.says, re.IGNORECASE | re.DOTALL), row) for row in KNOWN_FAILURES]
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|/ddpmon/probe/|^<")
 """In the file of a frame that is not the script's own."""
+_CRASH = "Fatal Python error: "
+"""What faulthandler prints first of a process that crashes; the stack of each thread follows, innermost frame first."""
+_THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+ .*\n((?:  .*\n?)*)", re.MULTILINE)
 _SAME_ERROR = 60
 """Characters by which the message is found in its traceback."""
 _MAX_NAMES = 6
@@ -28,7 +31,7 @@ _OWN = (
 )
 """Parts of a message about one rank alone: its number, its device, addresses, amounts of memory, ids of processes, and
 how many parameters its model has where DDP finds that others have more or fewer."""
-FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+), in (.+?)\s*$', re.MULTILINE)
+FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+),? in (.+?)\s*$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,25 @@ def _message(failure: Failure) -> str:
 
 def script_line(traceback: str) -> str:
     """The script's innermost line in a traceback, as in: train.py:31 main; "" where all frames are of libraries."""
-    own = [frame for frame in FRAME.findall(traceback) if not _LIBRARY.search(frame[0])]
-    if not own:
-        return ""
-    file, line, function = own[-1]
-    return f"{file.rpartition('/')[2]}:{line} {function}"
+    return next(_own_lines(reversed(FRAME.findall(traceback))), "")
+
+
+def crash_line(output: str) -> str:
+    """Return the script's line in which compiled code crashed, as faulthandler printed it; "": none is there.
+
+    The thread that crashed may run no Python, as those of gloo. It then is the main thread's line, which comes last.
+    """
+    _, _, dump = output.rpartition(_CRASH) if _CRASH in output else ("", "", "")
+    threads = sorted(_THREAD.finditer(dump), key=lambda one: (not one[0].startswith("C"), -one.start()))
+    lines = (line for thread in threads for line in _own_lines(FRAME.findall(thread[1])))
+    return next(lines, "")
+
+
+def _own_lines(frames: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield those that are not of libraries, as in: train.py:31 main."""
+    for file, line, function in frames:
+        if not _LIBRARY.search(file):
+            yield f"{file.rpartition('/')[2]}:{line} {function}"
 
 
 def model_difference(failures: Sequence[Failure]) -> str:

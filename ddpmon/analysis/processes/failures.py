@@ -31,7 +31,7 @@ from ddpmon.analysis.processes.explanation import (
 from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.analysis.words import GIB, counted, named_ranks
 from ddpmon.exception_text import EXCEPTION
-from ddpmon.messages import Failure
+from ddpmon.messages import Attempt, Failure
 
 _TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
 """Words of a wait that lasted too long: its peer was late, and need not have gone."""
@@ -137,6 +137,25 @@ def first(
     return None
 
 
+def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt]) -> FirstFailure | None:
+    """Return the first cause of a run whose ranks were restarted and have not made a step since.
+
+    What an earlier attempt failed of comes before the lost connections of the next ones.
+
+    Args:
+        failure: The first cause of the present attempt.
+        attempts: Those before it, oldest first.
+
+    """
+    before = next((one for one in reversed(attempts) if one.cause and not explain(one.cause).lost_peer), None)
+    if failure is None or not failure.only_lost_peer or before is None or before.cause is None:
+        return failure
+    after = f"in attempt {before.number} after {counted(before.steps, 'step')}"
+    cause = f"{before.cause}, {after}; attempt {attempts[-1].number + 1} only lost connections"
+    ranks, advice = tuple(before.ranks), explain(before.cause).advice
+    return replace(failure, rank=ranks[0], cause=cause, exit="", ranks=ranks, advice=advice)
+
+
 def _without_report(
     ended: Sequence[Ended], reported: Sequence[Failure], last_lines: Mapping[int, str]
 ) -> tuple[list[Ended], list[Ended]]:
@@ -167,9 +186,11 @@ def _of_quit(
         same = [other.rank for other in quits if row.signal in _OWN_FAULT and other.signal == row.signal]
         is_out_of_memory = bool(memory) and row.signal == "SIGKILL"
         cause = _because(f"killed by {row.signal}", memory, is_out_of_memory)
-        why = explain(words if words and row.signal == "SIGABRT" else cause)
+        why = explain(words if words and row.signal == "SIGABRT" else cause, facts={"line": row.line})
         if words and row.signal == "SIGABRT":
             cause += f"; {'' if why.is_translated else 'its last line: '}{why.cause}"
+        if row.line:
+            cause = f"{cause.rstrip('. ')}, at {row.line}"
         ranks = tuple(sorted({row.rank, *same}))
         return FirstFailure(row.rank, cause, "", ranks, lost_peers, why.advice, is_out_of_memory)
     ranks_saying = _saying(words, last_lines) & {other.rank for other in quits} if words else set()

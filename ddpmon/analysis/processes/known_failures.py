@@ -244,6 +244,12 @@ KNOWN_FAILURES = (
     KnownFailure(
         "killed by SIG(?:SEGV|ILL|FPE)",
         "",
+        "A library crashed in what {line} calls. Run that line alone with the same input, and try another version.",
+        needs=("line",),
+    ),
+    KnownFailure(
+        "killed by SIG(?:SEGV|ILL|FPE)",
+        "",
         "A library crashed. PYTHONFAULTHANDLER=1 prints the Python line that called it.",
     ),
     # the script

@@ -73,6 +73,8 @@ class Ended:
     """Negative: killed by that signal."""
     root: bool
     """Its launcher saw it end before all others that ended badly."""
+    line: str = ""
+    """The script's line in which compiled code crashed; "": it did not, or the logs do not say."""
 
     @property
     def code(self) -> int | None:

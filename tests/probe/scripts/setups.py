@@ -4,6 +4,7 @@ Each way trains a little, then prints a line: its name, the rank, and the setup 
 """
 
 import contextlib
+import faulthandler
 import itertools
 import os
 import time
@@ -20,6 +21,7 @@ from ddpmon.probe.digest import FIRST
 from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.setup_reader import SetupReader
 
+assert faulthandler.is_enabled()  # the probe has seen to it: a crash prints the line of Python
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
