@@ -3,16 +3,21 @@
     python benchmarks/reports.py FOLDER                          # every script of the folder, one after the other
     python benchmarks/reports.py FOLDER --case 08,12             # those whose names begin so
     python benchmarks/reports.py FOLDER --case 12 --plain        # before that without ddpmon, as their authors saw them
+    python benchmarks/reports.py benchmarks/reported             # further mistakes that people report
+    python benchmarks/reports.py benchmarks/reported --mended    # the same scripts without the mistakes
 
-A script's first two lines give its symptom and, after `# Run:`, the command that starts it, on torchrun; without one it
-is started on two ranks. The command's shell may do something before torchrun. Scripts run in a copy of the folder, with
-a DDPMON_HOME of their own. A run that has not ended after --limit seconds is stopped, and what was on the screen before
-is printed. The screen is printed each time its state or its findings change, the report's first lines at the end.
+A script's comments give, after `# Run:`, each command that starts it, on torchrun, and the symptom; without one it is
+started on two ranks. The command's shell may do something before torchrun. Scripts run in a copy of the folder, with a
+DDPMON_HOME of their own. A run that has not ended after --limit seconds is stopped, and what was on the screen before
+is printed; on a busy machine it needs more of them. The screen is printed each time its state or its findings change,
+then the report's first lines. A table comes last: the first finding of each case at its end, and after how many seconds
+a finding of that kind was first on the screen.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -22,6 +27,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,12 +60,18 @@ class Case:
     symptom: str
     command: str
 
+    name: str
+
     @classmethod
-    def read(cls, script: Path) -> Case:
-        lines = [line.removeprefix("#").strip() for line in script.read_text().splitlines()[:2] if line.startswith("#")]
-        commands = [line.removeprefix("Run:") for line in lines if line.startswith("Run:")]
-        command, *symptom = re.split(r"\s+Symptom:\s*", commands[0]) if commands else [DEFAULT_COMMAND]
-        return cls(script, " ".join([*lines[:1], *symptom]), command.strip().format(script.name))
+    def all_of(cls, script: Path) -> Iterator[Case]:
+        """Yield a case for each command in the script's comments."""
+        comments = [line.removeprefix("#").strip() for line in script.read_text().splitlines() if line.startswith("#")]
+        commands = [line.removeprefix("Run:").strip() for line in comments if line.startswith("Run:")]
+        for line in commands or [DEFAULT_COMMAND.format(script.name)]:
+            command, *symptom = re.split(r"\s+Symptom:\s*", line)
+            several = len(commands) > 1
+            about = symptom if several else [*comments[:1], *symptom]
+            yield cls(script, " ".join(about), command, command.split()[-1] if several else script.stem)
 
     def shell_command(self, launcher: str) -> str:
         """The command with another launcher in torchrun's place."""
@@ -71,20 +83,27 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the folder of scripts")
     parser.add_argument("--case", default="", metavar="A,B", help="only scripts whose names begin with A or B")
     parser.add_argument("--plain", action="store_true", help="also run each without ddpmon, and print its last lines")
+    parser.add_argument("--mended", action="store_true", help="run them with MENDED=1: nothing is to be found")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="stop a run after so many seconds")
     arguments = parser.parse_args()
+    if arguments.mended:
+        os.environ["MENDED"] = "1"
     wanted = tuple(filter(None, arguments.case.split(",")))
-    scripts = [path for path in sorted(arguments.folder.glob("*.py")) if path.name.startswith(wanted or "")]
-    if not scripts:
+    every = [case for path in sorted(arguments.folder.glob("*.py")) for case in Case.all_of(path)]
+    cases = [case for case in every if case.name.startswith(wanted or "")]
+    if not cases:
         sys.exit(f"no script in {arguments.folder} is of --case {arguments.case or 'any'}")
-    for case in map(Case.read, scripts):
+    rows = []
+    for case in cases:
         with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as folder:
             copy = Path(folder) / "cases"
             shutil.copytree(arguments.folder, copy)
-            print(f"\n{'=' * WIDTH}\n{case.script.name}: {case.symptom}\n$ {case.command}", flush=True)
+            print(f"\n{'=' * WIDTH}\n{case.name}: {case.symptom}\n$ {case.command}", flush=True)
             if arguments.plain:
                 run_plain(case, copy, arguments.limit)
-            run_watched(case, copy, Path(folder) / "home", arguments.limit)
+            rows.append((case.name, *run_watched(case, copy, Path(folder) / "home", arguments.limit)))
+    print("\n| case | the first finding at the end | on the screen after |\n|---|---|---|")
+    print(*(f"| {name} | {sentence} | {after} |" for name, sentence, after in rows), sep="\n")
 
 
 def start(case: Case, launcher: str, folder: Path, output: Path) -> subprocess.Popen[bytes]:
@@ -127,53 +146,77 @@ def run_plain(case: Case, folder: Path, limit_s: float) -> None:
         shutil.rmtree(left) if left.is_dir() else left.unlink()  # as before the first run
 
 
-def run_watched(case: Case, folder: Path, home: Path, limit_s: float) -> None:
-    """Run the case under ddpmon and print each different screen, then the report."""
+def run_watched(case: Case, folder: Path, home: Path, limit_s: float) -> tuple[str, str]:
+    """Run the case under ddpmon and print each different screen, then the report.
+
+    Returns:
+        The text of the first finding at the end, and after how many seconds one of its kind was first on the screen.
+
+    """
     os.environ["DDPMON_HOME"] = str(home)
     began = time.monotonic()
     output = folder.parent / "watched.log"
     process = start(case, WITH_DDPMON, folder, output)
-    shown = ""
+    screens = Screens()
     run: runs.Run | None = None
     try:
         while process.poll() is None and time.monotonic() - began < limit_s:
             time.sleep(POLL_INTERVAL_S)
             if run := next(iter(runs.all_runs()), None):
-                shown = show(snapshot_now(run), time.monotonic() - began, shown)
+                screens.show(snapshot_now(run), time.monotonic() - began)
         how = f"exit code {process.returncode}"
         if run and process.returncode is None:
             how = "stopped, it had not ended"
             stop.request(run)
-            process.wait(STOPPING_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOPPING_S)
     finally:
         if run:
             stop.request(run, now=True)
         end(process, signal.SIGTERM)
     if run is None:
         print(output.read_text(errors="replace"))
-        return
+        return "", ""
     took_s = time.monotonic() - began
-    show(snapshot_now(runs.load(run.id)), took_s, shown)
+    screens.show(snapshot_now(runs.load(run.id)), took_s)
     print(f"\nwith ddpmon: {how} after {took_s:.0f} s; the report begins:")
     report = subprocess.run([PROGRAMS / "ddpmon", "report", run.id], capture_output=True, text=True, check=False)
     print(*(f"  {line}" for line in (report.stdout + report.stderr).splitlines()[:REPORT_LINES]), sep="\n", flush=True)
+    return screens.first_finding()
 
 
-def show(snapshot: Snapshot | None, at_s: float, shown: str) -> str:
-    """Print verdict and findings where they differ from what was shown in more than figures; return what is shown."""
-    if snapshot is None:
-        return shown
-    findings = [one for one in snapshot.findings if one.lasts or snapshot.state != "running"]
-    facts = re.sub(r"[\d.]+", "", repr([snapshot.state, snapshot.verdict, *sorted(one.text for one in findings)]))
-    if facts == shown:
-        return shown
-    print(f"\nscreen after {at_s:.0f} s, step {snapshot.step}: {snapshot.state.upper()}")
-    print(textwrap.fill(snapshot.verdict, WIDTH, initial_indent="  verdict: ", subsequent_indent="    "))
-    for one in findings:
-        lines = [f"{one.severity} {one.kind}: {one.text}", *([f"  next: {one.advice}"] if one.advice else [])]
-        for line in lines:
-            print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "), flush=True)
-    return facts
+class Screens:
+    """Prints what a first screen shows, each time it changes in more than figures."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._snapshot: Snapshot | None = None
+        self._first_at: dict[str, float] = {}
+        """When each kind of finding was first on the screen."""
+
+    def show(self, snapshot: Snapshot | None, at_s: float) -> None:
+        """Print verdict and findings of a snapshot."""
+        if snapshot is None:
+            return
+        self._snapshot = snapshot
+        for one in snapshot.findings:
+            self._first_at.setdefault(one.kind, at_s)
+        findings = [one for one in snapshot.findings if one.lasts or snapshot.state != "running"]
+        facts = re.sub(r"[\d.]+", "", repr([snapshot.state, snapshot.verdict, *sorted(one.text for one in findings)]))
+        if facts == self._shown:
+            return
+        self._shown = facts
+        print(f"\nscreen after {at_s:.0f} s, step {snapshot.step}: {snapshot.state.upper()}")
+        print(textwrap.fill(snapshot.verdict, WIDTH, initial_indent="  verdict: ", subsequent_indent="    "))
+        for one in findings:
+            for line in [f"{one.severity} {one.kind}: {one.text}", *([f"  next: {one.advice}"] if one.advice else [])]:
+                print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "), flush=True)
+
+    def first_finding(self) -> tuple[str, str]:
+        """Return the text of the first finding of the last screen, and when one of its kind was first shown."""
+        findings = self._snapshot.findings if self._snapshot else []
+        first = next(iter(findings), None)
+        return (first.text, f"{self._first_at[first.kind]:.0f} s") if first else ("nothing", "")
 
 
 if __name__ == "__main__":

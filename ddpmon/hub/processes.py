@@ -82,7 +82,7 @@ class Processes:
                 self._silent.forget(process)
                 if store.state == "stalled":
                     learnt = self._silent.check_worker(process, now) or learnt
-                elif process.worker and store.state not in END_STATES:
+                elif process.worker and store.state not in {*END_STATES, "stopping"}:
                     self._silent.forget_worker(process)
             elif (unheard or store.state == "stalled") and self._silent.check(
                 process, now, int((since or process.heard_at) * 1e6)

@@ -57,7 +57,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         registry: The run's processes.
         signs: What the state of the run is told by.
         now: Seconds of the hub's own clock.
-        gone: Ranks that had ended before the run was stopped; empty if nobody stopped it.
+        gone: Ranks that have ended without an exception, before anybody asked them to.
 
     Returns:
         None while steps go on.
@@ -65,9 +65,10 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
     """
     seats, run_state = registry.seats, state(signs)
     if run_state == "stalled":
-        return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now)
+        return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
     if run_state not in END_STATES or run_state == "done":
         return None
+    gone = gone if run_state == "stopped" else ()  # else their launcher may have asked them to
     stuck_us = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers) * 1e6
     last = {
         rank: stack
@@ -78,7 +79,8 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         and stack.step >= p.steps
         and stack.time_us - stack.since_us >= stuck_us
     }
-    if not any(stack.blocked for stack in last.values()):
+    stood = all(process.stood and process.stood.step >= process.steps for process in seats.values())
+    if not last or not (stood or any(stack.blocked for stack in last.values())):
         return None
     idle_us = max(stack.time_us - stack.since_us for stack in last.values())
     unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
@@ -88,8 +90,8 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
     return Standstill(idle_us / 1e6, last, gone, left, silent, world_size=world, over=True, workers=workers, gpus=gpus)
 
 
-def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
-    """The wait that a process group's timeout ends first; None where nobody waits or the timeout is unknown."""
+def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int] = ()) -> Wait | None:
+    """Return the wait that a timeout ends first; None where nobody waits or it is unknown. gone: as of `standstill`."""
     waits = [
         (now - since, stack.timeout_s)
         for process in registry.seats.values()
@@ -101,7 +103,7 @@ def next_timeout(registry: Registry, now: float, unix: float) -> Wait | None:
     if not waits:
         return None
     waited_s, timeout_s = min(waits, key=lambda wait: wait[1] - wait[0])
-    return Wait(waited_s, timeout_s, unix + timeout_s - waited_s, _now(registry, waited_s, now))
+    return Wait(waited_s, timeout_s, unix + timeout_s - waited_s, _now(registry, waited_s, now, gone))
 
 
 def needs_peers(registry: Registry) -> bool:
@@ -122,8 +124,8 @@ def _waits_since(process: RankProcess) -> float | None:
     return max(process.beat_at, process.elsewhere_at) or process.still_since
 
 
-def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
-    """Where every rank is."""
+def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) -> Standstill:
+    """Return where every rank is. ended: those that have ended without an exception."""
     seats = registry.seats
     unheard = {
         rank: process.hello.host if process else ""
@@ -131,11 +133,12 @@ def _now(registry: Registry, idle_s: float, now: float) -> Standstill:
         if (process := seats.get(rank)) is None or registry.host_is_silent(process)
     }
     silent = [rank for rank, p in seats.items() if p.health(now) == "silent" and rank not in unheard]
-    gone = [rank for rank, p in seats.items() if p.left or p.dead]
+    # An exception may be of the connection to a rank that had ended before.
+    gone = list(ended) or [rank for rank, p in seats.items() if p.left or p.dead]
     stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
     held_by = {rank: held for rank in silent if (held := seats[rank].held)}
     workers = _workers(registry, stacks)
-    left = {rank: seats[rank].steps for rank in gone if seats[rank].left}
+    left = {rank: seats[rank].steps for rank in ended if seats[rank].left}
     world = registry.world_size
     return Standstill(
         idle_s, stacks, gone, left, silent, held_by, unheard, world, workers=workers, gpus=_gpus(registry)

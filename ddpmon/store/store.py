@@ -66,11 +66,12 @@ class Store(Intake):
         """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
         signs = self._signs(now, unix)
         over = signs.run_state in END_STATES
-        still = standstill(self.registry, signs, now, self._gone_before_the_stop())
+        gone = [one.rank for one in self.gone(p for p in self.registry.seats.values() if p.left or p.dead)]
+        still = standstill(self.registry, signs, now, gone)
         if still is not None and not still.over and not still.gone:
             for rank, stack in still.stacks.items():
                 self.registry.seats[rank].stands(stack, now)
-        wait = None if over else next_timeout(self.registry, now, unix)
+        wait = None if over else next_timeout(self.registry, now, unix, gone)
         window = self._window.world()
         first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
         before = self.ledger.previous(last) if self._judged is None else self._judged
@@ -217,12 +218,6 @@ class Store(Intake):
             for p in processes
             if not any(p.failed_of(failure) for failure in self.failures) and not self._was_asked_to_end(p)
         ]
-
-    def _gone_before_the_stop(self) -> list[int]:
-        """Return the ranks that had ended when somebody stopped the run; none if nobody did."""
-        if self.run.winding_down_at is None:
-            return []
-        return [r for r, p in self.registry.seats.items() if (p.left or p.dead) and not self._was_asked_to_end(p)]
 
     def _was_asked_to_end(self, process: RankProcess) -> bool:
         asked_at = self.run.winding_down_at

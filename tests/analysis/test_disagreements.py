@@ -112,6 +112,14 @@ def test_other_calls_that_nothing_tells_apart_are_named_with_both_lines(at):
     assert "same order" in finding.advice
 
 
+def test_ranks_that_hold_each_other_up_are_named_though_another_one_is_further(at):
+    """As rank 1 where rank 0 broadcasts to it: it trains on, while rank 0 waits for rank 2 to take the broadcast."""
+    finding = told(at(GATHER, "broadcast"), at(BACKWARD, GRADIENTS, sequence=101), at(COUNT, "all_reduce"))
+    assert finding.ranks == [0]
+    assert finding.text == "rank 0 left the loop: broadcast in train.py:16 <module>"
+    assert finding.advice.startswith("Rank 2 waits in all_reduce, train.py:12 <module>")
+
+
 def test_a_rank_whose_peers_wait_in_an_earlier_collective_is_no_reason(at):
     """It was the root of that broadcast and went on: the network, or a third rank, holds the others up."""
     ahead, behind = at(BACKWARD, GRADIENTS, sequence=101), at(FORWARD, BUFFERS, sequence=100)

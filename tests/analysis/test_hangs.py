@@ -81,6 +81,7 @@ def test_work_that_nobody_waits_for_is_no_alarm():
     [
         ("torch/utils/file_baton.py:50 FileBaton.wait", "builds the same extension"),
         ("filelock/_api.py:330 BaseFileLock.acquire", "waits for a lock file"),
+        ("filelock/_core/_acquire.py:177 acquire", "waits for a lock file"),
         ("json/decoder.py:355 JSONDecoder.raw_decode", "Look at train.py:21 build"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_rank_that_has_not_told_yet_differs_from_nobody():
     assert found_in({0: [digest(10, 1), digest(100, 2)], 1: [digest(10, 1)]}, 2) == []
 
 
-def unsynchronised(*counts, steps=200, last_at=200, told=()):
+def unsynchronised(*counts, steps=200, last_at=200, told=(), all_came_on=True):
     """told: {rank: [Digest]}"""
     replicas = Replicas()
     for rank, digests in dict(told).items():
@@ -82,7 +82,13 @@ def unsynchronised(*counts, steps=200, last_at=200, told=()):
     every = [Unsynchronised(rank, count, last_at, steps) for rank, count in enumerate(counts)]
     return findings(
         None,
-        Evidence(world_size=len(counts), unsynchronised=every, difference=replicas.difference(), same=replicas.same()),
+        Evidence(
+            world_size=len(counts),
+            step=steps if all_came_on else 0,
+            unsynchronised=every,
+            difference=replicas.difference(),
+            same=replicas.same(),
+        ),
     )
 
 
@@ -105,6 +111,7 @@ def test_gradients_that_ddp_never_reduced_are_critical_where_replicas_differ_and
 def test_without_a_comparison_they_are_no_more_than_a_hint():
     (finding,) = unsynchronised(150, 150)
     assert (finding.kind, finding.severity) == ("gradients_not_synchronised", "info")
+    assert unsynchronised(0, 4, all_came_on=False) == [], "the other rank's first records are on their way"
     (finding,) = unsynchronised(150, 150, told={rank: [digest(100, 7)] for rank in range(2)})  # of before them
     assert (finding.severity, finding.evidence["same_at_step"]) == ("info", 100)
 

@@ -37,8 +37,8 @@ def test_a_rank_that_stands_still_is_named_with_its_line_and_forgotten_when_it_g
 
 def test_a_rank_whose_workers_bring_nothing_is_named_and_one_that_was_stopped_is_told_as_such(watch):
     watched = watch()
-    in_workers_that_bring_nothing(watched)
     stopped_by_a_signal(watched)
+    in_workers_that_bring_nothing(watched)
 
 
 def test_a_rank_that_ran_out_of_batches_is_named_though_both_wait(launch):
@@ -125,11 +125,14 @@ def in_workers_that_bring_nothing(watched):
     assert f"worker {pid}: in standing.py:" in finding.text
     assert finding.text.endswith(", without using a core; ranks 1-2 wait in DDP's gradient all-reduce")
     assert finding.evidence["workers"]["0"]["pid"] == pid
-    watched.go_on("workers-0")
+    stop.request(watched.started.run)
+    ended = watched.started.until_gone(60)
+    last = next(one for one in report.build(runs.load(ended.id))["findings"] if one["kind"] == "hang")
+    assert f"worker {pid}: in standing.py:" in last["text"]
 
 
 def stopped_by_a_signal(watched):
-    pid = watched.source.snapshot().ranks[1].pid
+    pid = watched.until(lambda s: s.step >= 19, "steps").ranks[1].pid
     os.kill(pid, signal.SIGSTOP)
     shot = watched.until(lambda s: s.state == "stalled" and "stopped" in s.verdict, "a stopped rank")
     (finding,) = hangs(shot)

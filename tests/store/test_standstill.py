@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
+from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Failure, Hello, Stack
 from ddpmon.runs import Process, Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
@@ -17,16 +17,20 @@ from tests.worlds import own_times, records
 REDUCE = "DDP's gradient all-reduce"
 
 
+def made(world_size):
+    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time(), world_size, supervisor=None)
+    return Store(run, Registry("run", world_size, "here"), Clock(0, time.time()), live=True)
+
+
 @pytest.fixture
 def store():
-    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time(), 2, supervisor=None)
-    return Store(run, Registry("run", 2, "here"), Clock(0, time.time()), live=True)
+    return made(2)
 
 
 def seat(store, now, pids=(4_100_000, 4_100_001)):
     found = []
     for rank, pid in enumerate(pids):
-        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", pid, STAGE_MODEL)
+        hello = Hello(PROTOCOL, "run", rank, rank, len(pids), 0, "here", pid, STAGE_MODEL)
         found.append(store.registry.hello(hello, b"%d" % rank, now))
     return found
 
@@ -100,6 +104,41 @@ def test_a_slow_start_is_waited_for(store):
     store.run = dataclasses.replace(store.run, stopping=True, exit_code=1, ended_at=time.time())
     assert judged(store, 60.0) == "stopped"
     assert store.findings == []
+
+
+def test_ranks_that_stood_at_one_line_when_the_run_was_stopped_are_still_told(store):
+    processes = seat(store, 0.0)
+    store.idle = frozenset({0, 1})
+    for now in range(1, 40, 3):
+        for process in processes:
+            at = stack(process, "filelock/_acquire.py:9 acquire", "train.py:5 load")
+            process.take_stack(msgspec.structs.replace(at, own=1), float(now))
+        state = judged(store, float(now))
+    assert state == "stalled"
+    asked = store.clock.unix_at(41_000_000)
+    store.run = dataclasses.replace(store.run, stopping=True, stopping_at=asked, exit_code=1, ended_at=asked + 1)
+    for process in processes:
+        process.stood = msgspec.structs.replace(process.stood, time_us=38_000_000)
+        process.mark_ended(42.0, left=False)
+    assert judged(store, 42.0) == "stopped"
+    (finding,) = store.findings
+    assert finding.lasts
+    assert ": all ranks are at" in finding.text
+    assert "delete it" in finding.advice
+
+
+def test_a_rank_that_only_lost_its_peer_is_not_one_that_ended_its_script():
+    store = made(3)
+    first, second, third = seat(store, 0.0, (4_100_000, 4_100_001, 4_100_002))
+    store.idle = frozenset({0})
+    third.mark_ended(4.0, left=True)
+    store.failures.append(Failure(1, 4_100_001, 4_500_000, "RuntimeError: Connection closed by peer", ""))
+    second.mark_ended(5.0, left=True)
+    for now in (6.0, 13.0, 21.0):
+        first.take_stack(stack(first, "train.py:9 main", blocked=True), now)
+        judged(store, now)
+    told = [finding.text for finding in store.findings if finding.kind == "hang"]
+    assert told == [f"rank 2 ended its script before its first step; rank 0 waits in {REDUCE}"]
 
 
 def test_a_rank_that_left_before_the_first_step_is_waited_for_once_the_run_was_stopped(store):

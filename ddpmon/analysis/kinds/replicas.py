@@ -21,8 +21,9 @@ library that ddpmon does not know may exchange gradients, but then losses of ran
     "critical",
     "{who} {have} other weights{which} than the rest {since}",
     "DDP keeps replicas bit-identical. Look for what changes weights on some ranks alone: an optimizer stepped under a"
-    " condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP. If ranks average their"
-    " weights on purpose only now and then (local SGD), this is intended.",
+    " condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP, a layer that runs twice"
+    " under activation checkpointing (use_reentrant=False). If ranks average their weights on purpose only now and then"
+    " (local SGD), this is intended.",
 )
 def replicas_differ(moment: Moment) -> Iterator[Finding]:
     """Replicas of a model are not the same."""
@@ -103,6 +104,8 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
              "model": different.model, "compared": different.compared},
             ranks, beside=beside, since_step=different.step,
         )  # fmt: skip
+    elif evidence.step < FEWEST_UPDATES:
+        return  # what some ranks have to compare is still on its way
     elif same is None or not (same.updates or same.step >= max(one.last_at for one in grows)):
         yield moment.finding(
             {**facts, "same_at_step": same.step if same else None},

@@ -96,9 +96,10 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
         groups.setdefault(side.waits_at, side).ranks.append(rank)
     if len(groups) < 2:
         return None
-    # The most last, and of as many those that train.
-    *others, rest = sorted(groups.values(), key=lambda one: (len(one.ranks), one.waits_in in _CALLS, one.ranks[0]))
-    return next((_of(other, rest) for other in others if _exclude_each_other(other, rest)), None)
+    # The most first, and of as many those that train: the others may be further than those that hold each other up.
+    sides = sorted(groups.values(), key=lambda one: (-len(one.ranks), one.waits_in not in _CALLS, -one.ranks[0]))
+    pairs = ((other, rest) for place, rest in enumerate(sides) for other in reversed(sides[place + 1 :]))
+    return next((_of(other, rest) for other, rest in pairs if _exclude_each_other(other, rest)), None)
 
 
 def _exclude_each_other(first: Waiters, second: Waiters) -> bool:

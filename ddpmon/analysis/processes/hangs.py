@@ -15,8 +15,8 @@ POINT_TO_POINT = {"send", "recv"}
 NONE_MISSING = "Every rank has issued it: look at the network between them and at the backend's own log."
 """Advice where all ranks wait in the same collective."""
 
-_LOCKS = ("FileLock.", "SoftFileLock", "WeakFileLock", "UnixFileLock")
-"""Parts of the names of functions in which libraries wait for a lock file."""
+_LOCKS = ("filelock/", "FileLock")
+"""Parts of the places in which libraries wait for a lock file."""
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,13 @@ KNOWN_FAILURES = (
     ),
     KnownFailure("NCCL communicator was aborted", "", lost_peer=True),
     KnownFailure(
+        r"timed out waiting (?P<ms>\d+)ms for (?:recv|send) operation",
+        "it waited {ms} ms for another rank, as long as its process group allows: timed out",
+        "Look at what the rank that it waited for did meanwhile. If that one evaluates or saves alone, have every rank"
+        " do a share, or allow more time: init_process_group(timeout=timedelta(…)).",
+        lost_peer=True,
+    ),
+    KnownFailure(
         "watchdog.*(?:timeout|timed out|timing out)|ran for \\d+ milliseconds before timing out", lost_peer=True
     ),
     KnownFailure("nccl.*(?:connection refused|connection reset|closed by peer|no route)", "", NCCL_LOG, lost_peer=True),
@@ -219,6 +226,12 @@ KNOWN_FAILURES = (
         "no space left on device: the disk of {full} is full",
         "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) take the most.",
     ),
+    KnownFailure(
+        r"inline_container\.cc.*unexpected pos|PytorchStreamWriter failed",
+        "",
+        "torch.save could not write all of its file: the disk is full, over a quota, or gone (`df -h`). Write to"
+        " another name and rename the file after, so that the last checkpoint stays whole.",
+    ),
     KnownFailure("No space left on device", "", "`df -h` shows which disk is full; TMPDIR and /dev/shm count too."),
     KnownFailure(
         "Too many open files|items of ancdata",
@@ -245,7 +258,6 @@ KNOWN_FAILURES = (
         "killed by SIG(?:SEGV|ILL|FPE)",
         "",
         "A library crashed in what {line} calls. Run that line alone with the same input, and try another version.",
-        needs=("line",),
     ),
     KnownFailure(
         "killed by SIG(?:SEGV|ILL|FPE)",

@@ -21,9 +21,9 @@ from ddpmon.probe.digest import FIRST
 from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.setup_reader import SetupReader
 
-assert faulthandler.is_enabled()  # the probe has seen to it: a crash prints the line of Python
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+assert faulthandler.is_enabled()  # the probe has seen to it: a crash prints the line of Python
 torch.manual_seed(0)
 DATA, HELD_OUT = TensorDataset(torch.randn(48, 4)), TensorDataset(torch.randn(16, 4))
 WAYS = []
