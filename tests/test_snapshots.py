@@ -46,7 +46,7 @@ def part(name, **changes):
         (part("run", started_at=math.inf), "at `$.run.started_at`"),
         (lambda shot: replace(shot, ranks=shot.ranks[::-1]), "rank 7 in the place of rank 0"),
         (lambda shot: replace(shot, ranks=[shot.ranks[0]] * 8), "rank 0 in the place of rank 1"),
-        (lambda shot: replace(shot, ranks=[replace(r, stack=STACK) for r in shot.ranks]), "phase out of range"),
+        (lambda shot: replace(shot, ranks=[replace(r, stack=STACK) for r in shot.ranks]), "at `$.ranks"),
         (lambda shot: replace(shot, loss_series=Series([1.0], [1.0], [], [1.0])), "loss over time"),
         (part("series", worst=[]), "a quantity over time"),
         (part("series", merged=0), "points of no step"),

@@ -14,7 +14,6 @@ import time
 import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.hub.changes import Sent
 from ddpmon.messages import Snapshot, WireError
 from ddpmon.plain import utf8
 from ddpmon.remote.channel import (
@@ -83,6 +82,8 @@ class Relay:
         self._credits = CREDITS
         self._sent: Snapshot | None = None
         """The snapshot that was sent last."""
+        from ddpmon.hub.changes import Sent  # with numpy, which commands that only look at a relay do without
+
         self._viewer = Sent()
         """What the near side has of it."""
         self._want = Want()

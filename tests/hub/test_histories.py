@@ -140,7 +140,7 @@ WISHES = [
 
 @pytest.mark.parametrize("wish", WISHES)
 def test_a_wish_that_cannot_be_is_refused(wish):
-    with pytest.raises(WireError, match=r"quantity|span|end|points"):
+    with pytest.raises(WireError, match="Expected `"):
         decode_from_viewer(encode(Next(wish=Wish(series=wish))))
     assert decode_from_viewer(encode(Next(wish=Wish(series=SeriesWish("log:x", 1.0, 2.0, 3)))))
 
