@@ -71,7 +71,7 @@ def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
         ("own>fast", "a number must follow own>"),
         ("sent>M", "a number must follow sent>"),
         ("speed>4", "there is no speed"),
-        ("rank>4", "rank:… is meant"),
+        ("rank>4", "write rank:…"),
         ("rank:four", "rank:0-7,12"),
         ("state:tired", "one of ok slow"),
         ("host:", "host:NAME"),
