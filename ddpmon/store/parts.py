@@ -9,8 +9,9 @@ import numpy as np
 
 from ddpmon.analysis.kinds.slow_steps import late_steps, ranks_to_fix
 from ddpmon.analysis.over_time.heat import LATE, least_cell
+from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.analysis.over_time.rank_history import own_courses, sync_courses
-from ddpmon.analysis.over_time.rank_rows import group_ranks, hot_since, worst_cells, worst_column
+from ddpmon.analysis.over_time.rank_rows import hot_since, worst_cells, worst_column
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (

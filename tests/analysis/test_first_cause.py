@@ -62,7 +62,7 @@ WRAPPED = (
         ([(1, 3), (0, 1)], [error(0, "TrainingError: no", WRAPPED)], {}, [], "1: no exception"),
         ([], [error(0, "TrainingError: no", WRAPPED)], {}, [left(1)], "1: it exited after"),
         # NCCL's watchdog aborts who waits; its reason is on stderr alone
-        ([(0, ABRT), (2, ABRT)], [], {0: NCCL, 2: NCCL}, [left(1)], "1: it ended"),
+        ([(0, ABRT), (2, ABRT)], [], {0: NCCL, 2: NCCL}, [left(1)], "1: it exited"),
         ([(0, ABRT)], [], {0: "free(): invalid pointer"}, [left(1)], "0: killed by SIGABRT"),
         ([(1, ABRT), (0, TERM)], [], {1: NCCL}, [died(0), died(1)], f"1: killed by SIGABRT; its last line: {NCCL}"),
         # no launcher tells: a process group of the script's own

@@ -15,7 +15,8 @@ from ddpmon.analysis.over_time.heat import (
     LateSteps,
     least_cell,
 )
-from ddpmon.analysis.over_time.rank_rows import group_ranks, hot_since, worst_cells, worst_column
+from ddpmon.analysis.over_time.rank_groups import group_ranks
+from ddpmon.analysis.over_time.rank_rows import hot_since, worst_cells, worst_column
 from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise

@@ -92,7 +92,7 @@ def test_what_is_left_is_told_coarsely_so_that_the_sentence_stays_put(timeout_s,
 def test_ranks_of_whom_nothing_is_known_are_who_is_waited_for():
     finding = named(wait(1000.0, [stack(rank, blocked=REDUCE) for rank in (1, 2)]))
     assert finding.ranks == [0, 3]
-    assert finding.text.startswith("ranks 0, 3 are waited for: ")
+    assert finding.text.startswith("all wait for ranks 0, 3: ")
     assert finding.advice.startswith("See where ranks 0, 3 are (ddpmon stack).")
 
 

@@ -125,7 +125,7 @@ def test_the_filter_holds_here_and_enter_inspects():
 
 @pytest.mark.parametrize(("weak", "branch", "said"), [
     ("load_balance_persistent", "persistent", "rank 13 is slow"),
-    ("load_balance_moving", "moving", "the slow rank rotates"),
+    ("load_balance_moving", "moving", "the slow rank keeps rotating"),
     ("communication", "communication", "transfer takes 20% of a step"),
 ])  # fmt: skip
 def test_the_tree_marks_the_leaf_that_costs_most(weak, branch, said):

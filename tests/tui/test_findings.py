@@ -113,7 +113,7 @@ def test_evidence_that_nobody_knows_is_left_out():
 @pytest.mark.parametrize(("finding", "said"), [
     (FOUND[0], "since step 12,240: 247 steps, 38.4 ms a step, 9s so far"),
     (FOUND[1], ""),
-    (FOUND[2], "from step 9,000 to 9,399: 400 steps, over, 20.0 ms a step, 8s"),
+    (FOUND[2], "from step 9,000 to 9,399: 400 steps, ended, 20.0 ms a step, 8s"),
     (Finding("hang", "critical", "", since_step=12_486), "since step 12,486: 1 step"),
 ])  # fmt: skip
 def test_since_when_and_what_it_cost(finding, said):

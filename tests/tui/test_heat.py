@@ -47,7 +47,7 @@ def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_te
     assert rows["5"].count("▆") > 10
     assert "█" not in rows["0"] + rows["4"]
     assert "rank 5 on node01: GPU utilization under 50%" in texts[0]
-    assert "rank 3 on node00: nothing known" in texts[1]
+    assert "rank 3 on node00: nothing recorded" in texts[1]
 
 
 def test_metrics_go_round_and_a_list_has_them_all():

@@ -104,7 +104,7 @@ def test_ctrl_c_in_a_mere_viewer_leaves():
 def test_where_nothing_can_be_stopped_the_key_is_not_shown_and_says_why(source, options):
     assert "x stop" not in drive(source, **options)[1]
     _, text = drive(source, "x", **options)
-    assert "stop" in text.splitlines()[-1]
+    assert "stop" in text.splitlines()[-1] or "already ended" in text.splitlines()[-1]
     assert source.stops == []
 
 
@@ -181,8 +181,9 @@ def test_help_lists_every_key_of_the_screen_and_no_other(view):
     for key in shown:
         assert f" {key.shown} " in text
         assert key.help.split(";", maxsplit=1)[0] in text
-    for key in set(keys.KEYS) - set(shown):
-        assert f" {key.shown:<10} {key.help}\n" not in text
+    listed = {(key.shown, key.help) for key in shown}  # some keys do the same on screens of their own
+    for key in keys.KEYS:
+        assert (key.shown, key.help) in listed or f" {key.shown:<10} {key.help}\n" not in text
 
 
 def test_help_can_be_left_and_does_not_promise_to_stop_what_cannot_be():

@@ -316,5 +316,5 @@ def test_what_runs_and_what_is_on_the_screens_is_not_deleted(living):
     assert "is running; stop it first" in text.splitlines()[-1]
     shown = made(3, id=snapshots.done().run.id)
     _, text = drive(snapshots.done(), "8", "D", settle)
-    assert "is on the screens" in text.splitlines()[-1]
+    assert "the screens show" in text.splitlines()[-1]
     assert {each.id for each in runs.all_runs()} == {run.id, shown.id}

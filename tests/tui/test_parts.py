@@ -163,8 +163,8 @@ def test_the_run_under_the_cursor_is_stopped_and_the_outcome_is_not_its():
 
 @pytest.mark.parametrize(("options", "why"), [
     ({"readonly": True}, "read-only"),
-    ({"source": FakeSource(snapshots.done())}, "the run has ended"),
-    ({"under_cursor": listed(run_of(7), "done")}, "it has ended"),
+    ({"source": FakeSource(snapshots.done())}, "the run has already ended"),
+    ({"under_cursor": listed(run_of(7), "done")}, "the run has already ended"),
 ])  # fmt: skip
 def test_where_nothing_can_be_stopped_nobody_is_asked(options, why):
     desk = Desk("stop")

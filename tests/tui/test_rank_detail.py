@@ -60,9 +60,9 @@ def test_it_wishes_for_the_ranks_in_sight_and_the_one_under_the_cursor():
 
 
 def test_where_the_table_fills_the_screen_there_is_no_detail_unless_beside_it():
-    assert "all of it" not in drive(snapshots.slow(), "2", size=(120, 40))[1]
+    assert "show all" not in drive(snapshots.slow(), "2", size=(120, 40))[1]
     beside = drive(snapshots.slow(), "2", size=(240, 70))[1]
-    assert "all of it" in beside.splitlines()[3]
+    assert "show all" in beside.splitlines()[3]
 
 
 def test_what_it_printed_last_stands_there():

@@ -246,6 +246,6 @@ def test_where_no_rank_came_yet_no_filter_is_blamed(key):
     assert "no rank yet" in screen or "no step yet" in screen
     ended = drive(replace(waiting, state="failed", run=replace(nobody, ended_at=waiting.at, exit_code=2)), key)[1]
     assert "filter;" not in ended
-    assert ("no rank was heard" in ended) == ("no rank yet" in screen)
+    assert ("no rank connected" in ended) == ("no rank yet" in screen)
     if key in "1246":
         assert "no rank fits the filter" in drive(waiting, key, "slash", *"99", "enter", size=(80, 24))[1]

@@ -78,6 +78,7 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
     "The kernel log of its host (dmesg) says more. Errors of its memory, its bus or NVLink come back: train without"
     " that GPU until it has been reset or replaced.",
     subject="rank",
+    gone="{who} had no further GPU error",
     device=DeviceMark("GPU error", ["gpu"], 5),
 )
 def gpu_error(moment: Moment) -> Iterator[Finding]:

@@ -1,54 +1,17 @@
-"""The ranks of a world in as many rows as fit, none of them hidden, and what each row shows."""
+"""Values of rows that stand for several ranks each: the worst of them, and how much of a row is hot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.analysis.over_time.cells import Bytes
+from ddpmon.analysis.over_time.rank_groups import RankGroup
 from ddpmon.messages.cells import NOTHING
 
 _MISSES = 20
 """One bin in twenty may be cool in a stretch that is hot: single steps stray."""
-
-
-@dataclass(frozen=True)
-class RankGroup:
-    """Ranks that are shown as one, the worst of them at each moment."""
-
-    columns: tuple[int, ...]
-    """Columns of the world."""
-    hosts: tuple[str, str]
-    """Hosts of the first and the last rank."""
-
-
-def group_ranks(hosts: Sequence[str], max_rows: int) -> list[RankGroup]:
-    """Spread the ranks of a world over at most `max_rows` rows.
-
-    A row holds a part of a host, or several whole ones where rows do not suffice.
-
-    Args:
-        hosts: Host of each column.
-        max_rows: Rows on the screen.
-
-    """
-    if not hosts:
-        return []
-    groups: dict[str, list[int]] = {}
-    for column, host in enumerate(hosts):
-        groups.setdefault(host, []).append(column)
-    if len(groups) <= max_rows:
-        size = 1
-        while sum(-(-len(group) // size) for group in groups.values()) > max_rows:
-            size += 1
-        parts = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
-    else:
-        size = -(-len(groups) // max_rows)
-        whole = list(groups.values())
-        parts = [[column for group in whole[i : i + size] for column in group] for i in range(0, len(whole), size)]
-    return [RankGroup(tuple(part), (hosts[part[0]], hosts[part[-1]])) for part in parts]
 
 
 def worst_cells(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:

@@ -197,7 +197,7 @@ def of_steps(shown: CostView) -> str:
     """Which steps it is of, for the title."""
     first, last = (numbers.count(step) for step in shown.window)
     if shown.over == "start" and shown.window[0] > _FIRST_STEP:
-        return f"all steps since {first}, to {last}"
+        return f"all steps since step {first}, to {last}"
     if shown.window[0] == shown.window[1]:
         return f"step {first}"
     return {

@@ -178,7 +178,8 @@ class DeviceList(RankTable):
     ) -> list[Line]:  # fmt: skip
         early = arriving(snapshot)
         words = [how_far(rank) for rank in snapshot.ranks] if early else []
-        words += [trouble.words for trouble in trouble_of.values()]
+        counted = "00: " if self._folded else ""  # a host's line counts its ranks in trouble
+        words += [counted + trouble.words for trouble in trouble_of.values()]
         telling = min(_WORDS_MOST, max(map(len, words), default=0)) + 3 if words else 0
         names = [_name(entry) for entry in shown if entry.folded]
         first = min(24, max([6, *(len(name) + 1 for name in names)]))

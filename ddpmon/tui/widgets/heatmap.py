@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual import events
 
 from ddpmon import numbers
-from ddpmon.analysis.over_time.rank_rows import group_ranks
+from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     HEAT_JUDGED,
