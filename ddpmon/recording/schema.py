@@ -66,7 +66,7 @@ def insert(table: str, otherwise: str = "") -> str:
 
 def select(table: str, columns: Iterable[str], clauses: str) -> str:
     """Return a SELECT of columns. clauses: WHERE and so on."""
-    names = ", ".join(f'"{name}"' for name in columns)
+    names = ", ".join(f"[{name}]" for name in columns)  # SQLite reads "name" as text where there is no such column
     return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  names and order are ours
 
 
