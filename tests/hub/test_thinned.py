@@ -57,7 +57,7 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
     shown = [player.at(moment) for moment in at]
     said = [[event.text for event in shot.events if "means of" in event.text] for shot in shown]
     assert [len(texts) for texts in said] == [1, 1, 1, 0]
-    assert {text.split("means of ")[1].split(":")[0] for texts in said for text in texts} <= set(TIERS)
+    assert {text.split("means of ")[1].split(";")[0] for texts in said for text in texts} <= set(TIERS)
     for before, after in zip(expected, shown, strict=True):
         assert after.step == pytest.approx(before.step, abs=6)
         assert (after.state, after.records_lost) == (before.state, 0)

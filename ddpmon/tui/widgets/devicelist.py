@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -178,7 +179,8 @@ class DeviceList(RankTable):
     ) -> list[Line]:  # fmt: skip
         early = arriving(snapshot)
         words = [how_far(rank) for rank in snapshot.ranks] if early else []
-        counted = "00: " if self._folded else ""  # a host's line counts its ranks in trouble
+        most = max(Counter(rank.host for rank in snapshot.ranks if rank.rank in trouble_of).values(), default=0)
+        counted = f"{most}: " if self._folded and most > 1 else ""  # before the words on a host's line
         words += [counted + trouble.words for trouble in trouble_of.values()]
         telling = min(_WORDS_MOST, max(map(len, words), default=0)) + 3 if words else 0
         names = [_name(entry) for entry in shown if entry.folded]
