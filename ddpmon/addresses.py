@@ -43,7 +43,7 @@ def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
 
 
 def is_own(host: str, port: int) -> bool:
-    """Whether a host is this machine."""
+    """Return whether a host is this machine."""
     with contextlib.suppress(OSError, UnicodeError):
         return own_towards(host, port) in {info[4][0] for info in socket.getaddrinfo(host, port)}
     return False

@@ -1,4 +1,4 @@
-"""What a script may tell ddpmon, if it wants to. Does nothing where no probe is attached.
+"""Functions by which a script may report to ddpmon. They do nothing where no probe is attached.
 
 This module knows nobody: a probe that arms itself in this process attaches itself, and detaches when it leaves.
 """
@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 
 class Probe(Protocol):
-    """Who takes what the script says."""
+    """Receiver of a script's calls."""
 
     def log(self, values: dict[str, float]) -> None:
         """Take values of the current step."""
@@ -22,7 +22,7 @@ class Probe(Protocol):
         """A step that the script marks itself ends."""
 
     def enter_phase(self, name: str) -> None:
-        """From now on, time also belongs to a name of the script's."""
+        """Enter a named part of the script: time also belongs to it from now on."""
 
     def exit_phase(self, name: str) -> None:
         """Time no longer belongs to that name."""
@@ -32,19 +32,19 @@ _probe: Probe | None = None
 
 
 def attach(probe: Probe) -> None:
-    """From now on `probe` takes what the script says, in the place of any other."""
+    """Give the script's calls to `probe` from now on, in the place of any other."""
     global _probe
     _probe = probe
 
 
 def detach() -> None:
-    """From now on nobody takes what the script says."""
+    """Ignore the script's calls from now on."""
     global _probe
     _probe = None
 
 
 def attached() -> bool:
-    """Whether somebody does."""
+    """Return whether somebody does."""
     return _probe is not None
 
 

@@ -99,7 +99,7 @@ def _loss_number(value: float) -> float | None:
 
 
 def title(side: dict[str, Any]) -> str:
-    """Which run it is, how it stands, and which of its steps were compared."""
+    """Return which run it is, how it stands, and which of its steps were compared."""
     steps = side["steps"]
     ranks = counted(side["world_size"], "rank")
     window = f"{counted(steps['compared'], 'step')} compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
@@ -149,7 +149,7 @@ def _quantity(value: float | None, sign: str = "") -> str:
 
 
 def _count(value: float | None, sign: str = "") -> str:
-    """As a number without a fraction, if it is one."""
+    """Write a number without a fraction, if it has none."""
     whole = value is not None and value.is_integer() and abs(value) < 1e7
     return f"{value:{sign},.0f}" if whole else _quantity(value, sign)
 

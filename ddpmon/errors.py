@@ -1,4 +1,4 @@
-"""What can go wrong, as people read it: one line that says what happened, to what, and what to do.
+"""Errors for people: one line that says what happened, to what, and what to do.
 
 DdpmonError
 ├── UsageError          an argument, script or file that cannot be used

@@ -1,4 +1,4 @@
-"""What stands for lines, marks and charts where a terminal cannot show them: ASCII, as many columns wide.
+"""Replaces lines, marks and charts by ASCII of the same width where a terminal cannot show them.
 
 A locale without UTF-8 makes several characters of each, or none; the console of Linux has a font without most of them.
 """
@@ -42,7 +42,7 @@ def _ctype_at_start() -> str | None:
 
 
 def in_ascii(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal shows no more than ASCII, as its name and the locale say.
+    """Return whether the terminal shows no more than ASCII, as its name and the locale say.
 
     No locale at all decides nothing, but in tmux and screen: without a locale of UTF-8 they take text for single bytes.
     """

@@ -80,7 +80,7 @@ def percent(fraction: float | None) -> str:
 
 
 def over(fraction: float | None) -> str:
-    """How much something lies over or below another: +17.4%, -0.3%."""
+    """Return how much something lies over or below another: +17.4%, -0.3%."""
     if (special := _special(fraction)) is not None or fraction is None:
         return special or NONE
     return f"{100 * fraction:+.1f}%" if abs(fraction) < 9.995 else f"x{fraction + 1:.0f}" if fraction < 1e4 else ">x999"
@@ -107,7 +107,7 @@ def duration(seconds: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """How much time a chart shows: 40 s, 15 min, 3.5 h."""
+    """Return how much time a chart shows: 40 s, 15 min, 3.5 h."""
     if (special := _special(seconds)) is not None or seconds is None:
         return special or NONE
     if seconds < 120:

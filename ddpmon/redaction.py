@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 HIDDEN = "…"
-"""What stands in the place of a value."""
+"""Replacement of a hidden value."""
 
 _STRONG = frozenset(
     {
@@ -41,9 +41,9 @@ _NO_SECRETS = frozenset({"pwd", "oldpwd"})
 _PLAIN_TOKENS = frozenset(
     {"num", "n", "max", "min", "per", "pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "stop", "image"}
 )
-"""What stands before "token" where it is a piece of text."""
+"""Words before "token" with which it is a piece of text."""
 _PLAIN_KEYS = frozenset({"sort", "group", "dict", "label", "text", "image", "input", "target", "public"})
-"""What stands before "key" where it names something."""
+"""Words before "key" with which it names something."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?|true|false|none|null", re.IGNORECASE)
@@ -81,11 +81,11 @@ _ATTACHED = re.compile(
 )
 """A password behind -p, as mysql takes it; no number, path or word of small letters (-p8080, -pretrained)."""
 _AFTER_VALUE = ",;)]}"
-"""What ends the value of an assignment in a call, a set or a sentence, and not the value itself."""
+"""Characters that end the value of an assignment in a call, a set or a sentence, and are no part of it."""
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether the value of an option or a variable of this name is to be hidden."""
+    """Return whether the value of an option or a variable of this name is to be hidden."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or words[-1] in _ABOUT or "".join(words) in _NO_SECRETS:
         return False

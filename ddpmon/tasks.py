@@ -1,4 +1,4 @@
-"""What launchers tell a process of its place among the tasks of a job, each in variables of its own.
+"""Reads a process's place among the tasks of a job from variables that launchers set, each its own.
 
 Standard library only.
 """

@@ -1,4 +1,4 @@
-"""Which run a command means: one whose supervisor was killed or stopped is adopted, and so watched over again."""
+"""Finds the run that a command means: one whose supervisor was killed or stopped is adopted, and watched again."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
 
 
 def _why_unknown(run: Run) -> str:
-    """What is wrong with the recording of a run that has ended; "" if it still runs, or nothing is wrong."""
+    """Return what is wrong with the recording of a run that has ended; "" if it still runs, or nothing is wrong."""
     from ddpmon.errors import RecordingError
     from ddpmon.recording.recorded import recorded_snapshot
 

@@ -47,7 +47,9 @@ def completion(shell: str | None, printed: bool) -> int:
 
 
 def place(shell: str, environ: Mapping[str, str]) -> Path:
-    """Where a shell looks for a user's completions of a program (bash-completion 2.12, fish 4.0 and zsh 5.9 say so)."""
+    """Return where a shell looks for a user's completions of a program (bash-completion 2.12, fish 4.0 and zsh 5.9 say
+    so).
+    """
     data = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
     if shell == "bash":
         return Path(environ.get("BASH_COMPLETION_USER_DIR") or data / "bash-completion") / "completions" / "ddpmon"

@@ -50,7 +50,7 @@ def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[
 
 
 def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How the dashboard says it when the run gets worse or ends: `notify`."""
+    """Return how the dashboard says it when the run gets worse or ends: `notify`."""
     return click.option(
         "--notify",
         type=click.Choice(NOTIFY),

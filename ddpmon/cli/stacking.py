@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ddpmon.source import Source
 
 HUB_S = 5.0
-"""How long a hub may take for its first answer."""
+"""Longest time for a hub's first answer."""
 ANSWER_S = 8.0
-"""How long ranks may take. One that cannot answer itself is asked by a signal after a while."""
+"""Longest time for the ranks. One that cannot answer itself is asked by a signal after a while."""
 FRESH_S = 1.0
-"""What another viewer asked so shortly before is an answer too."""
+"""Age up to which another viewer's answer counts."""
 GONE_S = 1.0
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ddpmon.runs.logs import Log
 
 FETCH_S = 5.0
-"""How long lines of another machine's rank are waited for."""
+"""Longest time for lines of another machine's rank."""
 HUBS_AT_ONCE = 8
 HUB_ANSWER_S = 1.0
-"""How long `ls` waits for a hub: one that is up answers within 0.1 s."""
+"""Longest time that `ls` waits for a hub: one that is up answers within 0.1 s."""
 
 
 @click.command()

@@ -19,9 +19,9 @@ from ddpmon.source import Source, attach
 
 POLL_S = 0.2
 ENDING_S = 15.0
-"""For a hub and a supervisor to write down how a run ended, and to go."""
+"""Time for a hub and a supervisor to write down how a run ended, and to exit."""
 OTHERS_S = 5.0
-"""How long a command that failed waits for the others of its job: most of them end with it, and so does the run."""
+"""Time that a command that failed waits for the others of its job: most of them end with it, and so does the run."""
 _WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 _UNABLE = {"", "dumb", "unknown"}
@@ -29,7 +29,7 @@ _UNABLE = {"", "dumb", "unknown"}
 
 
 def interactive() -> bool:
-    """Whether a dashboard can be shown and steered here; says why not where there is a terminal all the same.
+    """Return whether a dashboard can be shown and steered here; says why not where there is a terminal all the same.
 
     UsageError: it was asked for in colours that there are not.
     """
@@ -116,7 +116,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
     stops_sent = 0
     alone_since: float | None = None
     is_gone = False
-    """Whether its folder is not there any more."""
+    """True if its folder is not there any more."""
     run, source = _attached(run)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""What works on this machine and what does not, and why: all that a run and its dashboard stand on, looked at."""
+"""Checks what works on this machine and what does not, and why: everything that a run and its dashboard need."""
 
 from __future__ import annotations
 

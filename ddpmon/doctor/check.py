@@ -1,4 +1,4 @@
-"""What was looked at, how it stands, and what to do about it."""
+"""Result of a check, with the way out of a problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How much a thing stands in the way."""
+    """Severity of a check's result."""
 
     OK = "ok"
     NOTE = "note"
@@ -21,12 +21,12 @@ class Check:
     """One thing that was looked at."""
 
     about: str
-    """What it is, in a word or two."""
+    """Subject of the check, in a word or two."""
     level: Level
     text: str
-    """What was seen, without a full stop."""
+    """Result, without a full stop."""
     way_out: str = ""
-    """What to do where it is no `OK`, unless the text says it."""
+    """Way out where it is no `OK`, unless the text has it."""
 
 
 def ok(about: str, text: str) -> Check:

@@ -103,7 +103,7 @@ def shared_memory(folder: Path = SHM) -> Check:
 
 
 def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
-    """Whether debuggers may look into processes: py-spy and gdb need it, ddpmon does not."""
+    """Return whether debuggers may look into processes: py-spy and gdb need it, ddpmon does not."""
     try:
         level = int(scope.read_text())
     except (OSError, ValueError):
@@ -114,7 +114,7 @@ def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
 
 
 def open_files(ranks: int) -> Check:
-    """Whether as many processes and files as a run needs may be open."""
+    """Return whether as many processes and files as a run needs may be open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + 16 * ranks
     if files != resource.RLIM_INFINITY and files < needed:

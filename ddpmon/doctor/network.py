@@ -1,4 +1,4 @@
-"""What a run of several machines, and a dashboard from afar, would use of the network."""
+"""Checks the network that a run of several machines, and a dashboard from afar, would use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SSH_S = 5.0
 
 
 def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
-    """Those that are up, and those that gloo and NCCL were told to use."""
+    """Check the interfaces that are up, and those that gloo and NCCL were told to use."""
     import psutil
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
@@ -61,7 +61,7 @@ def names() -> Check:
 
 
 def ssh(environ: Mapping[str, str]) -> Check:
-    """For ddpmon attach USER@HOST."""
+    """Check ssh, for ddpmon attach USER@HOST."""
     try:
         words = shlex.split(environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:

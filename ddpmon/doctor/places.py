@@ -1,4 +1,4 @@
-"""Where recordings and sockets lie: who can enter, whether there is room, and whether a message gets through."""
+"""Checks the folders of recordings and sockets: their permissions, their room, and whether a message gets through."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sockets() -> Check:
 
 
 def _takes_a_database(folder: Path) -> bool:
-    """Whether a recording could be written: as it would be, and deleted again."""
+    """Return whether a recording could be written: as it would be, and deleted again."""
     path = folder / ".doctor.db"
     try:
         with contextlib.closing(sqlite3.connect(path)) as db:

@@ -1,4 +1,4 @@
-"""What this terminal can show, and what stands between it and the dashboard."""
+"""Checks this terminal, and what stands between it and the dashboard."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ddpmon.glyphs import in_ascii
 SMALLEST = 60, 12
 """Columns and rows below which the dashboard shows its head alone."""
 WHOLE = 80, 24
-"""From which on every screen is complete."""
+"""Size of the terminal from which on every screen is complete."""
 _SHOWS_ALL = f"{WHOLE[0]}x{WHOLE[1]} shows all"
 _FULL_COLOUR = {"truecolor", "24bit"}
 _OPTION_S = 2.0
 
 Option = Callable[[str], str]
-"""What tmux says of an option of its own; "" where it does not answer."""
+"""Returns an option of tmux; "" where it does not answer."""
 
 
 def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Option | None = None) -> Iterator[Check]:
@@ -39,7 +39,7 @@ def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Op
 
 
 def size_here() -> os.terminal_size | None:
-    """Of the terminal on standard output."""
+    """Return the size of the terminal on standard output."""
     try:
         return os.get_terminal_size(1)
     except OSError:

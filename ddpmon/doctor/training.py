@@ -19,7 +19,7 @@ from ddpmon.launch.env import armed
 from ddpmon.launch.spec import check_torch
 
 ASKED_S = 120.0
-"""For an import of torch from a cold network file system."""
+"""Time limit for an import of torch from a cold network file system."""
 OLDEST = (2, 4)
 """The oldest torch of which `benchmarks/versions.py` compared weights."""
 DRIVER = Path("/dev/nvidiactl")
@@ -59,7 +59,7 @@ print("\\n" + json.dumps(facts))
 
 
 class Torch(msgspec.Struct):
-    """What torch says of itself."""
+    """Properties of torch, from its own process."""
 
     version: str
     cuda: str
@@ -84,7 +84,7 @@ def python() -> Check:
 
 
 def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
-    """What torch says of itself; a check where it says nothing."""
+    """Return what torch says of itself; a check where it says nothing."""
     try:
         check_torch()
     except UsageError:
@@ -117,7 +117,7 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
 
 
 def torch_checks(torch: Torch) -> Iterator[Check]:
-    """What torch can do, and whether it is watched."""
+    """Check what torch can do, and whether it is watched."""
     built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU"
     text = f"{torch.version}, built for {built}"
     if not torch.distributed:

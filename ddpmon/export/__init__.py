@@ -1,1 +1,1 @@
-"""What leaves ddpmon for other eyes and tools: the report, two runs compared, and files for other programs."""
+"""Exports runs to other eyes and tools: the report, two runs compared, and files for other programs."""

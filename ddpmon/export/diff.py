@@ -34,7 +34,7 @@ def text_markdown(compared: dict[str, Any]) -> str:
 
 
 def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
-    """Whether B is no more than so many percent slower than A, as far as is certain; and that in words."""
+    """Return whether B is no more than so many percent slower than A, as far as is certain; and that in words."""
     slower = 100 * compared["slower_by"]
     if slower > percent:
         return False, f"FAIL: B is at least {slower:.1f}% slower; the limit is {percent:g}%"

@@ -21,11 +21,11 @@ from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 
 ANSWER_S = 2.0
-"""How long a hub may take: Prometheus waits for 10 s by default."""
+"""Longest time for a hub's answer: Prometheus waits for 10 s by default."""
 AT_ONCE = 32
 """Hubs that are asked at the same time: as many that do not answer cost one wait, not one each."""
 ENDED_S = 900.0
-"""How long a run that has ended stays in the answer, so that an alert on its failure has the time to fire."""
+"""Time for which a run that has ended stays in the answer, so that an alert on its failure can fire."""
 AGAIN_S = 1.0
 """Requests within this time get the same answer."""
 
@@ -48,7 +48,7 @@ class Runs:
             return self._metrics
 
     def restricted_registry(self, names: Collection[str]) -> _Named:
-        """Those that the request names alone: `/metrics?name[]=ddpmon_loss`."""
+        """Return those that the request names alone: `/metrics?name[]=ddpmon_loss`."""
         return _Named(self, names)
 
     def _gathered(self) -> list[Metric]:
@@ -70,7 +70,7 @@ class Runs:
         return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _over(self, over: dict[str, Run]) -> list[Snapshot]:
-        """Those that ended a while ago, by id, each read once."""
+        """Return those that ended a while ago, by id, each read once."""
         self._ended = {run_id: shot for run_id, shot in self._ended.items() if run_id in over}
         for run_id, run in over.items():
             if run_id not in self._ended:

@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 
 STALE_S = 3.0
 FAILURE_S = 10.0
-"""How long a failure is not printed while the run ends: its logs often say something else than what is seen first."""
+"""Delay before a failure is printed while the run ends: its logs often give another cause than the one seen first."""
 _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 
@@ -57,10 +57,10 @@ class Lines:
         self._topic: list[str] = []
         self._events: set[tuple[float, str]] = set()
         self._told_at = 0.0
-        """Of the last line, in Unix seconds."""
+        """Moment of the last line, Unix seconds."""
         self._state_line = ""
         self._failing_since: float | None = None
-        """When a rank was first seen to have failed in a run that had not ended, by the clock of `of`."""
+        """Moment at which a rank was first seen to have failed in a run that had not ended, by the clock of `of`."""
         self._withheld: set[str] = set()
         """Sentences about that which were not printed."""
         self._measured = ""

@@ -28,7 +28,7 @@ class LastWords:
 
 
 def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
-    """What the rank that failed first wrote last; without such a rank, what the command itself wrote.
+    """Return what the rank that failed first wrote last; without such a rank, what the command itself wrote.
 
     rank: the one that failed first, as far as the recording says; else the one that torchrun names.
     """

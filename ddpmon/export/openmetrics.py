@@ -1,4 +1,6 @@
-"""How runs stand, for Prometheus: `ddpmon export --format openmetrics` (a textfile), `ddpmon metrics` (an endpoint)."""
+"""Exports the state of runs for Prometheus: `ddpmon export --format openmetrics` (a textfile), `ddpmon metrics` (an
+endpoint).
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Family]:
 
 
 def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
-    """Of each rank; what is measured of hosts, of each host."""
+    """Return a sample of each rank; of quantities of hosts, one of each host."""
     label: dict[str, object] = dict([row.metric_label] if row.metric_label else [])
     values = [(rank, value * row.unit.scale) for rank in ranks if (value := row.get(rank)) is not None]
     if row.where == HOST:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 TIMEOUT_S = 5.0
-"""For a push, its tries included: the next one has what this one had."""
+"""Time limit of a push with its retries: the next one repeats its values."""
 
 
 def exporter(url: str) -> OTLPMetricExporter:
-    """What pushes there. UsageError: it is no URL, or the extra is not installed."""
+    """Return what pushes there. UsageError: it is no URL, or the extra is not installed."""
     if not url.startswith(("http://", "https://")) or len(url) <= len("https://"):
         raise UsageError(f"--otlp {url}: give a URL, as http://127.0.0.1:4318/v1/metrics")
     try:
@@ -36,7 +36,9 @@ def push(to: OTLPMetricExporter, metrics: Iterable[Metric]) -> bool:
 
 
 def converted(metrics: Iterable[Metric], now_ns: int) -> MetricsData:
-    """As OpenTelemetry has them: names, labels and values are those of OpenMetrics, counters are cumulative sums."""
+    """Convert metrics to OpenTelemetry's form: names, labels and values are those of OpenMetrics, counters are
+    cumulative sums.
+    """
     from opentelemetry.sdk.metrics import export
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope

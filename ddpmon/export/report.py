@@ -42,7 +42,7 @@ def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
 
 
 def _hub_snapshot(run: Run) -> Snapshot | None:
-    """What the hub of a run that runs shows now; None where none of ours answers."""
+    """Return what the hub of a run that runs shows now; None where none of ours answers."""
     if run.state() != "running":
         return None
     try:
@@ -67,7 +67,7 @@ def text(report: dict[str, Any], width: int = 80) -> str:
 
 
 def title(run: dict[str, Any]) -> str:
-    """Which run it is, and how it stands."""
+    """Return which run it is, and how it stands."""
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
     ranks = counted(run["world_size"], "rank")
     restarts = f", {counted(run['restarts'], 'restart')}" if run.get("restarts") else ""
@@ -76,7 +76,7 @@ def title(run: dict[str, Any]) -> str:
 
 
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """What people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next").
+    """Return what people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next").
 
     Before all of it, where no hub could be asked, how old it is ("Stale"). Of a run that failed, only the failure's own
     advice is what to do next, and other findings come last ("Also").
@@ -103,7 +103,7 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:
-    """How each earlier attempt ended; of very many the first of them are left out."""
+    """Return how each earlier attempt ended; of very many the first of them are left out."""
     hidden = len(attempts) - MOST_FINDINGS
     lines = (
         [f"{counted(hidden, 'earlier attempt')} ended too: ddpmon report --format json has all"] if hidden > 0 else []
@@ -150,7 +150,7 @@ def facts(report: dict[str, Any]) -> list[str]:
 
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
-    """Where the run's time went, where that is not training alone; and over how many batches a step adds up."""
+    """Return where the run's time went, where that is not training alone; and over how many batches a step adds up."""
     notes = [f"each step accumulates the gradients of {accumulation} batches"] if accumulation > 1 else []
     if not time or not time["pauses"]:
         return notes
@@ -162,19 +162,19 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
 
 
 def _losses(models: Sequence[str]) -> list[str]:
-    """What the loss is the sum of, where a step updates several models."""
+    """Return what the loss is the sum of, where a step updates several models."""
     return [f"loss: the sum over {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
-    """As in: of 5,000 (epoch 2 of 3), with what of that is known."""
+    """Describe the total as in "of 5,000 (epoch 2 of 3)", with the parts that are known."""
     total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
     of_epochs = f" of {epochs:,}" if epochs else ""
     return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")
 
 
 def _blocked(report: dict[str, Any]) -> list[str]:
-    """What ranks are blocked in, and the parallel efficiency; nothing where waits are not measured."""
+    """Return what ranks are blocked in, and the parallel efficiency; nothing where waits are not measured."""
     reduce, collectives = report["all_reduce"], report.get("collectives")
     if "wait" in report["run"].get("unmeasured", ()):
         return []
@@ -191,7 +191,7 @@ def _blocked(report: dict[str, Any]) -> list[str]:
 
 
 def _clocks(clocks: list[dict[str, Any]] | None) -> list[str]:
-    """How well the hosts' clocks are known beside each other's: waits and transfers are as exact as that."""
+    """Return how well the hosts' clocks are known beside each other's: waits and transfers are as exact as that."""
     if not clocks:
         return []
     within = max(clock["within_ms"] for clock in clocks)
@@ -245,14 +245,14 @@ def _means_over(window: Sequence[int]) -> str:
 
 
 def folded(ranks: list[dict[str, Any]]) -> str:
-    """What the rank table leaves out; "" if that is nothing."""
+    """Return what the rank table leaves out; "" if that is nothing."""
     if len(ranks) <= MOST_RANKS:
         return ""
     return f"and {len(ranks) - WORST_RANKS:,} further ranks; med is the median of all {len(ranks):,}"
 
 
 def how_it_ended(how: dict[str, Any]) -> str:
-    """How a rank ended, in words."""
+    """Return how a rank ended, in words."""
     words = [f"exit {how['code']}" if how["code"] is not None else "", how["signal"] or "", how["error"] or ""]
     return ", ".join(word for word in words if word)
 

@@ -20,7 +20,7 @@ COLUMNS = (
 named with `ddpmon.phase`, which is part of the phases, by name."""
 INTEGERS = frozenset({"attempt", "step", "rank", "critical", "samples", "tokens"})
 NAMED = "named_ms"
-"""Of the other columns: milliseconds, seconds and what the script counts in."""
+"""Column of named phases. Other columns: milliseconds, seconds and the script's own units."""
 
 
 def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:

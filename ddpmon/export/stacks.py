@@ -1,4 +1,4 @@
-"""Where the ranks of a run are, as text and for programs: identical Python stacks once, with all their ranks."""
+"""Shows the places of a run's ranks, as text and for programs: identical Python stacks once, with all their ranks."""
 
 from __future__ import annotations
 

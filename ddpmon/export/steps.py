@@ -29,12 +29,12 @@ class Piece:
     records: list[list[Step]]
     world: World
     complete: bool
-    """Whether records of every rank are there; without, wait and transfer of the world mean nothing."""
+    """True if records of every rank are there; without, wait and transfer of the world mean nothing."""
     unmeasured: frozenset[str] = frozenset()
-    """Of PHASES, those of which nothing is measured in this kind of training."""
+    """Phases of PHASES that are not measured in this kind of training."""
 
     def critical_rank(self, place: int) -> int | None:
-        """Who was waited for in one of its steps; None: nobody, or it is not known."""
+        """Return who was waited for in one of its steps; None: nobody, or it is not known."""
         column = int(self.world.critical[place])
         measured = self.complete and "wait" not in self.unmeasured
         return self.world.ranks[column] if measured and column >= 0 else None

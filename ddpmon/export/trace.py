@@ -29,7 +29,7 @@ def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
 def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
     """Times are in µs since the first step began."""
     ended: dict[tuple[int, int], int] = {}
-    """Where the last step of an attempt's rank ended: slices of a track that overlap are drawn by nobody."""
+    """End of the last step of an attempt's rank: slices of a track that overlap are drawn by nobody."""
     zero: int | None = None
     for piece in pieces:
         if zero is None:

@@ -11,7 +11,7 @@ _BREAKS = re.compile(r"\s*[\r\n\v\f]\s*")
 
 
 def columns(text: str) -> int:
-    """How many columns printable text takes."""
+    """Return how many columns printable text takes."""
     return len(text) if text.isascii() else sum(map(_columns_of, text))
 
 
@@ -54,7 +54,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def _beginning(text: str, width: int) -> str:
-    """As many of its letters as fit."""
+    """Return as many of its letters as fit."""
     used = 0
     for at, letter in enumerate(text):
         used += _columns_of(letter)

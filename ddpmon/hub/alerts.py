@@ -26,9 +26,9 @@ from ddpmon.store.store import Store
 
 SCHEMA = 1
 LONGEST_S = 30.0
-"""How long the program may take; then it is killed with all that it started."""
+"""Longest time for the program; then it is killed with all that it started."""
 END_S = 5.0
-"""How long the end of a run waits for the program."""
+"""Longest time that the end of a run waits for the program."""
 MOST_AN_HOUR = 20
 MOST_WAITING = 20
 HOUR_S = 3600.0
@@ -50,7 +50,7 @@ class Alerts:
         self._add_event = add_event
         self._state = store.state
         self._may_repeat = store.step > 0
-        """Whether a hub before this one may have sent the alerts of the first check."""
+        """True if a hub before this one may have sent the alerts of the first check."""
         self._waiting: deque[bytes] = deque()
         self._started: deque[float] = deque()
         self._dropped = 0
@@ -153,7 +153,7 @@ class _Program:
         self._printed = b""
 
     def ended(self) -> bool:
-        """Whether it has; one that prints more than a pipe holds waits until it is asked again."""
+        """Return whether it has; one that prints more than a pipe holds waits until it is asked again."""
         # Looked at, not waited for: as long as it is a zombie, no other process group can have its number.
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         with contextlib.suppress(OSError):  # nothing to read just now

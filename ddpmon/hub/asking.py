@@ -38,7 +38,7 @@ class Asking:
 
     @staticmethod
     def unheard(process: RankProcess, now: float) -> bool:
-        """Whether it was asked and nothing at all was heard of it since."""
+        """Return whether it was asked and nothing at all was heard of it since."""
         asked_at = process.asked_at
         return asked_at is not None and now - asked_at >= UNHEARD_S and process.heard_at < asked_at
 

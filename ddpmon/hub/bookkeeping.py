@@ -1,4 +1,4 @@
-"""What a hub writes down as a run goes on: its events, checkpoints, what ranks left behind, the report at the end."""
+"""Writes down the run as it goes on: events, checkpoints, the files that ranks left behind, the report at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ddpmon.store.store import Store
 
 CHECKPOINT_S = 10.0
 CHECKPOINT_ROWS = BINS // 4
-"""Of each resolution of the charts: a hub that is killed leaves them coarser than one that ends."""
+"""Rows of each resolution of the charts in a checkpoint: a hub that is killed leaves them coarser than one that ends.
+"""
 
 
 class Bookkeeping:
@@ -30,12 +31,12 @@ class Bookkeeping:
         self._store, self._recorder, self._collector = store, recorder, collector
         self._tails = Tails(runs.run_dir(store.run.id), self._take_tail, self._report_tail)
         self._tail_files: list[Path] = []
-        """What ranks left there, to be removed once it is recorded."""
+        """Files that ranks left there, to be removed once they are recorded."""
         self._checkpointed_at = self._recorded_at = time.monotonic()
 
     @property
     def settled(self) -> bool:
-        """Whether all that was taken in is on the disk."""
+        """Return whether all that was taken in is on the disk."""
         return not self._recorder.backlog and not self._recorder.trouble
 
     def keep(self, now: float, unix: float) -> None:
@@ -83,7 +84,7 @@ class Bookkeeping:
         )
 
     def notes(self) -> list[str]:
-        """What is missing in the recording, for viewers."""
+        """Return what is missing in the recording, for viewers."""
         notes = []
         if unrecorded := self._recorder.unrecorded:
             notes.append(f"the recording lacks {counted(unrecorded, 'step record')}")

@@ -1,4 +1,4 @@
-"""What a node's hub has for the root: numbered bundles, kept until taken, bounded, the oldest dropped first."""
+"""Packs a node's messages for the root: numbered bundles, kept until taken, bounded, the oldest dropped first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IN_FLIGHT = 96
 """Bundles that the root has not recorded, on their way at most: it records every few seconds, and what more it got
 would only wait there, where ZeroMQ stops reading a connection that has a full queue."""
 STEP_BYTES, BATCH_BYTES = 110, 300
-"""Of a step and of the rest of a batch, about, until they are packed; where they hold nothing unusual."""
+"""Approximate bytes of a step and of the rest of a batch before they are packed, where they hold nothing unusual."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Closed:
         return sum(len(item.frame) for item in self.items) + sum(len(packed.block) for packed in self.blocks)
 
     def as_items(self) -> list[Item]:
-        """What it holds, for a root that takes no blocks."""
+        """Return what it holds, for a root that takes no blocks."""
         items: list[Item] = []
         done = 0
         for packed in self.blocks:
@@ -58,7 +58,7 @@ class Bundles:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._open: deque[tuple[Item | Batch, int]] = deque()
-        """What is in no bundle yet, and its size."""
+        """Items that are in no bundle yet, each with its size."""
         self._waiting: deque[Closed] = deque()
         self._sent: deque[Closed] = deque()
         """Bundles that the root has not recorded yet."""
@@ -136,13 +136,13 @@ class Bundles:
             self._bytes -= self._sent.popleft().bytes
 
     def send_again(self) -> None:
-        """What was sent and is not recorded goes out once more, first."""
+        """Send again, first, the bundles that were sent and are not recorded."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 
     @property
     def settled(self) -> bool:
-        """Whether the root has all of it."""
+        """Return whether the root has all of it."""
         return not (self._open or self._waiting or self._sent)
 
 

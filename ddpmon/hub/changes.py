@@ -1,4 +1,4 @@
-"""What a viewer has, and what it is sent of the next snapshot: not more than it can look at, however large the world.
+"""Selects what a viewer is sent of the next snapshot: not more than it can look at, however large the world.
 
 Of the ranks an answer brings those that its screen shows, and all to which something happened; of the rest so many that
 its size does not grow with the world: those first whose lateness moved, then those that were not sent for longest. A
@@ -22,19 +22,19 @@ from ddpmon.messages import END_STATES, RankView, Series, Snapshot, Wish, encode
 from ddpmon.messages.changes import SERIES, Changed, Changes, Columns, GpuRow, Tail
 
 ROWS = 192
-"""Of ranks that are neither shown nor have news, in an answer: some 70 bytes each."""
+"""Ranks in an answer that are neither shown nor have news: some 70 bytes each."""
 MOVED = 0.02
 """A share of its peers' own time by which a rank's moved: who looks at all ranks wants to see those first."""
 BITS = 12
-"""Of a number's fraction that are sent: four digits."""
+"""Bits of a number's fraction that are sent: four digits."""
 _news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
-"""What of a rank is told at once."""
+"""Fields of a rank whose changes are sent at once."""
 _SHOWN_WITH = {"clocks": "timeline"}
 """Fields that grow with the world and that one screen shows: sent to whoever wishes for the part beside them."""
 
 
 class Sent:
-    """What viewers have that were sent the same. It does not change: an answer makes another one."""
+    """State of the viewers that were sent the same. It does not change: an answer makes another one."""
 
     def __init__(self) -> None:
         self._shot: Snapshot | None = None
@@ -44,7 +44,7 @@ class Sent:
         self._at: list[int] = []
         """In which version."""
         self.is_whole = False
-        """Whether they have all of a snapshot as it was."""
+        """True if they have all of a snapshot as it was."""
 
     def answer(self, shot: Snapshot, wish: Wish, base: int, level: int = 1) -> tuple[Sent, bytes]:
         """Return what a viewer has then, and the frame that makes this snapshot of what it has.
@@ -129,7 +129,7 @@ def _moved(before: RankView, now: RankView) -> bool:
 
 
 def _tail(before: Any, now: Any) -> Tail:
-    """What is new of a series: its points are added at the end, until all are made fewer."""
+    """Return what is new of a series: its points are added at the end, until all are made fewer."""
     names = Series.__struct_fields__
     points = zip(*(getattr(series, name) for series in (before, now) for name in names), strict=False)
     kept = 0

@@ -1,4 +1,4 @@
-"""How busy each core of this machine was, second by second: read by the hub, so that no rank pays for it."""
+"""Measures how busy each core of this machine was, second by second; the hub reads it, so that no rank pays for it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from ddpmon.runs import proc
 KEPT_S = BINS * SAMPLE_SECONDS[-1]
 EVERY_S = 1.0
 _COUNTED, _IDLE = 8, (3, 4)
-"""Of a core's line in /proc/stat (proc_stat(5)): its first times, guests' among them; idle, and waiting for a disk."""
+"""Fields of a core's line in /proc/stat (proc_stat(5)): its first times, guests' among them; idle, and waiting for a
+disk."""
 
 
 class Ticks(NamedTuple):
-    """What the kernel has counted so far."""
+    """The kernel's counts of a core's time so far."""
 
     cores: tuple[int, ...]
     busy: Floats
@@ -28,7 +29,7 @@ class Ticks(NamedTuple):
 
 
 def counted() -> Ticks:
-    """Of every core that is online; of none where the kernel does not say."""
+    """Return the counts of every core that is online; none where the kernel does not say."""
     rows = proc.core_ticks()
     times = np.array([row[:_COUNTED] for row in rows.values()], float).reshape(len(rows), _COUNTED)
     all_s = times.sum(axis=1)

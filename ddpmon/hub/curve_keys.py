@@ -1,4 +1,6 @@
-"""Who a hub is to those of other nodes: a key pair for each run, kept so that a hub that restarts is the same one."""
+"""Keeps the key pair by which a hub proves itself to those of other nodes: one for each run, so that a hub that
+restarts is the same one.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Keys(msgspec.Struct):
 
 
 def kept(run_dir: Path) -> Keys | None:
-    """What an earlier hub of the run kept; None: nothing that can be read."""
+    """Return what an earlier hub of the run kept; None: nothing that can be read."""
     try:
         keys = msgspec.json.decode(plain_file.content(run_dir / FILE, MOST_BYTES), type=Keys)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

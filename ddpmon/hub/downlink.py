@@ -48,7 +48,7 @@ from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
 HANDSHAKE_MS = 10_000
-"""Of one; a thousand nodes that come at once take three seconds for theirs."""
+"""Time limit for a handshake; a thousand nodes that come at once take three seconds for theirs."""
 BACKLOG = 1024
 """Connections that wait to be taken."""
 BEAT_S = 1.0
@@ -85,12 +85,12 @@ class Node:
     beat_at: float = float("-inf")
     again_at: float = float("-inf")
     reported_silent: bool = False
-    """Whether an event says that nothing is heard of it."""
+    """True if an event says that nothing is heard of it."""
     stopping: bool = False
     over: bool = False
-    """Whether the run is over there, and all was reported of its end."""
+    """True if the run is over there, and all was reported of its end."""
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
-    """How far this clock was ahead of the node's as each of the last bundles came, with the time that took."""
+    """Lead of this clock over the node's as each of the last bundles came, with the time that took."""
 
 
 _Came = tuple[Node, FromNode, list[NodeBlock]]
@@ -133,7 +133,7 @@ class Downlink:
         self._take_request, self._stop, self._came = take_request, stop, came
         self.nodes: dict[int, Node] = {}
         self._hosts: set[str] = set()
-        """What nodes are called."""
+        """Names of the nodes' hosts."""
         self._numbers: dict[bytes, int] = {}
         """Nodes by their connections, where all came with the job's key."""
 
@@ -361,7 +361,9 @@ class Downlink:
         return by_node
 
     def settled(self, *, failed: bool) -> bool:
-        """Whether every rank of a node that is heard has said goodbye; of a run that failed, how all of them ended."""
+        """Return whether every rank of a node that is heard has said goodbye; of a run that failed, how all of them
+        ended.
+        """
         by_node = self._by_node()
         heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]
         left = all(process.gone for node in heard for process in by_node[node.number])
@@ -380,5 +382,5 @@ class Downlink:
 
 
 def _name(node: Node, connection: bytes) -> bytes:
-    """How a connection of another node is called here."""
+    """Return how a connection of another node is called here."""
     return b"N%d/%b" % (node.number, connection)

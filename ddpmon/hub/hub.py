@@ -41,18 +41,19 @@ MEND_S = 5.0
 DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
 ANALYSIS_SHARE = 0.125
-"""Of one core, that judging may take: twice a second up to some hundred ranks, of 16,384 every few seconds."""
+"""Share of one core for judging: twice a second up to some hundred ranks, with 16,384 every few seconds."""
 JUDGE_SHARE, JUDGE_S = 0.008, 0.9
-"""Of one core, that findings may take if they are brought up to date about once a second; numbers follow each tick."""
+"""Share of one core for findings that are brought up to date about once a second; numbers follow each tick."""
 NODE_ANALYSIS_S = 5.0
 """Between two analyses by the hub of a node whose viewers are shown what the root makes of the world."""
 GATHER_MS = 100
-"""How long a node's hub lets further ranks come once one has: a turn of its loop costs as much as what it takes."""
+"""Time that a node's hub lets further ranks come once one has: a turn of its loop costs as much as the messages it
+takes."""
 GC_THRESHOLD = 50_000, 20, 100
 """Batches and samples come by the thousand and hold each other in no circle: with Python's own thresholds a third of a
 core went into looking through those of 16,384 ranks."""
 ORPHANED_S = 5.0
-"""How long no rank may be heard before the hub of a run without a supervisor ends by itself."""
+"""Time without any rank after which the hub of a run without a supervisor ends by itself."""
 
 
 class Hub:
@@ -245,7 +246,7 @@ class Hub:
                 self._run_stamp = stamp
 
     def _orphaned(self) -> bool:
-        """Whether nobody is left to end this hub, and nobody to listen to."""
+        """Return whether nobody is left to end this hub, and nobody to listen to."""
         if time.monotonic() - self._heard_at < ORPHANED_S:
             return False
         run = self._store.run

@@ -13,7 +13,7 @@ from ddpmon.recording.collector import Collector
 
 FRAMES_PER_TURN = 500
 TURN_S = 0.1
-"""How long a lot of frames may take: viewers wait meanwhile."""
+"""Longest time for a lot of frames: viewers wait meanwhile."""
 
 
 class Ingest:

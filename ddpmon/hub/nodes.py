@@ -30,9 +30,9 @@ from ddpmon.store.store import Store
 
 ALONE = "this machine's ranks only"
 AWAITED_S = 5.0
-"""How long a hub that was given may not be reached before an event says so."""
+"""Time that a given hub may be out of reach before an event says so."""
 FINISH_S = 3.0
-"""How long the end of the run waits for the hubs of other nodes."""
+"""Longest time that the end of the run waits for the hubs of other nodes."""
 
 
 class Nodes:
@@ -95,7 +95,7 @@ class Nodes:
 
     @property
     def every_s(self) -> float:
-        """How often `turn` has something to do, in seconds."""
+        """Return how often `turn` has something to do, in seconds."""
         return math.inf if self._up is None else EVERY_S
 
     def keep_polled(self, poller: zmq.Poller) -> None:
@@ -205,7 +205,7 @@ class Nodes:
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
     def printed(self, rank: int, now: float) -> PrintedView:
-        """What a rank printed, as far as that is here by now."""
+        """Return what a rank printed, as far as that is here by now."""
         return self._printed.view(rank, now)
 
     def _fetch(self, node: int, rank: int) -> None:
@@ -255,7 +255,7 @@ class Nodes:
 
     @property
     def root_shows(self) -> bool:
-        """Whether viewers of this hub are shown what another one makes of the whole world."""
+        """Return whether viewers of this hub are shown what another one makes of the whole world."""
         return self._up is not None and self._reached
 
     def notes(self, now: float) -> list[str]:
@@ -284,7 +284,7 @@ class Nodes:
                 self._up.end()
 
     def settled(self, now: float) -> bool:
-        """Whether everything was handed over, here and there."""
+        """Return whether everything was handed over, here and there."""
         up = self._up is None or self._up.finish(now) or not self._up.reached(now)
         return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
 

@@ -1,4 +1,4 @@
-"""What a hub goes on from: what an earlier one recorded, what is whole of it where it is damaged, or nothing."""
+"""Prepares the state that a hub goes on from: an earlier recording, the whole parts of a damaged one, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often to do what costs much in a large world: so seldom that it takes a bounded share of the hub's time."""
+"""Decides how often to do expensive work in a large world: so seldom that it takes a bounded share of a core."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Pace:
         self._due = float("-inf")
 
     def due(self, now: float) -> bool:
-        """Whether enough time has passed since the last time."""
+        """Return whether enough time has passed since the last time."""
         return now >= self._due
 
     @property
     def at(self) -> float:
-        """When it is due again."""
+        """Return when it is due again."""
         return self._due
 
     @contextlib.contextmanager

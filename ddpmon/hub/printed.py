@@ -31,7 +31,7 @@ class RankOutput:
         self._asked_at: dict[int, float] = {}
 
     def view(self, rank: int, now: float) -> PrintedView:
-        """What is there of it by now; of another machine's rank what that one's hub has sent so far."""
+        """Return what is there of it by now; of another machine's rank what that one's hub has sent so far."""
         process = self._registry.seats.get(rank)
         if process is None:
             return PrintedView(rank, why="there is no such rank")
@@ -43,7 +43,7 @@ class RankOutput:
         return self._far.get(rank) or PrintedView(rank, why=ASKED)
 
     def here(self, rank: int, now: float) -> PrintedView:
-        """Of a rank of this machine."""
+        """Return the output of a rank of this machine."""
         if now - self._read_at >= EVERY_S:
             self._read_at = now
             for said in self._read():

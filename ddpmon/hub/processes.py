@@ -1,4 +1,4 @@
-"""What /proc shows of ranks that do not report themselves: before the first step, and when they hang."""
+"""Reads from /proc what ranks do not report themselves: before the first step, and when they hang."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WARNINGS_BYTES = 65_536
 MAX_WARNINGS = 8
 """Events about different warnings of the launcher."""
 SEARCH_S = 1.0
-"""How often /proc is read while a run waits for its ranks."""
+"""Interval at which /proc is read while a run waits for its ranks."""
 
 
 class Processes:

@@ -30,7 +30,7 @@ from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess
 
 ASK_S = 4.0
-"""How often a rank is signalled, at most; a stack counts for twice as long."""
+"""Least time between two signals to a rank; a stack counts for twice as long."""
 DUMP_BYTES = PLACES_BYTES = 1 << 20
 _tgkill = ctypes.CDLL(None).tgkill
 """Signals one thread of a process; glibc has it since 2.30."""
@@ -44,7 +44,7 @@ class _Query:
     at: float | None = None
     answered: bool = True
     seen: tuple[float, int] = (0.0, 0)
-    """When a worker was first examined, and the processor time that it had used by then, in ticks."""
+    """Moment at which a worker was first examined, and the processor time that it had used by then, in ticks."""
 
 
 class Silent:

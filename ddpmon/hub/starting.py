@@ -1,4 +1,4 @@
-"""Which ranks torchrun has started, before they can say so themselves."""
+"""Finds the ranks that torchrun has started, before they can say so themselves."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class StepCounters:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._open: dict[int, tuple[RankProcess, int, int]] = {}
-        """By the process's number: when its program began, and a descriptor."""
+        """Open counters by the process's number: when its program began, and a descriptor."""
 
     def follow(self, process: RankProcess) -> None:
         """Open the counter of a process that said hello, unless it is open."""
@@ -43,7 +43,7 @@ class StepCounters:
         return ended
 
     def _has_ended(self, process: RankProcess) -> bool:
-        """Whether it has: of those that have a rank, the registry looks itself."""
+        """Return whether it has: of those that have a rank, the registry looks itself."""
         return process.left or process.dead or (not self._registry.is_seated(process) and process.gone)
 
 

@@ -12,7 +12,7 @@ _TORCH = b"/libtorch_python.so"
 _PROBE = b"/msgspec/"
 """The probe loads it before it is armed, and next to no script does."""
 _INJECT = b"/ddpmon/probe/inject"
-"""Where our sitecustomize is."""
+"""Folder of our sitecustomize."""
 _IGNORES = frozenset("EIS")
 """Flags with which Python does not run our sitecustomize."""
 _TAKES_VALUE = frozenset("WX")

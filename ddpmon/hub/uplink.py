@@ -88,7 +88,7 @@ class Uplink:
         self.socket = linked(context, zmq.DEALER, own, FRAME_BYTES)
         self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
         self.refused = False
-        """Whether the root was there last time and did not take this hub's key, or has not the one it should have."""
+        """True if the root was there last time and did not take this hub's key, or has not the one it should have."""
         self._by_ipv6 = False
         self.socket.setsockopt(zmq.SNDHWM, 32)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
@@ -99,14 +99,14 @@ class Uplink:
         self._bundles = Bundles()
         self._root: Card | None = None
         self._host = registry.host
-        """What the root calls this machine."""
+        """Name of this machine, as the root calls it."""
         self._run_id = ""
         """The root's."""
         self._joined = self._takes_blocks = self._takes_merged = False
         self._patience_s = LOST_S
         self._every_s = EVERY_S
         self._urgent = False
-        """Whether more than batches waits, of which nobody is to wait for."""
+        """True if more than batches waits, of which nobody is to wait for."""
         self._over = False
         """The run is over here, and the root is told so."""
         self._stopping = False
@@ -128,12 +128,12 @@ class Uplink:
         return self._bundles.dropped
 
     def reached(self, now: float) -> bool:
-        """Whether the root answers."""
+        """Return whether the root answers."""
         return self._joined and now - self._heard_at < self._lost_s
 
     @property
     def _lost_s(self) -> float:
-        """How long a root that is reached may be silent."""
+        """Return how long a root that is reached may be silent."""
         return max(LOST_S, LOST_BUNDLES * self._every_s)
 
     def add(self, process: RankProcess, message: FromRank) -> None:
@@ -271,7 +271,7 @@ class Uplink:
 
 
 def _is_name(address: str) -> bool:
-    """Whether the host in an address is a name, not its number."""
+    """Return whether the host in an address is a name, not its number."""
     try:
         ipaddress.ip_address(split(address.removeprefix("tcp://"))[0].partition("%")[0])
     except ValueError:

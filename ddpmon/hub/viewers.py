@@ -17,7 +17,7 @@ from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, 
 EVERY_S = 0.5
 """A new snapshot at most this often."""
 SNAPSHOT_SHARE = 0.15
-"""Of one core, that making snapshots may take."""
+"""Share of one core for making snapshots."""
 HURRY_S = 0.1
 """The same, when something came that a viewer waits for."""
 AGAIN_S = 1.0
@@ -30,9 +30,9 @@ FRAMES_KEPT = 64
 SENT_KEPT = 16
 """Viewers of which is kept what they have; further ones are sent whole snapshots in turn."""
 NOTHING = Sent()
-"""What a viewer has that was sent nothing."""
+"""State of a viewer that was sent nothing."""
 TURN_S = 0.05
-"""How long taking requests may take: ranks wait meanwhile."""
+"""Longest time for taking requests: ranks wait meanwhile."""
 
 
 def _no_other(_viewer: bytes, _frame: bytes) -> bool:
@@ -65,20 +65,20 @@ class Viewers:
         self._epoch = epoch
         self._relay, self._deliver = relay, deliver
         self._waiting: dict[bytes, tuple[int, float]] = {}
-        """By connection: the version that the viewer has, and when it must hear something."""
+        """Waiting viewers by connection: the version that each has, and when it must hear something."""
         self._relayed: dict[bytes, float] = {}
         """Viewers whom another hub is to answer, and until when."""
         self._wishes: dict[bytes, Wish] = {}
         self._bases: dict[bytes, int] = {}
-        """Of viewers that take changes: the version of this hub that each has, or 0."""
+        """Viewers that take changes: the version of this hub that each has, or 0."""
         self._sent: dict[bytes, Sent] = {}
-        """What each of those has; who asked last is last."""
+        """State of each of those viewers; the one that asked last is last."""
         self._answers: dict[tuple[Sent, Wish, int], tuple[Sent, bytes]] = {}
-        """What those are sent of the current snapshot who have the same and wish for the same; what they have then."""
+        """Answers to the current snapshot, by a viewer's state and wish: the state afterwards, and the frame."""
         self._whole_of: dict[Wish, Sent] = {}
-        """What those have who have all of the current snapshot, however they came to it."""
+        """State of the viewers that have all of the current snapshot, however they came to it, by wish."""
         self._asked_at: dict[bytes, float] = {}
-        """Who asked last is last."""
+        """Moment of each viewer's last request; the one that asked last is last."""
         self._current: Snapshot | None = None
         self._frames: dict[Wish, bytes] = {}
         """The current snapshot as it is sent, by what is wished for beside it."""
@@ -202,7 +202,7 @@ class Viewers:
         self._whole_of.clear()
 
     def next_due(self, now: float) -> float | None:
-        """When `serve` has something to do again, in seconds from now; None: nobody waits."""
+        """Return when `serve` has something to do again, in seconds from now; None: nobody waits."""
         if not self._waiting:
             return None
         soonest = min(due for _, due in self._waiting.values())

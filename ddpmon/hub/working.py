@@ -1,4 +1,4 @@
-"""Whether ranks of this machine work: what they and all processes below them used over the last seconds."""
+"""Decides whether ranks of this machine work, from the processor time of each and of all processes below it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Used(NamedTuple):
-    """What a process and those below it have used up to a moment."""
+    """Processor time that a process and those below it have used up to a moment."""
 
     at: float
     cpu_s: float
@@ -46,7 +46,7 @@ class Working:
                 used.popleft()
 
     def idle(self, process: RankProcess) -> bool:
-        """Whether it did nothing over the window; False also where it was not sampled for so long."""
+        """Return whether it did nothing over the window; False also where it was not sampled for so long."""
         used = self._used.get(process.hello.pid)
         if not used or used[-1].at - used[0].at < self._window_s or used[0].pids != used[-1].pids:
             return False

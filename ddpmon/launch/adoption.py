@@ -17,9 +17,9 @@ from ddpmon.launch.start import NotStartedError, supervise
 from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
-"""How long a successor may take that finds no process left: it has the report written."""
+"""Longest time for a successor that finds no process left: it has the report written."""
 SIGNED_S = 10.0
-"""How long a successor may take to sign that another command has started."""
+"""Longest time for a successor to sign that another command has started."""
 
 
 def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:

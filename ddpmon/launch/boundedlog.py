@@ -19,12 +19,12 @@ from ddpmon.errors import UsageError
 from ddpmon.runs import rotated
 
 RUN_BYTES = 256 << 20
-"""What all logs of the ranks of a run take at most, where DDPMON_LOGS does not say."""
+"""Bytes of all logs of the ranks of a run together, where DDPMON_LOGS does not say."""
 LEAST_BYTES = 1 << 20
 """The least that one log may take, however many logs there are."""
 FIRST_BYTES = 64 << 10
 AGAIN_S = 1.0
-"""How long a disk that took nothing is not tried again."""
+"""Time after which a disk that took nothing is tried again."""
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this are missing[^\n]*\n\Z")
@@ -37,7 +37,7 @@ _FULL = {
 
 
 def bound_bytes(environment: Mapping[str, str]) -> int:
-    """What a run's logs take at most, by DDPMON_LOGS. UsageError where it is no size."""
+    """Return what a run's logs take at most, by DDPMON_LOGS. UsageError where it is no size."""
     text = environment.get("DDPMON_LOGS", "")
     if not text:
         return RUN_BYTES
@@ -63,7 +63,7 @@ class BoundedLog:
         self._file = -1
         self._size = 0
         self._in_line = False
-        """Whether the last line that was written has no end yet."""
+        """True if the last line that was written has no end yet."""
         self._not_kept = 0
         self._why = ""
         self._again_at = 0.0
@@ -72,7 +72,7 @@ class BoundedLog:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been written into it yet."""
+        """Return whether nothing has been written into it yet."""
         return not self.full and self.open() and not self._size and not rotated.older(self._path).exists()
 
     @property
@@ -81,7 +81,7 @@ class BoundedLog:
         return self._half
 
     def fit(self, most_bytes: int) -> None:
-        """From now on the log takes so many bytes at most."""
+        """Limit the log to so many bytes from now on."""
         self._half = _half_of(most_bytes)
         with contextlib.suppress(OSError):
             if rotated.older(self._path).stat().st_size + self._size > most_bytes:

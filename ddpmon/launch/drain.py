@@ -32,18 +32,18 @@ from ddpmon.runs import Run, open_files, proc
 
 PAUSE_S = 0.1
 POLL_S = 1.0
-"""How often it searches for files that torchrun has opened."""
+"""Interval at which it searches for files that torchrun has opened."""
 ALONE_S = 2.0
-"""How often one without a supervisor checks whether anybody still prints."""
+"""Interval at which a drain without a supervisor checks whether anybody still prints."""
 RELEASE_S = 60.0
-"""How often it lets go of spools into which nobody can print any more."""
+"""Interval at which it lets go of spools into which nobody can print any more."""
 HELD_BYTES = 16 << 20
 LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
 TURN_BYTES = 4 << 20
 """Bytes that are taken of one spool before the next one's turn."""
 INTRODUCTION_S = 10.0
-"""How long a process that connects may take to send its spool."""
+"""Longest time for a process that connects to send its spool."""
 TAKE_OVER_S = 10.0
 _ENDS = {signal.SIGTERM, signal.SIGINT}
 

@@ -17,7 +17,7 @@ from ddpmon.runs import Process
 READY_S = 5.0
 _POLL_S = 0.02
 END_S = 10.0
-"""How long the drain may take to write the rest once nobody prints any more."""
+"""Longest time for the drain to write the rest once nobody prints any more."""
 FIRST_PAUSE_S = 0.2
 
 
@@ -71,7 +71,9 @@ class Draining:
         self.process = Process.of(pid) or Process(pid, 0)
 
     def output(self) -> int:
-        """What the run's command is to print into: a descriptor that only this process has by now. Raises OSError."""
+        """Return what the run's command is to print into: a descriptor that only this process has by now. Raises
+        OSError.
+        """
         if self._spool is None:
             try:
                 self._spool = spool.make(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")

@@ -16,7 +16,7 @@ _WITHOUT = "--hub-key FILE is the key of --hub HOST:PORT: give both"
 
 @dataclass(frozen=True)
 class GivenHub:
-    """What `--hub` and its key say, checked."""
+    """A hub's place from `--hub`, and its key, checked."""
 
     endpoint: str
     """HOST:PORT"""

@@ -26,10 +26,10 @@ from ddpmon.runs.jobs import Job
 from ddpmon.tasks import Task
 
 FIRST_S = 3.0
-"""How long the others of a machine leave it to its first task to start the run, whose lines that prints then."""
+"""Time that the others of a machine leave its first task to start the run, whose lines it prints then."""
 POLL_S = 0.05
 DRAIN_S = 5.0
-"""How long the run's drain may take to begin."""
+"""Longest time for the run's drain to begin."""
 
 
 def place(environment: Mapping[str, str]) -> Task | None:

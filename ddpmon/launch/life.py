@@ -12,16 +12,16 @@ from enum import Enum
 STOP_MARGIN_S = 4.0
 """Beyond the grace: torchrun kills its ranks when the grace is over and needs a moment to say so."""
 SETTLE_S = 6.0
-"""For orphans after an ordinary end: a DataLoader worker looks for its parent every 5 s."""
+"""Time for orphans after an ordinary end: a DataLoader worker looks for its parent every 5 s."""
 TERMINATE_S = 2.0
 GIVE_UP_S = 10.0
 """A process that survives SIGKILL for this long is stuck in the kernel."""
 HUB_END_S = 15.0
-"""How long the hub may take to write the last records once the run is over, one that was only just started too."""
+"""Longest time for the hub to write the last records once the run is over, for one that was only just started too."""
 
 
 class Do(Enum):
-    """What the supervisor does next."""
+    """Next action of the supervisor."""
 
     NOTHING = "nothing"
     ASK = "ask the command to end"
@@ -32,7 +32,7 @@ class Do(Enum):
 
 
 class Life:
-    """How far the end of one run has come. Times are seconds of any clock that does not go back."""
+    """Progress of the end of one run. Times are seconds of any clock that does not go back."""
 
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s

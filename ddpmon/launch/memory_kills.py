@@ -1,4 +1,4 @@
-"""Whether the kernel killed processes for want of memory, by its counters. Standard library only.
+"""Tells from the kernel's counters whether it killed processes for want of memory. Standard library only.
 
 A killed process is told nothing: it ends by SIGKILL, as if somebody had done it by hand. The counters are `oom_kill` in
 `memory.events` of a cgroup (version 2) or in `memory.oom_control` (version 1), and of all of the host in /proc/vmstat.
@@ -18,21 +18,21 @@ _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class MemoryKills:
-    """How many processes were killed so far; None where nothing counts them."""
+    """Number of processes that were killed so far; None where nothing counts them."""
 
     cgroup: int | None
-    """Of this process's memory cgroup, or of the closest above it that counts."""
+    """Kills in this process's memory cgroup, or in the closest above it that counts."""
     host: int | None
 
     def since(self, before: MemoryKills) -> str:
-        """Where more were killed than before: "cgroup", else "host", else ""."""
+        """Return where more were killed than before: "cgroup", else "host", else ""."""
         if self.cgroup is not None and before.cgroup is not None:
             return "cgroup" if self.cgroup > before.cgroup else ""  # the host's others are not ours
         return "host" if self.host is not None and before.host is not None and self.host > before.host else ""
 
 
 def count(proc: Path = ROOT) -> MemoryKills:
-    """What the counters say now."""
+    """Return what the counters say now."""
     files = map(_counting_file, memory_cgroups(proc))
     cgroup = next((kills for file in files if (kills := _kills(file)) is not None), None)
     return MemoryKills(cgroup, _kills(proc / "vmstat"))

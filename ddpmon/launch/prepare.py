@@ -1,4 +1,4 @@
-"""From what a person asked for to what is started, with every check before: a run of its own, or one once more."""
+"""Turns a person's request into a run that can start, with every check before: a new run, or one once more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = "DDPMON_"
 
 @dataclass(frozen=True)
 class Asked:
-    """What `ddpmon run` takes."""
+    """Arguments of `ddpmon run`."""
 
     script: str
     """A file, or with `module` what python -m would take."""
@@ -33,7 +33,7 @@ class Asked:
     name: str | None = None
     """None: after the script."""
     cwd: str | None = None
-    """Where it runs; None: here."""
+    """Folder in which it runs; None: here."""
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: NodeOptions = field(default_factory=NodeOptions)
     max_restarts: int = 0
@@ -44,7 +44,7 @@ class Asked:
 
 
 def prepare(options: Asked, run_id: str) -> Spec:
-    """What is to be started under an id from `runs.new_id`. UsageError says what is wrong."""
+    """Return what is to be started under an id from `runs.new_id`. UsageError says what is wrong."""
     check_folder(options.cwd)
     check_environment(options.environment)
     ranks = spec.processes(options.nproc)
@@ -144,5 +144,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def _log_dir(run_id: str) -> str:
-    """Where torchrun has its ranks print, for the run's drain to take: not on the disk of the runs, which may fill."""
+    """Return where torchrun has its ranks print, for the run's drain to take: not on the disk of the runs, which may
+    fill.
+    """
     return str(runs.socket_dir(run_id) / "ranks")

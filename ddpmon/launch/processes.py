@@ -17,7 +17,8 @@ PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 """<linux/pidfd.h>, since 6.9."""
 
 SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2)
-"""What schedulers send before they end a job, some to all of its processes: for the ranks, to end nobody else."""
+"""Signals that schedulers send before they end a job, some to all of its processes: for the ranks, to end nobody else.
+"""
 # Whoever started ddpmon may have ignored some of these (nohup, a background job); a run starts as if not.
 _TO_DEFAULT = {
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ, *SCHEDULERS,
@@ -101,7 +102,7 @@ def with_run_id(run_id: str) -> list[Process]:
 
 
 def is_rank(pid: int) -> bool:
-    """Whether a launcher started this process as a rank: it found RANK in its environment."""
+    """Return whether a launcher started this process as a rank: it found RANK in its environment."""
     try:
         variables = proc.environment(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""What is left of a run, however its processes tried to leave it. Standard library only.
+"""Finds the processes that are left of a run, however they tried to leave it. Standard library only.
 
 A process belongs to a run if
 
@@ -42,7 +42,7 @@ def of_run(run_id: str) -> list[Process]:
 
 
 def _printing(run_id: str) -> set[Process]:
-    """Those whose standard output or error is one of the run's."""
+    """Return those whose standard output or error is one of the run's."""
     logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
     sockets = os.path.realpath(runs.socket_dir(run_id))
     printing = set()
@@ -57,7 +57,7 @@ def _printing(run_id: str) -> set[Process]:
 
 
 def _together_with(agent: Process) -> set[Process]:
-    """Those in the session or the process group that began with the run's command.
+    """Return those in the session or the process group that began with the run's command.
 
     A pid is not given away while a session or a group is called after it, so that these are the command's as long as no
     other process has its pid.

@@ -30,7 +30,7 @@ class LaunchForm:
     script: str = ""
     """A file, or -m and a module."""
     arguments: str = ""
-    """As a shell would split them."""
+    """Arguments of the script, to be split as a shell would."""
     processes: str = "1"
     name: str = ""
     """Empty: after the script."""
@@ -60,7 +60,7 @@ class LaunchForm:
 
 
 def typed(options: Asked) -> LaunchForm:
-    """How it would be typed."""
+    """Return how it would be typed."""
     return LaunchForm(
         f"-m {options.script}" if options.module else options.script,
         shlex.join(options.args),
@@ -101,7 +101,7 @@ def _redacted(text: str) -> str:
 
 
 def last() -> LaunchForm:
-    """What was last started, or empty fields where nothing readable is kept."""
+    """Return what was last started, or empty fields where nothing readable is kept."""
     try:
         if _path().stat().st_size > _LONGEST:
             return LaunchForm()

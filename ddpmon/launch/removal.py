@@ -16,7 +16,7 @@ _ASIDE = ".deleted-"
 
 
 def folder_bytes(folder: Path) -> int:
-    """What a folder takes on the disk."""
+    """Return what a folder takes on the disk."""
     total = 0
     for inside, _, files in os.walk(folder):
         for name in files:
@@ -26,7 +26,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def size_text(run: Run) -> str:
-    """What a run takes on the disk, for people: 12 MB."""
+    """Return what a run takes on the disk, for people: 12 MB."""
     return bytes_text(folder_bytes(runs.run_dir(run.id)))
 
 

@@ -1,10 +1,12 @@
-"""When to start again a process that ended although it was to live on: after growing pauses. Standard library only."""
+"""Decides when to start again a process that ended although it was to live on: after growing pauses. Standard library
+only.
+"""
 
 from __future__ import annotations
 
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
-"""Who lived this long was healthy: the pause before the next start is the first one again."""
+"""Life of a process after which it counts as healthy: the pause before the next start is the first one again."""
 
 
 class Restarts:
@@ -16,7 +18,7 @@ class Restarts:
         self._next_at = 0.0
 
     def due(self, at: float) -> bool:
-        """Whether the pause is over."""
+        """Return whether the pause is over."""
         return at >= self._next_at
 
     def started(self, at: float) -> None:
@@ -24,7 +26,7 @@ class Restarts:
         self._started_at = at
 
     def lived_s(self, at: float) -> float:
-        """How long ago that was."""
+        """Return how long ago that was."""
         return at - self._started_at
 
     def failed(self, at: float) -> float:

@@ -1,4 +1,4 @@
-"""How much is kept of old runs: a bound for the folder of all runs, over which the oldest that have ended go."""
+"""Bounds the folder of all runs: when it is too large, the oldest runs that have ended go."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 @dataclass(frozen=True)
 class Bound:
-    """How much is kept: so many bytes, or what ended at most so many seconds ago."""
+    """Bound of the folder: so many bytes, or runs that ended at most so many seconds ago."""
 
     text: str
-    """As it was given."""
+    """The bound as it was given."""
     size_bytes: float = float("inf")
     age_s: float = float("inf")
 
@@ -49,14 +49,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a bound means for the runs that there are."""
+    """Effect of a bound on the runs that there are."""
 
     bound: Bound
     going: Sequence[Stored]
     """The oldest first."""
     count: int
     size_bytes: int
-    """Of all runs, those that go included."""
+    """Bytes of all runs, those that go included."""
     near: str
     """One line where it comes near; "" where it does not, or something goes already."""
 
@@ -73,13 +73,15 @@ def parse(text: str, name: str) -> Bound:
 
 
 def from_environment() -> Bound | None:
-    """What $DDPMON_KEEP says; None: all is kept. UsageError if it is no bound."""
+    """Return what $DDPMON_KEEP says; None: all is kept. UsageError if it is no bound."""
     text = os.environ.get(VARIABLE, "")
     return parse(text, VARIABLE) if text else None
 
 
 def plan(bound: Bound) -> Pruning:
-    """Which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that cannot be seen."""
+    """Return which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that cannot be
+    seen.
+    """
     now = time.time()
     readable = runs.all_runs()
     unreadable = set(runs.all_ids()).difference(run.id for run in readable)
@@ -119,7 +121,7 @@ def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
 
 
 def sum_text(going: Sequence[Stored]) -> str:
-    """How many runs, and what they take: 3 runs, 4.2 GB."""
+    """Return how many runs, and what they take: 3 runs, 4.2 GB."""
     return f"{count_text(len(going))}, {removal.bytes_text(sum(stored.size_bytes for stored in going))}"
 
 

@@ -27,7 +27,7 @@ class RunFile:
         self.run = run
         self._say = say
         self._behind = False
-        """Whether run.json lacks something of `run`."""
+        """True if run.json lacks something of `run`."""
         self.trouble = ""
         """Why it cannot be written, while it cannot."""
         self._folder = runs.run_dir(run.id)
@@ -90,5 +90,5 @@ class RunFile:
 
     @property
     def wanted(self) -> bool:
-        """Whether the run's folder is still there to be written to."""
+        """Return whether the run's folder is still there to be written to."""
         return os.path.isdir(self._folder)

@@ -13,7 +13,7 @@ from ddpmon.launch.life import Do
 from ddpmon.runs import Process, Run, proc
 
 PASS_ON_S = 2.0
-"""How long a launcher may take to hand a signal to its ranks."""
+"""Longest time for a launcher to hand a signal to its ranks."""
 FORKING_S = 5.0
 """Age of a rank up to which its launcher may not know it: torchrun notes its ranks once it has forked them all, and one
 that is asked to end meanwhile leaves them behind. They have nothing to save yet."""
@@ -30,7 +30,7 @@ class RunProcesses:
         self._passing_on: tuple[signal.Signals, float] | None = None
         """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
         self._known_until_ticks = math.inf
-        """When the youngest ranks were started that a launcher knew when it was asked to end."""
+        """Start of the youngest ranks that a launcher knew when it was asked to end."""
         self._terminated: set[Process] = set()
         """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
         self._last_line = ""

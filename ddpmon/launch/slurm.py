@@ -9,7 +9,7 @@ from ddpmon.errors import UsageError
 from ddpmon.launch.torchrun import NodeOptions
 
 FIRST_PORT, PORTS = 10_000, 20_000
-"""Where the rendezvous listens: below the ports that Linux gives away by itself (from 32768)."""
+"""Ports for the rendezvous: below those that Linux gives away by itself (from 32768)."""
 
 
 def nodes(environment: Mapping[str, str]) -> NodeOptions | None:

@@ -1,4 +1,4 @@
-"""What is to be run, checked before anything starts. Every error is one line for people (UsageError)."""
+"""Describes a run, checked before anything starts. Every error is one line for people (UsageError)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Spec:
     """A run as it was asked for."""
 
     command: list[str]
-    """What the supervisor starts; its first word is a program."""
+    """The supervisor's command; its first word is a program."""
     name: str
     script: str
-    """What people know it by: the script, the module, or the command of `ddpmon exec`."""
+    """Name by which people know it: the script, the module, or the command of `ddpmon exec`."""
     script_args: list[str] = field(default_factory=list)
     world_size: int = 0
     """0: unknown until the ranks say so (`ddpmon exec`)."""
@@ -36,18 +36,18 @@ class Spec:
     buckets: bool = False
     """Record every bucket's all-reduce."""
     cwd: str | None = None
-    """Where it runs; None: here."""
+    """Folder in which it runs; None: here."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that are set for it."""
     notes: list[str] = field(default_factory=list)
-    """What was asked for and cannot be had, a line each."""
+    """Requests that cannot be met, a line each."""
     on_alert: list[str] = field(default_factory=list)
     """The program, with its arguments, that is run when the run needs a look; empty: none."""
     job: str = ""
     job_rank: int | None = None
     """See `Run`."""
     hub: GivenHub | None = None
-    """Where the hub of the whole job is to be; None: hubs of several machines find each other."""
+    """Place of the hub of the whole job; None: hubs of several machines find each other."""
 
 
 def here() -> str:
@@ -113,7 +113,7 @@ def check_torch() -> None:
 
 
 def processes(text: str) -> int:
-    """How many ranks `--nproc` means here: a number, or gpu, cpu, auto as torchrun takes them."""
+    """Return how many ranks `--nproc` means here: a number, or gpu, cpu, auto as torchrun takes them."""
     if text in {"gpu", "auto"} and (gpus := _gpus()):
         return gpus
     if text == "gpu":

@@ -45,7 +45,7 @@ def make(run_id: str, folder: str, log: str) -> int:
 
 
 def is_log(path: str) -> bool:
-    """Whether this is a log of a run, as a path inside the run's logs."""
+    """Return whether this is a log of a run, as a path inside the run's logs."""
     return _LOG.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
 
 

@@ -104,7 +104,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
 
 
 def versions() -> dict[str, str]:
-    """What ran the run: Python, ddpmon, torch; read from metadata, nothing is imported."""
+    """Return what ran the run: Python, ddpmon, torch; read from metadata, nothing is imported."""
     versions = {"python": platform.python_version(), "ddpmon": ddpmon.__version__}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         versions["torch"] = importlib.metadata.version("torch")

@@ -36,7 +36,7 @@ def check_reach(run: runs.Run) -> None:
 
 
 def longest_s(run: runs.Run) -> float:
-    """How long a stop can take at the very most."""
+    """Return how long a stop can take at the very most."""
     return run.grace_s + STOP_MARGIN_S + TERMINATE_S + GIVE_UP_S + HUB_END_S + 5.0
 
 

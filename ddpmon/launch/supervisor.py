@@ -41,9 +41,10 @@ STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 SIGNALS = STOPS | {signal.SIGCHLD}
 IDLE_S = 1.0
 ENDING_S = 0.1
-"""How often it looks while the run ends: what is left need not be a child, whose end would be signalled."""
+"""Interval at which it looks while the run ends: a process that is left need not be a child, whose end would be
+signalled."""
 GOODBYES_S = 5.0
-"""How long the hub may take to record the goodbyes that ranks left behind."""
+"""Longest time for the hub to record the goodbyes that ranks left behind."""
 WRITE_END_S = 600.0
 
 journal = SupervisorLog(sys.stderr.fileno())
@@ -67,7 +68,7 @@ class Supervisor:
         self._command = unseen.Stranger(agent) if agent and agent.alive() else None
         """The command of a run that was taken over, while it lives."""
         self._goodbyes_tell = True
-        """Whether a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
+        """True if a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
         self._last_fault = ""
         self._goes_on_without = False
         """The command has ended, and members of the job have not."""
@@ -236,7 +237,7 @@ class Supervisor:
         return [process for process, _ in jobs.members(self.run.id)] if self.run.job else []
 
     def _lets_nobody_join(self) -> bool:
-        """Whether nobody is left who joined the run, and nobody will."""
+        """Return whether nobody is left who joined the run, and nobody will."""
         if not self.run.job:
             return True
         try:
@@ -319,7 +320,7 @@ def _close_stdin() -> None:
 
 
 def _shell_code(code: int) -> int:
-    """As a shell gives it: a signal's number and 128."""
+    """Return an exit code as a shell gives it: a signal's number and 128."""
     return 128 - code if code < 0 else code
 
 

@@ -1,4 +1,4 @@
-"""What a supervisor says, a line each, into its log. A full disk delays a line and never stops who says it."""
+"""Writes the supervisor's lines into its log. A full disk delays a line and never stops the program."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ddpmon.addresses import is_own, own_towards, split
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
-"""How long a torchrun without that option lets its ranks end before it kills them."""
+"""Time after which a torchrun without that option kills its ranks."""
 LOOPBACK = "127.0.0.1"
 """Address at which the processes of a run on one machine meet."""
 _SHUTDOWN = "--shutdown-timeout"
@@ -50,13 +50,15 @@ class NodeOptions:
 
 
 def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
-    """From how many nodes, N or LEAST:MOST as torchrun takes it, which of them this is, and where they meet."""
+    """Return the options of a run over N or LEAST:MOST nodes, as torchrun takes them: how many, which of them this is,
+    and where they meet.
+    """
     least, most = counts(text, f"--nnodes {text}")
     return NodeOptions(most, rank, endpoint, least if least < most else None)
 
 
 def counts(text: str, source: str) -> tuple[int, int]:
-    """From N or LEAST:MOST, how many nodes there are at least and at most. UsageError names the source of the text."""
+    """Return the least and the largest number of nodes in N or LEAST:MOST. UsageError names the source of the text."""
     numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
     least = int(numbers[1]) if numbers else 0
     most = int(numbers[2] or least) if numbers else 0
@@ -81,7 +83,7 @@ def options() -> frozenset[str]:
 
 
 def notes(grace_s: float) -> list[str]:
-    """What this torchrun cannot do that was asked for."""
+    """Return what this torchrun cannot do that was asked for."""
     if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
         return []
     return [f"grace: this torch's torchrun has no {_SHUTDOWN}, and kills ranks {KILLS_AFTER_S} s after a stop"]
@@ -107,7 +109,7 @@ def command(
     run_id: str,
     log_dir: str,
 ) -> list[str]:
-    """What starts the ranks. `log_dir` receives each rank's stdout and stderr."""
+    """Return what starts the ranks. `log_dir` receives each rank's stdout and stderr."""
     # -P: as with the torchrun program, the working directory is not on the launcher's own path
     line = [sys.executable, "-P", "-m", "torch.distributed.run"]
     count = nodes.count if nodes.least is None else f"{nodes.least}:{nodes.count}"

@@ -32,7 +32,7 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
 
 
 def ranks(environment: Mapping[str, str]) -> str:
-    """How many ranks there are to be on this machine, as --nproc takes it."""
+    """Return how many ranks there are to be on this machine, as --nproc takes it."""
     return environment.get("PET_NPROC_PER_NODE", "1")
 
 

@@ -1,4 +1,6 @@
-"""How a run ended that no supervisor saw end: what the kernel, torchrun and the ranks left. Standard library only."""
+"""Finds out how a run ended that no supervisor saw end, from traces of the kernel, torchrun and the ranks. Standard
+library only.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Stranger:
         return self._process.alive()
 
     def exit_code(self) -> int | None:
-        """As `os.waitstatus_to_exitcode` tells it, once it has ended; None where the kernel does not tell."""
+        """Return its exit code as `os.waitstatus_to_exitcode` does, once it has ended; None where the kernel does not
+        tell.
+        """
         status = self._status_unreaped()
         if status is None:
             status = self._status_reaped()
@@ -80,7 +84,9 @@ def exit_code(run: Run) -> int | None:
 
 
 def all_said_goodbye(run: Run) -> bool:
-    """Whether the recording has a goodbye of every rank of this machine's last attempt, and no failure of theirs."""
+    """Return whether the recording has a goodbye of every rank of this machine's last attempt, and no failure of
+    theirs.
+    """
     path = runs.run_dir(run.id) / "telemetry.db"
     last = 'SELECT pid, rank, "left" FROM processes WHERE attempt = (SELECT max(attempt) FROM processes)'
     try:
@@ -95,7 +101,7 @@ def all_said_goodbye(run: Run) -> bool:
 
 
 def last_sign_at(run: Run) -> float:
-    """When something of the run was last written, Unix seconds."""
+    """Return when something of the run was last written, Unix seconds."""
     folder = runs.run_dir(run.id)
     times = [run.created_at]
     for pattern in ("telemetry.db*", "logs/*.log", "logs/ranks/**/*.log", "tail/*"):

@@ -1,4 +1,4 @@
-"""Where a run is: here, or on another machine that ssh reaches.
+"""Tells where a run is: here, or on another machine that ssh reaches.
 
     USER@HOST:RUN   HOST:RUN     a run there, by its name or the beginning of its id
     USER@HOST       HOST:        the latest there
@@ -36,11 +36,11 @@ OPTIONS = (
     "-o", "ConnectTimeout=20",  # the kernel's own takes minutes, in which nothing is said
 )  # fmt: skip
 UNATTENDED = ("-o", "BatchMode=yes")
-"""For a line that comes back by itself: a person who looks at a dashboard is asked for nothing."""
+"""Options of ssh for a line that comes back by itself: it asks nothing of a person who looks at a dashboard."""
 
 _PLACES = ("", "$HOME/.local/bin/", "$HOME/.venv/bin/", "$HOME/venv/bin/")
 NOT_THERE = "ddpmon-is-not-there"
-"""What the far shell says when it finds no ddpmon."""
+"""Answer of the far shell when it finds no ddpmon."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Address:
     """A run on another machine."""
 
     host: str
-    """As ssh gets it: USER@HOST or HOST."""
+    """Host as ssh gets it: USER@HOST or HOST."""
     run: str | None
     """None: the latest there."""
 
@@ -68,7 +68,9 @@ class Address:
 
 
 def parse(word: str | None) -> Address | None:
-    """What a word means; None: a run of this machine. UsageError says what is wrong with a word that means neither."""
+    """Return what a word means; None: a run of this machine. UsageError says what is wrong with a word that means
+    neither.
+    """
     if word is None or not (":" in word or "@" in word):
         return None
     match = _LOGIN.fullmatch(word)

@@ -1,4 +1,4 @@
-"""What the two ends of a line say to each other, and how it is framed.
+"""Defines the messages between the two ends of a line, and their frames.
 
 The far side begins with a line that tells where ddpmon begins: whatever a login prints comes before it. Then both
 sides send frames: four bytes of length, and a msgpack message in one zlib stream that goes through all of them.
@@ -27,7 +27,7 @@ GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
 GREETING_MOST = 1 << 17
 """Bytes that a login may print before it."""
 MOST_BYTES = 16 << 20
-"""Of a message, in the stream and out of it."""
+"""Largest message, in the stream and out of it."""
 CREDITS = 2
 """Snapshots that may be under way: a slow line gets fewer, a stopped reader none."""
 BEAT_S = 1.0
@@ -40,7 +40,7 @@ class About(msgspec.Struct, array_like=True, tag="about"):
     run_id: str
     name: str
     version: str
-    """Of ddpmon there."""
+    """Version of ddpmon there."""
 
 
 class Remark(msgspec.Struct, array_like=True, tag="sorry"):
@@ -75,7 +75,7 @@ class SaidThere(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Printed(msgspec.Struct, array_like=True, tag="printed"):
-    """What ranks printed since the last time."""
+    """New output of ranks."""
 
     said: list[SaidThere]
 
@@ -100,7 +100,7 @@ class Taken(msgspec.Struct, array_like=True, tag="taken"):
 
 
 class Want(msgspec.Struct, array_like=True, tag="want"):
-    """What the near side shows, and is to be sent from now on."""
+    """The parts that the near side shows, and is to be sent from now on."""
 
     wish: Wish = Wish()
     printed: bool = False

@@ -21,7 +21,7 @@ class Conversation:
     def __init__(self, line: Line) -> None:
         self.line = line
         self.version = ""
-        """Of ddpmon there, once it has greeted."""
+        """Version of ddpmon there, once it has greeted."""
         self._framer, self._unframer = Framer(), Unframer()
         self._base: Snapshot | None = None
         """The snapshot that the next changes start from."""
@@ -44,7 +44,7 @@ class Conversation:
 
     @property
     def pending(self) -> bool:
-        """Whether `messages` can go on without anything new from the line."""
+        """Return whether `messages` can go on without anything new from the line."""
         return bool(self._unread) or self.line.early
 
     def messages(self) -> Iterator[FromThere]:

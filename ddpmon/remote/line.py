@@ -19,11 +19,12 @@ from ddpmon.remote.address import NOT_THERE, Address, command
 from ddpmon.remote.channel import GREETING, GREETING_MOST, PROTOCOL
 
 HELD_S = 0.3
-"""What ssh prints is held back so long: if ssh ends meanwhile, it is the reason and is printed once, with the error."""
+"""Time for which ssh's messages are held back: if ssh ends meanwhile, they are the reason and are printed once, with
+the error."""
 END_S = 2.0
 GENTLE_S = 0.5
 _LAST_WORDS_S = 0.2
-"""How long its standard error is read after its end: another process (ControlPersist) may hold it open."""
+"""Time for which its standard error is read after its end: another process (ControlPersist) may hold it open."""
 _SSH_FAILED = 255
 _FROM_SSH = re.compile(
     r"ssh|kex_|Connection |client_loop|Timeout, server|Host key|Bad configuration|.*: Permission denied"
@@ -97,7 +98,7 @@ class Line:
 
     @property
     def there(self) -> bool:
-        """Whether the greeting of ddpmon there has come."""
+        """Return whether the greeting of ddpmon there has come."""
         return self._has_greeted
 
     def read(self) -> bytes:
@@ -109,7 +110,7 @@ class Line:
 
     @property
     def early(self) -> bool:
-        """Whether bytes are buffered here, which `select` cannot see."""
+        """Return whether bytes are buffered here, which `select` cannot see."""
         return bool(self._early)
 
     def exit_code(self) -> int:
@@ -185,7 +186,7 @@ class Line:
                 sys.stderr.flush()
 
     def keep_quiet(self) -> None:
-        """From now on the terminal is another's: say nothing there."""
+        """Print nothing from now on: the terminal is another's."""
         with self._lock:
             self._passes_on = False
 

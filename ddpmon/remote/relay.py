@@ -85,7 +85,7 @@ class Relay:
         from ddpmon.hub.changes import Sent  # with numpy, which commands that only look at a relay do without
 
         self._viewer = Sent()
-        """What the near side has of it."""
+        """State of the near side."""
         self._want = Want()
         self._reader = Reader(run)
         self._all = AllRuns()

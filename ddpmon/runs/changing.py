@@ -22,7 +22,7 @@ from ddpmon.runs.writing import write
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
-"""How long a writer waits for another one."""
+"""Longest time that a writer waits for another one."""
 
 
 def check_name(name: str) -> str:
@@ -50,7 +50,7 @@ def create(run: Run) -> Path:
 
 
 def text(run: Run) -> str:
-    """What run.json says of a run."""
+    """Return what run.json says of a run."""
     return json.dumps(dataclasses.asdict(run), indent=1)
 
 

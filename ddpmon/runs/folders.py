@@ -1,4 +1,4 @@
-"""Where a run's folder and its sockets are, and that nobody else can enter them. Standard library only."""
+"""Finds a run's folder and its sockets, and makes sure that nobody else can enter them. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpmon.errors import UnsafePathError
 
 SOCKET_PATH_MAX = 107
 MAX_LINKS = 40
-"""As many as the kernel follows."""
+"""Most links that are followed: as many as the kernel follows."""
 HOME_VARIABLE, RUNTIME_VARIABLE = "DDPMON_HOME", "DDPMON_RUNTIME_DIR"
 
 
@@ -52,12 +52,12 @@ def socket_dir(run_id: str) -> Path:
 
 
 def ingest_address(run_id: str) -> str:
-    """Where the hub of a run listens for its ranks."""
+    """Return where the hub of a run listens for its ranks."""
     return f"ipc://{socket_dir(run_id) / 'ingest.sock'}"
 
 
 def view_address(run_id: str) -> str:
-    """Where the hub of a run listens for viewers."""
+    """Return where the hub of a run listens for viewers."""
     return f"ipc://{socket_dir(run_id) / 'view.sock'}"
 
 

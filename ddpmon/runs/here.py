@@ -1,4 +1,4 @@
-"""What can be seen of a run's processes from here: those of this boot and pid namespace. Standard library only."""
+"""Tells which of a run's processes can be seen here: those of this boot and pid namespace. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ is not known either that what one process maps is what another one sees, on whic
 
 
 class Sight(Enum):
-    """How much can be seen from here of the processes of a place."""
+    """Extent to which the processes of a place can be seen from here."""
 
     PIDS = "pids"
     """Its pids are ours: processes can be seen and signalled."""
@@ -34,14 +34,14 @@ class Sight(Enum):
 
 @dataclass(frozen=True)
 class PidSpace:
-    """Where pids mean something: a machine, one boot of it, and a pid namespace there; "": unknown."""
+    """Range in which pids are valid: a machine, one boot of it, and a pid namespace there; "": unknown."""
 
     host: str
     boot_id: str
     pid_namespace: str = ""
 
     def sight(self) -> Sight:
-        """How much of it can be seen from here."""
+        """Return how much of it can be seen from here."""
         ours = here()
         if self.boot_id != ours.boot_id or (not self.boot_id and self.host != ours.host):
             return Sight.NONE
@@ -50,12 +50,12 @@ class PidSpace:
 
 
 def here() -> PidSpace:
-    """Where this process is."""
+    """Return where this process is."""
     return PidSpace(platform.node(), boot_id(), pid_namespace())
 
 
 def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether a path is on a file system that no other machine can write to, as far as its type says.
+    """Return whether a path is on a file system that no other machine can write to, as far as its type says.
 
     In a chroot nothing need be mounted above it, as far as the kernel tells: then it is local if it is on a disk.
     """
@@ -77,7 +77,7 @@ def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
 
 
 def _is_on_a_disk(path: Path) -> bool:
-    """Whether its file system has a device: those of networks, of memory and FUSE's have none of their own."""
+    """Return whether its file system has a device: those of networks, of memory and FUSE's have none of their own."""
     try:
         return os.major(os.stat(path).st_dev) != 0
     except OSError:

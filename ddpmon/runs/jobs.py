@@ -22,7 +22,7 @@ _MEMBER = re.compile(r"(\d{1,10})-(\d{1,19})-(\d{1,9})")
 
 
 class Job:
-    """Which run is that of a job on this machine: nobody else's to say until `close`."""
+    """The run of a job on this machine; no other process can change it until `close`."""
 
     def __init__(self, name: str, *, wait: bool = True) -> None:
         """name: of the job, as `tasks.Task` has it. wait: else BlockingIOError where somebody else has it.
@@ -90,7 +90,7 @@ def join(run_id: str, rank: int) -> None:
 
 
 def members(run_id: str) -> list[tuple[Process, int]]:
-    """Who joined a run and lives, each with its rank."""
+    """Return who joined a run and lives, each with its rank."""
     try:
         names = os.listdir(_folder(run_id))
     except OSError:

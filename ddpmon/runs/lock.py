@@ -44,12 +44,14 @@ def hold(run_id: str) -> int:
 
 
 def held(run_id: str) -> bool:
-    """Whether a supervisor of a run certainly lives, wherever it runs."""
+    """Return whether a supervisor of a run certainly lives, wherever it runs."""
     return bool(lock_held(run_id))
 
 
 def lock_held(run_id: str) -> bool | None:
-    """Whether a supervisor of a run lives; None where that is unknown: it was never taken, or there are no locks."""
+    """Return whether a supervisor of a run lives; None where that is unknown: it was never taken, or there are no
+    locks.
+    """
     try:
         file = os.open(_path(run_id), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the ranks of a run print: read as it grows, identical lines of several ranks folded into one.
+"""Reads the output of a run's ranks as it grows, and folds identical lines of several ranks into one.
 
     <run>/logs/ranks/<rendezvous>/attempt_<n>/<local rank>/{stdout,stderr}.log     each rank of this machine
     <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   where another launcher started it
@@ -147,7 +147,7 @@ class _File:
         return Said(self.rank, self.stream, lines) if lines else None
 
     def _new(self) -> tuple[bytes, int]:
-        """What was written since the last reading, and how many bytes before it are left out."""
+        """Return what was written since the last reading, and how many bytes before it are left out."""
         with contextlib.ExitStack() as files:
             file = files.enter_context(opened(self.path))
             status = os.fstat(file.fileno())
@@ -190,7 +190,7 @@ class Reader:
         self._files: dict[Path, _File] = {}
 
     def __call__(self) -> list[Said]:
-        """What was printed since the last call."""
+        """Return what was printed since the last call."""
         for path in sorted(self._folder.glob("ranks/*/attempt_*/*/std*.log"), key=_attempt):
             name, local = path.name, path.parent.name
             if path not in self._files and name in {"stdout.log", "stderr.log"} and local.isdecimal():

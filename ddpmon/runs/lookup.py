@@ -1,4 +1,4 @@
-"""Which runs there are, and which of them a word means. Standard library only."""
+"""Lists runs and finds the one that a word names. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many files and sockets this process may have open. Standard library only."""
+"""Sets the number of files and sockets that this process may have open. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel says of processes in /proc, read in this one place. Standard library only.
+"""Reads what the kernel tells of processes in /proc, in this one place. Standard library only.
 
 A process may end at any moment, and another user's may not be read: each function says what it answers then.
 proc_pid_stat(5) and its neighbours describe the files.
@@ -16,14 +16,14 @@ from typing import NamedTuple
 ROOT = Path("/proc")
 MOUNTS = ROOT / "self/mounts"
 PTRACE_SCOPE = ROOT / "sys/kernel/yama/ptrace_scope"
-"""Which processes debuggers may look into (ptrace(2)); missing without Yama."""
+"""File that says into which processes debuggers may look (ptrace(2)); missing without Yama."""
 _DEAD = "ZX"
 _STAT_FIELDS = 50
-"""From the state on: up to the exit status, which is there since Linux 3.5."""
+"""Fields from the state on: up to the exit status, which exists since Linux 3.5."""
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says of a process."""
+    """Fields of /proc/PID/stat."""
 
     state: str
     """R runs, S sleeps, D is in the kernel, T was stopped by a signal, t is held by a debugger, Z and X are dead."""
@@ -31,15 +31,15 @@ class Stat(NamedTuple):
     group: int
     session: int
     cpu_ticks: int
-    """Of user and system time, of its own and of children it has waited for; SC_CLK_TCK of them are a second."""
+    """User and system time, its own and that of children it has waited for; SC_CLK_TCK of them are a second."""
     start_ticks: int
-    """When it was started, since the machine was booted."""
+    """Start of the process, since the machine was booted."""
     wait_status: int
-    """Of a zombie, for whoever may read it: as waitpid would tell it. Others read 0."""
+    """Wait status of a zombie, for those who may read it, as waitpid would return it. Others read 0."""
 
     @property
     def alive(self) -> bool:
-        """Whether it is more than an entry that its parent has not taken notice of."""
+        """Return whether it is more than an entry that its parent has not taken notice of."""
         return self.state not in _DEAD
 
 
@@ -47,14 +47,14 @@ class Stat(NamedTuple):
 
 
 def pids() -> Iterator[int]:
-    """Of every process that can be seen."""
+    """Yield the pid of every process that can be seen."""
     for entry in os.scandir(ROOT):
         if entry.name.isdecimal():
             yield int(entry.name)
 
 
 def stats() -> dict[int, Stat]:
-    """Of every process that can be seen, by its pid."""
+    """Return the fields of every process that can be seen, by its pid."""
     return {pid: read for pid in pids() if (read := stat(pid)) is not None}
 
 
@@ -70,7 +70,7 @@ def children(of: Mapping[int, Stat] | None = None) -> dict[int, list[int]]:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process, alive or dead."""
+    """Return whether there is such a process, alive or dead."""
     return (ROOT / str(pid)).exists()
 
 
@@ -125,12 +125,12 @@ def environment(pid: int) -> list[bytes]:
 
 
 def mapped(pid: int) -> bytes:
-    """What it has mapped into its memory, a line each, with the paths of files. Raises OSError."""
+    """Return what it has mapped into its memory, a line each, with the paths of files. Raises OSError."""
     return _bytes(pid, "maps")
 
 
 def moved_bytes(pid: int) -> int:
-    """What it has read and written so far, files and pipes; 0 where that may not be read."""
+    """Return what it has read and written so far, files and pipes; 0 where that may not be read."""
     try:
         lines = _text(pid, "io").splitlines()
     except OSError:
@@ -158,17 +158,17 @@ def kernel_function(pid: int) -> str:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether it has a handler of its own for a signal."""
+    """Return whether it has a handler of its own for a signal."""
     return _has(status(pid, "SigCgt"), number)
 
 
 def is_pending(pid: int, number: int) -> bool:
-    """Whether it has been sent a signal that it has not taken."""
+    """Return whether it has been sent a signal that it has not taken."""
     return any(_has(status(pid, name), number) for name in ("SigPnd", "ShdPnd"))
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether it was stopped by a signal, as Ctrl-Z does; one that a debugger holds is not."""
+    """Return whether it was stopped by a signal, as Ctrl-Z does; one that a debugger holds is not."""
     return status(pid, "State").startswith("T")
 
 
@@ -185,7 +185,7 @@ def descriptor_path(descriptor: int, pid: int | None = None) -> str:
 
 
 def descriptor_link(descriptor: int, pid: int | None = None) -> str:
-    """What a descriptor stands for, as the kernel writes it. Raises OSError."""
+    """Return what a descriptor stands for, as the kernel writes it. Raises OSError."""
     return os.readlink(descriptor_path(descriptor, pid))
 
 
@@ -198,7 +198,7 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def descriptors_readable(pid: int) -> bool:
-    """Whether this process may look at another one's descriptors, and at whatever else the kernel guards alike."""
+    """Return whether this process may look at another's descriptors, and at all else that the kernel guards alike."""
     return os.access(ROOT / str(pid) / "fd", os.R_OK | os.X_OK)
 
 
@@ -206,7 +206,9 @@ def descriptors_readable(pid: int) -> bool:
 
 
 def core_ticks() -> dict[int, list[int]]:
-    """Of each core that is online, by its number: its line in /proc/stat (proc_stat(5)); empty where there is none."""
+    """Return the line in /proc/stat (proc_stat(5)) of each core that is online, by its number; empty where there is
+    none.
+    """
     rows: dict[int, list[int]] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (ROOT / "stat").read_text().splitlines():

@@ -21,7 +21,7 @@ class Process:
         return cls(pid, stat.start_ticks) if stat is not None and stat.alive else None
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this very process still runs."""
         stat = proc.stat(self.pid)
         if stat is None:
             return proc.exists(self.pid)  # where no file is free to read it by, it lives on

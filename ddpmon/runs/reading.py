@@ -82,7 +82,7 @@ def _value(name: str, value: Any, expected: Any) -> Any:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a command line or a path may hold it."""
+    """Return whether a command line or a path may hold it."""
     try:
         return b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:

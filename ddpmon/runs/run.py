@@ -20,9 +20,9 @@ from ddpmon.runs.process import Process
 YEAR_10000 = 253_402_300_800.0
 """Unix seconds of the year 10000; whatever is later is no date."""
 STOPPED_CODE = 130
-"""Of a run that was stopped, whoever did it: as after Ctrl-C."""
+"""Exit code of a run that was stopped, whoever did it: as after Ctrl-C."""
 START_S = 10.0
-"""How long a run without a supervisor counts as one that is just being started."""
+"""Time for which a run without a supervisor counts as one that is just being started."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,14 @@ class Run:
     stopping: bool = False
     """A stop was asked for."""
     stopping_at: float | None = None
-    """When it was asked for first, Unix seconds; the ranks have the grace from then on."""
+    """Moment of the first request to stop, Unix seconds; the ranks have the grace from then on."""
     launcher_killed_at: float | None = None
-    """When its launcher was killed and its ranks were asked to end, Unix seconds; they have the grace from then on."""
+    """Moment at which its launcher was killed and its ranks were asked to end, Unix seconds; they have the grace from
+    then on."""
     ended_at: float | None = None
     exit_code: int | None = None
     job: str = ""
-    """Of which this run is one machine's part, where `ddpmon exec` is started for each of its ranks; "": it is not."""
+    """Job of which this run is one machine's part, where `ddpmon exec` is started for each of its ranks; "": none."""
     job_rank: int | None = None
     """The rank that its own command is in that job; the others joined it."""
     command_code: int | None = None
@@ -63,9 +64,10 @@ class Run:
     error: str | None = None
     """Why it never started, one line."""
     memory_kills: str = ""
-    """Where the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere."""
+    """Place in which the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere.
+    """
     grace_s: float = 20.0
-    """How long the ranks may take to end after a stop was asked for."""
+    """Time for the ranks to end after a stop was asked for."""
     buckets: bool = False
     """The probe records every bucket's all-reduce."""
     on_alert: list[str] = field(default_factory=list)
@@ -73,7 +75,7 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that were set for it, beside those of whoever started it."""
     notes: list[str] = field(default_factory=list)
-    """What was asked for and cannot be had here, a line each."""
+    """Requests that cannot be met here, a line each."""
     pid_namespace: str = ""
     """In which its pids count, as `pid_namespace()` tells; "": not known."""
     hub_at: str = ""
@@ -84,7 +86,7 @@ class Run:
     hides: bool = False
     """Values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` has them."""
     created_boot_s: float = 0.0
-    """When it was created by CLOCK_BOOTTIME, which nobody sets; 0.0: an older ddpmon did not write it."""
+    """Creation time by CLOCK_BOOTTIME, which nobody sets; 0.0: an older ddpmon did not write it."""
 
     def unix_now(self) -> float:
         """Return this moment by the clock that `created_at` is of, even if that clock was set meanwhile."""
@@ -94,22 +96,22 @@ class Run:
 
     @property
     def took_s(self) -> float | None:
-        """How long it took; None while it runs, or where the clock was set back meanwhile."""
+        """Return how long it took; None while it runs, or where the clock was set back meanwhile."""
         return self.ended_at - self.created_at if self.ended_at and self.ended_at >= self.created_at else None
 
     @property
     def ended(self) -> bool:
-        """Whether the supervisor has written how it ended."""
+        """Return whether the supervisor has written how it ended."""
         return self.ended_at is not None
 
     @property
     def winding_down_at(self) -> float | None:
-        """When its ranks were asked to end, Unix seconds; what they do from then on is no failure. None: never."""
+        """Return when its ranks were asked to end, Unix seconds; nothing they do then is a failure. None: never."""
         return min((at for at in (self.stopping_at, self.launcher_killed_at) if at is not None), default=None)
 
     @property
     def winding_down(self) -> bool:
-        """Whether its ranks were asked to end."""
+        """Return whether its ranks were asked to end."""
         return self.stopping or self.launcher_killed_at is not None
 
     @property
@@ -118,27 +120,28 @@ class Run:
         return "torchrun" if self.world_size else "the command"
 
     def grace_left_s(self) -> float | None:
-        """How long the ranks may still take once they were asked to end; None where they were not."""
+        """Return how long the ranks may still take once they were asked to end; None where they were not."""
         if self.winding_down_at is None:
             return None
         return max(0.0, min(self.grace_s, self.winding_down_at + self.grace_s - time.time()))
 
     @property
     def sight(self) -> Sight:
-        """How much can be seen from here of where it was started."""
+        """Return how much can be seen from here of where it was started."""
         return PidSpace(self.host, self.boot_id, self.pid_namespace).sight()
 
     def supervised(self) -> bool:
-        """Whether its supervisor certainly lives, here or elsewhere."""
+        """Return whether its supervisor certainly lives, here or elsewhere."""
         ours = self.sight is Sight.PIDS and self.supervisor is not None and self.supervisor.alive()
         return ours or held(self.id)
 
     def lost(self) -> bool:
-        """Whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
+        """Return whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
         return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
-        """How it stands, as far as can be seen from here: "running", "done", "failed", "stopped", "lost" or "unknown".
+        """Return how it stands, as far as can be seen from here: "running", "done", "failed", "stopped", "lost" or
+        "unknown".
 
         Lost is a run that did not end and whose supervisor is known to be gone, or whose end nobody saw. Unknown is one
         of which that cannot be seen from here: see `elsewhere`.
@@ -162,7 +165,7 @@ class Run:
         return STOPPED_CODE if self.ended and self.stopping else self.exit_code
 
     def _unsupervised(self) -> str:
-        """What it means that no supervisor can be seen."""
+        """Return what it means that no supervisor can be seen."""
         if self.sight is Sight.PIDS:
             return "lost"
         if self.sight is Sight.KERNEL:  # where no locks are, it is unknown
@@ -176,7 +179,8 @@ class Run:
         return f"ddpmon attach {self.host}:{self.id}" if far else f"ddpmon attach {self.id}"
 
     def elsewhere(self) -> str | None:
-        """Where a run that did not end is, if its processes can be neither seen nor signalled from here; else None.
+        """Return where a run that did not end is, if its processes can be neither seen nor signalled from here; else
+        None.
 
         Follows its name in a sentence: "runs on node07".
         """

@@ -1,4 +1,4 @@
-"""Where viewers get a run from: live, recorded, replayed or made up, all through one interface."""
+"""Gives viewers a run: live, recorded, replayed or made up, all through one interface."""
 
 from ddpmon.source.attaching import attach, snapshot_now
 from ddpmon.source.fake import FakeSource

@@ -13,11 +13,11 @@ from ddpmon.source.protocol import Source
 from ddpmon.source.recorded import RecordedSource
 
 ANSWER_S = 10.0
-"""How long a hub may take for its first answer: one that is only being started again included."""
+"""Longest time for a hub's first answer, one that is only being started again included."""
 
 
 def attach(run: Run) -> Source:
-    """Where to get a run's snapshots: its hub while it runs, else its recording.
+    """Return where to get a run's snapshots: its hub while it runs, else its recording.
 
     HubUnreachableError if it runs where its hub cannot be reached from here.
     """

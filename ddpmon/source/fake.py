@@ -21,7 +21,7 @@ class FakeSource(LocalSource):
         self.asks: list[list[int]] = []
         self.stops: list[bool] = []
         self.said: list[Said] = []
-        """What the ranks print next."""
+        """Lines that the ranks print next."""
         self.tape: Tape | None = None
         self.wished = Wish()
         self.closed = False

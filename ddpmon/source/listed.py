@@ -22,11 +22,11 @@ class Listed:
 
     run: Run
     state: str
-    """As `Run.state` says, and "stopping"."""
+    """State as `Run.state` returns it, or "stopping"."""
 
     @property
     def runs(self) -> bool:
-        """Whether it can be stopped."""
+        """Return whether it can be stopped."""
         return self.state in {"running", "stopping"}
 
 
@@ -50,7 +50,7 @@ class _ReportedSteps(msgspec.Struct):
 
 
 class _Report(msgspec.Struct):
-    """What is read of a report.json."""
+    """The parts of a report.json that are read."""
 
     verdict: str = ""
     run: _ReportedRun = msgspec.field(default_factory=_ReportedRun)

@@ -26,7 +26,7 @@ POLL_MS = 250
 ASK_AGAIN_S = 3.0
 """A live hub answers every second; a request that this long went unanswered met no hub."""
 SEE_TO_S = 5.0
-"""How often a viewer checks whether its run's supervisor lives."""
+"""Interval at which a viewer checks whether its run's supervisor lives."""
 
 
 class LiveSource(LocalSource):
@@ -49,7 +49,7 @@ class LiveSource(LocalSource):
         """The hub's last one, of which it may send changes."""
         self.refused = ""
         self._wish = self._requested = self._answered = Wish()
-        """What is wished for; what the last request asked for, and what the last answer holds."""
+        """The viewer's wish; the one of the last request; the one that the last answer holds."""
         self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._questions: deque[Ask] = deque()

@@ -12,11 +12,11 @@ from ddpmon.source.protocol import Source
 
 
 class Place(Protocol):
-    """What a dashboard does with the runs of a machine beside the one that it shows. Errors are DdpmonError."""
+    """Actions of a dashboard on the runs of a machine beside the one that it shows. Errors are DdpmonError."""
 
     @property
     def name(self) -> str:
-        """How the machine is called in questions; "": this one, where runs can be started and changed too."""
+        """Return how the machine is called in questions; "": this one, where runs can be started and changed too."""
 
     def read(self) -> list[Listed]:
         """All runs there, the latest first."""
@@ -25,7 +25,7 @@ class Place(Protocol):
         """The verdict of a run that has ended."""
 
     def attach(self, run: Run) -> Source:
-        """Where to get a run's snapshots."""
+        """Return where to get a run's snapshots."""
 
     def stop(self, run: Run, now: bool) -> None:
         """Ask a run to stop; returns at once."""

@@ -15,7 +15,7 @@ class TapePosition:
     """A place in a recording."""
 
     at_s: float
-    """Since the recording's beginning."""
+    """Seconds since the recording's beginning."""
     length_s: float
     speed: float = 1.0
     """Seconds of the run in a second."""
@@ -27,7 +27,7 @@ class Tape(Protocol):
 
     @property
     def cursor(self) -> TapePosition:
-        """Where it is."""
+        """Return where it is."""
 
     def toggle(self) -> None:
         """Pause, or go on; at the end, begin again."""
@@ -46,15 +46,15 @@ class Tape(Protocol):
 
 
 class Source(Protocol):
-    """Where a viewer gets what it shows. Calls never block."""
+    """Source of a viewer's snapshots. Calls never block."""
 
     @property
     def stoppable(self) -> bool:
-        """Whether the run can be stopped from here."""
+        """Return whether the run can be stopped from here."""
 
     @property
     def tape(self) -> Tape | None:
-        """What moves through time where a recording is played; None: the run is shown as it is now or was last."""
+        """Return the position in a recording that is played; None: the run is shown as it is now or was last."""
 
     def snapshot(self) -> Snapshot | None:
         """The newest snapshot; None before the first. The same object as long as nothing new came."""
@@ -76,11 +76,11 @@ class Source(Protocol):
         """A line that a person should read, once; "": none. What went wrong elsewhere with what was asked for."""
 
     def logs(self) -> Log:
-        """What the ranks printed, as far as it was written on the run's machine; always the same object."""
+        """Return what the ranks printed, as far as it was written on the run's machine; always the same object."""
 
     @property
     def askable(self) -> bool:
-        """Whether ranks can be asked where they are: those of a recording cannot, it has their stacks of then."""
+        """Return whether ranks can be asked where they are: those of a recording cannot; it has their last stacks."""
 
     def ask(self, ranks: Sequence[int] = ()) -> None:
         """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for."""

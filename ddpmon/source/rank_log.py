@@ -1,4 +1,4 @@
-"""What ranks print, for a viewer: read from this machine's logs, and of other machines' ranks as hubs send it."""
+"""Reads the output of ranks for a viewer: from this machine's logs, and for other machines' ranks as hubs send it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RankLog:
         """Ranks of which there are logs here."""
         self._came: deque[Said] = deque()
         self._totals: dict[int, int] = {}
-        """By rank: how many lines of it had been read by its hub when some came last."""
+        """Lines of each rank that its hub had read when some came last."""
 
     def _read(self) -> list[Said]:
         said = self._reader()

@@ -20,7 +20,7 @@ PIECES = 60
 """Into how many pieces `skip` divides a recording."""
 BACK_S = 1.5
 LEAD_S = 1.0
-"""How long before the end of the first step a replay begins: what comes before it is the start of the processes."""
+"""Time before the end of the first step at which a replay begins: earlier, the processes start."""
 
 
 class ReplaySource(EndedSource):

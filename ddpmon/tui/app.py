@@ -64,7 +64,7 @@ class DdpmonApp(ShowingApp):
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """What the command palette (ctrl+p) offers: whatever a key would do now, and the themes.
+        """Return what the command palette (ctrl+p) offers: whatever a key would do now, and the themes.
 
         What is no more than a movement, and Textual's own themes, are found by typing.
         """
@@ -79,7 +79,7 @@ class DdpmonApp(ShowingApp):
             yield SystemCommand(f"Theme: {name}", "use these colours in this dashboard", take, ours)
 
     async def _run_command(self, action: str) -> None:
-        """What the command palette was asked for, on the screen that is shown."""
+        """Run an action of the command palette on the screen that is shown."""
         await self.run_action(action, self.view, {"screen": self.view})
 
     async def on_event(self, event: events.Event) -> None:

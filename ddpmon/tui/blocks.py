@@ -1,4 +1,4 @@
-"""How the blocks of a screen share out the room between its head and its keys.
+"""Divides the room between a screen's head and its keys among its blocks.
 
 The first block is what the screen is for, and is always whole. What a person would ask next stands below it where it
 leaves room, else beside it, else it is not there. Below or beside, blocks stand in bands: as many beside each other as
@@ -22,7 +22,7 @@ def _all_of_them(lines: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """What a block needs, in columns and lines."""
+    """Size that a block needs, in columns and lines."""
 
     least_width: int
     least_height: int
@@ -31,12 +31,12 @@ class Block:
     height: int = ALL
     """More is of no use to it."""
     used: Callable[[int], int] = _all_of_them
-    """Of so many lines, those that it can use below another block; beside one it has that one's."""
+    """Returns the lines, of so many, that it can use below another block; beside one it has that one's."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """Where a block stands."""
+    """Place of a block."""
 
     x: int
     y: int

@@ -1,4 +1,4 @@
-"""What a terminal is sent for the parts of a screen that changed: those cells, and of styles only what differs.
+"""Sends a terminal only the cells of a screen that changed, and only the parts of styles that differ.
 
 Textual sends a changed part of a row from the left edge of its widget on, and every piece of a row with its whole style
 before and a reset behind it; that is most of the bytes of a table with many colours.
@@ -19,7 +19,7 @@ from ddpmon.glyphs import ascii_for
 from ddpmon.tui.lines import plain
 
 _Codes = tuple[str, str, str]
-"""Of a style: its attributes, its colour, its background."""
+"""Escape codes of a style: its attributes, its colour, its background."""
 _PLAIN: _Codes = ("", "39", "49")
 
 

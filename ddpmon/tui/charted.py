@@ -1,4 +1,4 @@
-"""What a person chose to see over time, and how."""
+"""Keeps a person's choice of a quantity over time, and of its form."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def quantity(name: str) -> Quantity:
 
 
 def measured_each(shown: Quantity) -> str:
-    """What a point of it comes from: a "step", a "second", or each "value" that is logged."""
+    """Return what a point of it comes from: a "step", a "second", or each "value" that is logged."""
     return {STEP: "step", LOG: "value"}.get(shown.where, "second")
 
 
 @dataclass(frozen=True)
 class Offered:
-    """What a list offers, for one of it to be chosen."""
+    """Entries of a list from which a person chooses one."""
 
     heading: str
     entries: list[tuple[str, str]]
@@ -43,7 +43,7 @@ class Offered:
 
 @dataclass
 class Choice:
-    """What is charted, and how; the same on World and where the chart fills the screen."""
+    """Choice of a chart: the same on World and where the chart fills the screen."""
 
     name: str = "loss"
     log: bool = False

@@ -1,4 +1,4 @@
-"""From a series over time to one value per column of dots, and the range that a chart shows."""
+"""Turns a series over time into one value per column of dots, and finds the range that a chart shows."""
 
 from __future__ import annotations
 

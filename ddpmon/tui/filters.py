@@ -1,4 +1,4 @@
-"""Which ranks are listed: a small language of terms that must all hold.
+"""Filters the listed ranks: a small language of terms that must all hold.
 
 13  0-7,12       these ranks                      rank:0-7
 n1               hosts whose name holds this      host:n1
@@ -40,7 +40,7 @@ class Filter:
     terms: tuple[Test, ...] = field(default=(), compare=False)
 
     def lets(self, rank: RankView) -> bool:
-        """Whether this rank is listed."""
+        """Return whether this rank is listed."""
         return all(term(rank) for term in self.terms)
 
 

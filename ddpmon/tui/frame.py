@@ -1,4 +1,4 @@
-"""What the screens show at one moment: a snapshot, and the viewer's own state."""
+"""Contents of the screens at one moment: a snapshot, and the viewer's own state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE_AFTER_S = 3.0
 
 @dataclass(frozen=True)
 class Badge:
-    """How a state is shown: always all three."""
+    """Badge of a state: always a glyph, a word and a colour."""
 
     glyph: str
     word: str
@@ -48,24 +48,24 @@ class Frame:
 
     snapshot: Snapshot | None = None
     silent_s: float = 0.0
-    """Since the hub was last heard, while it should speak."""
+    """Seconds since the hub was last heard, while it should speak."""
     refused: str = ""
     """Why what the hub sent last is not shown; "": it is."""
     behind_s: float | None = None
-    """How much newer the newest snapshot is than this one; None when the screen is not frozen."""
+    """Seconds by which the newest snapshot is newer than this one; None when the screen is not frozen."""
     can_stop: bool = False
     readonly: bool = False
     """This viewer may not stop anything."""
     notice: str = ""
-    """What the last key did, in the key bar."""
+    """Result of the last key, in the key bar."""
     view: ViewName = ViewName.WORLD
     """The screen that is shown."""
     filter: Filter | None = None
-    """Which ranks are listed."""
+    """Filter of the listed ranks."""
     series: SeriesView | None = None
-    """What is wished for over time. Of the newest snapshot: the past stays as it was, also for a held screen."""
+    """Series that was requested. From the newest snapshot, also on a held screen: the past stays as it was."""
     cursor: TapePosition | None = None
-    """Where in a recording it plays; None: no recording plays."""
+    """Position of a recording that plays; None: none plays."""
     where: str = ""
     """The machine of the run; "": this one."""
     trouble: str = ""
@@ -73,17 +73,17 @@ class Frame:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.snapshot is not None and self.snapshot.state in END_STATES
 
     @property
     def stale(self) -> bool:
-        """Whether the values are older than they look."""
+        """Return whether the values are older than they look."""
         return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
     @property
     def why_absent(self) -> str:
-        """What stands for a part of the snapshot that its screen wished for and that is not in it."""
+        """Return what stands for a part of the snapshot that its screen wished for and that is not in it."""
         return "coming…" if self.behind_s is None else "no longer in memory; space resumes"
 
     @property

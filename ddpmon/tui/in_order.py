@@ -14,11 +14,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 GIVE_UP_S = 1.0
-"""How long a key is waited for at most; one that a dialog took with it when it closed must not hold up the others."""
+"""Longest wait for a key; one that a dialog took with it when it closed must not hold up the others."""
 
 
 class Shown(Protocol):
-    """Where the next key goes: an app, as far as its keys are concerned."""
+    """Receiver of the next key: an app, as far as its keys are concerned."""
 
     @property
     def screen(self) -> Screen[object]:
@@ -43,11 +43,11 @@ class InOrder:
         self._give = give
         self._typed: deque[events.Key | events.Paste] = deque()
         self._under_way_since: float | None = None
-        """When a key was given out that has not been taken yet."""
+        """Moment at which the key that was not taken yet was given out."""
 
     @property
     def quiet(self) -> bool:
-        """Whether all that was typed has been taken."""
+        """Return whether all that was typed has been taken."""
         return not self._typed and self._under_way_since is None
 
     async def take(self, event: events.Key | events.Paste) -> None:

@@ -12,7 +12,7 @@ from ddpmon.tui.widgets.inspection import Inspection
 
 
 class Inspecting:
-    """Which rank is inspected, and the screen where it was chosen."""
+    """The inspected rank, and the screen where it was chosen."""
 
     def __init__(
         self,

@@ -18,9 +18,9 @@ class Key:
     """One thing that keys do."""
 
     keys: str
-    """As Textual names them, with commas between."""
+    """Names of the keys in Textual, with commas between."""
     shown: str
-    """As people read them."""
+    """Names of the keys for people."""
     action: str
     label: str
     """In the key bar; empty: only in the help."""
@@ -48,7 +48,7 @@ _HEAT, _TIMELINE, _INSPECT = (ViewName.HEAT,), (ViewName.TIMELINE,), (ViewName.I
 _LOGS, _RUNS, _CHART = (ViewName.LOGS,), (ViewName.RUNS,), (ViewName.CHART,)
 _CHARTS = (*_WORLD, *_CHART)
 _PASTS = (*_HEAT, *_TIMELINE)
-"""Where ranks are shown through time."""
+"""Screens that show ranks through time."""
 _NOT_RUNS = tuple(name for name in ViewName if name != ViewName.RUNS)
 _OF_RANKS = _views_that(lambda view: view.ranks)
 _FILTERED = _views_that(lambda view: view.filtered)
@@ -182,13 +182,13 @@ def bindings_of_dialogs() -> list[Binding]:
 
 
 def needed(view: ViewName) -> set[str]:
-    """What a screen must be able to do so that none of its keys is dead: the names in `screen.do(…)`."""
+    """Return what a screen must be able to do so that none of its keys is dead: the names in `screen.do(…)`."""
     actions = (parse(key.action) for key in KEYS if view in key.views)
     return {str(parameters[0]) for target, action, parameters in actions if (target, action) == ("screen", "do")}
 
 
 MANY_SCREENS = 5
-"""From so many screens on that a key is for, they are not listed."""
+"""Number of screens from which on a key's screens are not listed."""
 
 
 def title(view: ViewName) -> str:
@@ -221,7 +221,7 @@ def available(frame: Frame) -> list[Key]:
 
 
 def label(key: Key, frame: Frame) -> str:
-    """What the key bar says: nothing is left running once the run has ended."""
+    """Return what the key bar says: nothing is left running once the run has ended."""
     if key.action == "app.detach" and (frame.ended or frame.cursor is not None):
         return "quit"
     still = frame.behind_s is not None or (frame.cursor is not None and frame.cursor.paused)

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Launching:
-    """What the keys of the Runs screen do to runs."""
+    """Actions of the Runs screen on runs."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Launching:
             self._dashboard.ask(Compare(marked.run, listed.run, self._dashboard.palette), lambda _: None)
 
     def _elsewhere(self, verb: str) -> bool:
-        """Whether runs are on another machine, where they can be watched and stopped; then it says the way out."""
+        """Return whether runs are on another machine, where they can be watched and stopped; then say the way out."""
         machine = plain(self._watched.place.name)
         if machine:
             self._dashboard.say(f"to {verb} runs on {machine}, go there: ssh -t {machine} ddpmon attach")

@@ -6,7 +6,7 @@ SHOWN_FRAMES = 6
 
 
 class Notice:
-    """What the last key did, or a line from the source."""
+    """Result of the last key, or a line from the source."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -23,5 +23,5 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """What is to be shown; "": nothing."""
+        """Return what is to be shown; "": nothing."""
         return self._text if self._frames_left else ""

@@ -24,7 +24,7 @@ _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot"
 
 
 def standing(snapshot: Snapshot) -> int:
-    """How bad a run is; an end is the worst, since nothing follows it."""
+    """Return how bad a run is; an end is the worst, since nothing follows it."""
     grade = _STATES.get(snapshot.state)
     if grade is None:
         grade = max(_SEVERITIES.get(snapshot.severity, _WELL), _LOOK if snapshot.state == "slow" else _WELL)
@@ -39,10 +39,10 @@ class Worsening:
         self._standing: int | None = _WELL if begun else None
         self._run = ""
         self._last: dict[int, float] = {}
-        """When it last was how bad."""
+        """Time of the last notification at each severity."""
 
     def news(self, snapshot: Snapshot, now: float) -> bool:
-        """Whether people want to know of this snapshot. now: seconds of any clock that rises."""
+        """Return whether people want to know of this snapshot. now: seconds of any clock that rises."""
         if self._run not in {"", snapshot.run.id}:  # another run is watched: its present state is no news
             self._standing, self._last = None, {}
         self._run = snapshot.run.id
@@ -53,7 +53,7 @@ class Worsening:
 
 
 def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
-    """What to write to the terminal for a snapshot that is news. way: a choice of `--notify`."""
+    """Return what to write to the terminal for a snapshot that is news. way: a choice of `--notify`."""
     written = _BELL if way in {"bell", "both"} else ""
     if way not in {"desktop", "both"}:
         return written
@@ -79,7 +79,7 @@ def _protocol(environ: Mapping[str, str]) -> str | None:
 
 
 def _through(text: str, environ: Mapping[str, str]) -> str:
-    """As it reaches the terminal that tmux runs in, where tmux's allow-passthrough is on."""
+    """Wrap a sequence so that it reaches the terminal that tmux runs in, where tmux's allow-passthrough is on."""
     if "TMUX" not in environ:
         return text
     return f"{_ESCAPE}Ptmux;{text.replace(_ESCAPE, _ESCAPE * 2)}{_END}"

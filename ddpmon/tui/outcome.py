@@ -1,4 +1,4 @@
-"""How a person left the dashboard, for the command line to say one line about and to pick its exit code."""
+"""Tells how a person left the dashboard, so that the command line can print one line and pick its exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Outcome(enum.Enum):
-    """How the dashboard was left."""
+    """Way in which the dashboard was left."""
 
     DETACHED = "detached"
     """The run goes on, as far as this viewer knows."""

@@ -79,7 +79,7 @@ ANSI_THEME = "ansi-dark"
 
 
 def _theme(name: str, colours: dict[str, str], background: str, panel: str, *, dark: bool) -> Theme:
-    """What Textual draws by itself (the command palette), in the same colours."""
+    """Return what Textual draws by itself (the command palette), in the same colours."""
     hues = {role: colours[role].split()[-1] for role in ("info", "warn", "bad", "ok", "text")}
     return Theme(
         name=name, primary=hues["info"], warning=hues["warn"], error=hues["bad"], success=hues["ok"],

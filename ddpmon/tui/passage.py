@@ -1,4 +1,4 @@
-"""Which moment is shown: the newest snapshot, one that is held, an earlier one, or a recording that plays."""
+"""Chooses the moment that is shown: the newest snapshot, one that is held or earlier, or a recording that plays."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KEPT_LEAST = 4
 
 
 class Passage:
-    """What of a source is shown. A recording moves by itself; of a live run the last snapshots are kept."""
+    """Position in a source. A recording moves by itself; for a live run the last snapshots are kept."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.newest: Snapshot | None = None
         self.held: Snapshot | None = None
-        """What is shown instead of the newest."""
+        """Snapshot that is shown instead of the newest."""
         self._history: deque[Snapshot] = deque(maxlen=KEPT)
 
     def take(self) -> None:
@@ -48,12 +48,12 @@ class Passage:
 
     @property
     def news(self) -> bool:
-        """Whether the source has another snapshot than the one taken last."""
+        """Return whether the source has another snapshot than the one taken last."""
         return self.source.snapshot() is not self.newest
 
     @property
     def plays(self) -> bool:
-        """Whether the source is a recording, which moves by itself once a key has asked it to."""
+        """Return whether the source is a recording, which moves by itself once a key has asked it to."""
         return self.source.tape is not None
 
     @property
@@ -63,14 +63,14 @@ class Passage:
 
     @property
     def behind_s(self) -> float | None:
-        """How much older the shown snapshot is than the newest; None: it is not held."""
+        """Return how much older the shown snapshot is than the newest; None: it is not held."""
         if self.held is None or self.newest is None:
             return None
         return max(0.0, float(round(self.newest.at - self.held.at)))
 
     @property
     def cursor(self) -> TapePosition | None:
-        """Where a recording plays, in whole seconds."""
+        """Return where a recording plays, in whole seconds."""
         if self.source.tape is None:
             return None
         cursor = self.source.tape.cursor

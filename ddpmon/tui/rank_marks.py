@@ -1,4 +1,4 @@
-"""How a rank stands, as a glyph: the same on the world map and in the rank table."""
+"""Marks the state of a rank by a glyph, the same on the world map and in the rank table."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ LEGEND: Line = [
 
 
 _SENT_BY_LAUNCHER = frozenset({"SIGTERM", "SIGINT"})
-"""What torchrun ends the other ranks with once one has failed."""
+"""Signals by which torchrun ends the other ranks once one has failed."""
 
 
 def failed(rank: RankView) -> bool:
-    """Whether the rank is gone without having ended well."""
+    """Return whether the rank is gone without having ended well."""
     end = rank.exit
     return rank.health == "dead" or (end is not None and bool(end.error or end.signal or end.code))
 
 
 def dragged_along(rank: RankView) -> bool:
-    """Whether the rank ended because another one did."""
+    """Return whether the rank ended because another one did."""
     end = rank.exit
     return end is not None and end.signal in _SENT_BY_LAUNCHER and not end.error
 
 
 def heard(rank: RankView) -> bool:
-    """Whether the rank speaks, or has said goodbye."""
+    """Return whether the rank speaks, or has said goodbye."""
     return rank.health in {"ok", "left"}
 
 

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 async def read(work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises. It must change nothing: where the dashboard ends before it, it is dropped.
+    """Return what `work` returns or raises. It must change nothing: where the dashboard ends before it, it is dropped.
 
     On a daemon thread of its own: asyncio waits for the threads of its executor before it ends, and so does Python.
     """

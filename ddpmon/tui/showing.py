@@ -44,7 +44,7 @@ POLL_S = 0.02
 POLLS = 50
 """After a key that asked the source for something: how often, and how many times, the source is polled for it."""
 SWITCH_S = 0.01
-"""From one screen to another: a new one is drawn at once."""
+"""Pause between one screen and another: a new one is drawn at once."""
 
 
 class ShowingApp(App[None]):
@@ -166,7 +166,7 @@ class ShowingApp(App[None]):
 
     @property
     def frame(self) -> Frame:
-        """What is shown now."""
+        """Return what is shown now."""
         passage, source = self.passage, self.passage.source
         silent = source.silent_for()
         return Frame(

@@ -15,7 +15,7 @@ from ddpmon.tui.watched import Watched
 
 
 class Stopping:
-    """Whether a run can be stopped from here, and the questions before it is."""
+    """Decides whether a run can be stopped from here, and asks before it is."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Stopping:
 
     @property
     def can_stop(self) -> bool:
-        """Whether `stop` would ask, and not say why not."""
+        """Return whether `stop` would ask, and not say why not."""
         listed = self._under_cursor()
         if self._watched.other(listed) is None:
             return self._can_stop_watched

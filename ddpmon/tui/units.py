@@ -1,4 +1,4 @@
-"""How a value of each unit is written on screens."""
+"""Writes values of each unit for screens."""
 
 from __future__ import annotations
 

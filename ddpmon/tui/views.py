@@ -31,7 +31,7 @@ class Described:
     """The key that opens it from everywhere; empty: another one does, from some screens."""
     title: str = ""
     question: str = ""
-    """What it answers."""
+    """Question that it answers."""
     lists: bool = True
     """It has lines to move through."""
     ranks: bool = False

@@ -1,4 +1,4 @@
-"""Which run the dashboard shows: the one that it was opened on, or another of the same machine."""
+"""Selects the run that the dashboard shows: the one that it was opened on, or another of the same machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Watched:
         self.passage = Passage(source)
         self._first = source
         self._id = ""
-        """Of the run that is shown; empty: the one given by the caller."""
+        """Id of the run that is shown; empty: the one given by the caller."""
         self.opening: Run | None = None
-        """What is being opened, while the run before it is still shown."""
+        """Run that is being opened, while the one before it is still shown."""
         self._stopping: set[str] = set()
-        """What a stop was asked for, named as `_name` does."""
+        """Runs that were asked to stop, named as `_name` does."""
 
     def _name(self, other: Run | None) -> str:
-        """How a run is named where it matters which one was given by the caller; None: the one that is shown."""
+        """Return how a run is named where it matters which one was given by the caller; None: the one that is shown."""
         if other is None:
             return self._id
         first = self._first.snapshot()
@@ -66,11 +66,11 @@ class Watched:
 
     @property
     def is_first(self) -> bool:
-        """Whether the run that the dashboard was opened on is shown."""
+        """Return whether the run that the dashboard was opened on is shown."""
         return self.passage.source is self._first
 
     def shows(self, run: Run) -> bool:
-        """Whether it is this run that is shown."""
+        """Return whether it is this run that is shown."""
         return self.passage.newest is not None and self.passage.newest.run.id == run.id
 
     def other(self, listed: Listed | None) -> Run | None:
@@ -79,18 +79,18 @@ class Watched:
 
     @property
     def name(self) -> str:
-        """How the run is called in questions."""
+        """Return how the run is called in questions."""
         newest = self.passage.newest
         return "the run" if newest is None else plain(newest.run.name) or "the run"
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return Frame(self.passage.newest).ended
 
     @property
     def grace_left_s(self) -> float | None:
-        """How long its ranks may still take to end; None where no stop is under way as far as its hub reported."""
+        """Return how long its ranks may still take to end; None if its hub reported no stop that is under way."""
         newest = self.passage.newest
         if newest is None or newest.run.kill_at is None:
             return None
@@ -110,14 +110,14 @@ class Watched:
         self._stopping.add(self._name(other))
 
     def stop_asked(self, other: Run | None = None) -> bool:
-        """Whether a run was asked to stop, from here or from anywhere."""
+        """Return whether a run was asked to stop, from here or from anywhere."""
         if self._name(other) in self._stopping:
             return True
         return self.grace_left_s is not None if other is None else other.stopping
 
     @property
     def notice(self) -> str:
-        """What stands in the key bar while nothing else does; "": nothing."""
+        """Return what stands in the key bar while nothing else does; "": nothing."""
         held, newest = self.passage.held, self.passage.newest
         if self.opening is not None:
             return f"opening {plain(self.opening.name)}…"
@@ -131,7 +131,7 @@ class Watched:
 
     @property
     def outcome(self) -> Outcome:
-        """How the dashboard was left, as to the run that it was opened on."""
+        """Return how the dashboard was left, as to the run that it was opened on."""
         if Frame(self._first.snapshot()).ended:
             return Outcome.ENDED
         return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED

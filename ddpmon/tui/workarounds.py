@@ -1,4 +1,4 @@
-"""What Textual 8.2 does not do by itself, each with the reason. Nothing else in here."""
+"""Works around what Textual 8.2 does not do by itself, each with the reason. Nothing else in here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from textual.widgets import OptionList
 
 
 class Abstract(_MessagePumpMeta, ABCMeta):
-    """Of widgets and screens that cannot be made before their abstract methods are there.
+    """Metaclass of widgets and screens that cannot be made before their abstract methods are there.
 
     Textual's classes have a metaclass of their own, so that they cannot be abstract by themselves.
     """
@@ -130,7 +130,7 @@ start_anew_when_continued()
 
 
 def terminal_gone() -> bool:
-    """Whether the terminal that the dashboard runs in was closed.
+    """Return whether the terminal that the dashboard runs in was closed.
 
     Textual's input thread takes the end of file that a closed terminal reads as for "nothing typed", and spins. That
     does not end the app, so it asks for itself.
@@ -146,7 +146,7 @@ def terminal_gone() -> bool:
 
 
 def can_come_back() -> bool:
-    """Whether a shell is there that continues this process once it is stopped.
+    """Return whether a shell is there that continues this process once it is stopped.
 
     `ssh -t HOST ddpmon attach` and a window of tmux that runs nothing else have none, and Textual stops all the same.
     """

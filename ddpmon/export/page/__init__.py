@@ -34,7 +34,7 @@ _BESIDE_FINDINGS = {"Why", "Next", "Also"}
 
 @dataclass
 class Views:
-    """What a page shows beside the report: parts of a snapshot at the run's end, or so far."""
+    """Parts of a page beside the report: of a snapshot at the run's end, or so far."""
 
     series: list[SeriesView] = field(default_factory=list)
     heat: HeatView | None = None
@@ -47,7 +47,7 @@ def of(run: Run) -> str:
 
 
 def started(run: Run) -> list[tuple[str, str]]:
-    """What was started, where and when, each with its label."""
+    """Return what was started, where and when, each with its label."""
     took = "" if run.took_s is None else f", took {duration(run.took_s)}"
     ended = [] if run.ended_at is None else [("Ended", f"{_date(run.ended_at)}{took}")]
     return [

@@ -49,7 +49,7 @@ def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView 
 
 
 def phases(ranks: list[dict[str, Any]]) -> Chart:
-    """Where each rank's step goes: of very many ranks those with the most own time."""
+    """Return where each rank's step goes: of very many ranks those with the most own time."""
     ordered = sorted(ranks, key=lambda rank: -(rank["own_ms"] or 0))[:MOST_BARS]
     ordered.sort(key=lambda rank: int(rank["rank"]))
     lengths = [sum(rank["phases_ms"][phase] or 0.0 for phase in PHASES) for rank in ordered]
@@ -167,7 +167,7 @@ def _named(place: int, **values: Sequence[float | None]) -> list[str]:
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:
-    """As screens show them; None: not measured, or not finite."""
+    """Return values as screens show them; None: not measured, or not finite."""
     return [None if value is None or not math.isfinite(value) else value * scale for value in values]
 
 
@@ -183,7 +183,7 @@ def _row_name(ranks: tuple[int, int]) -> str:
 
 
 def _percent(heat: HeatView, cell: int) -> float:
-    """What a cell stands for."""
+    """Return what a cell stands for."""
     return 100 * (heat.low + (cell - 1) / _STEPS_OF_CELLS * (heat.high - heat.low))
 
 
@@ -199,7 +199,7 @@ def _peak(heat: HeatView, place: int) -> str:
 
 
 def _colour(share: float) -> tuple[int, int, int]:
-    """Of a value, by its share of the highest one."""
+    """Return the colour of a value, by its share of the highest one."""
     share = min(1.0, max(0.0, share))
     (low, below), (high, above) = next(pair for pair in itertools.pairwise(_HEAT) if share <= pair[1][0])
     part = (share - low) / (high - low)

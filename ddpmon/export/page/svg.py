@@ -38,7 +38,7 @@ def text(words: str, x: float, y: float, anchor: str = "start") -> Markup:
 
 
 def hint(words: str) -> Markup:
-    """What a browser shows where the pointer rests on an element."""
+    """Return what a browser shows where the pointer rests on an element."""
     return element("title", plain(words))
 
 
@@ -82,7 +82,7 @@ class Plot:
         self.x, self.y = _range(self.x), _range(self.y)
 
     def at_x(self, value: float) -> float:
-        """Where a value lies, in px."""
+        """Return where a value lies, in px."""
         low, high = self.x
         return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 

@@ -34,14 +34,14 @@ _LEAST_LANE = 2
 
 
 def why_no_buckets(snapshot: Snapshot) -> str:
-    """What keeps the buckets from being shown; "" where there are none."""
+    """Return what keeps the buckets from being shown; "" where there are none."""
     if not with_ddp(snapshot.parallelism):
         return ""
     return snapshot.missing.get(BUCKETS) or "buckets: not recorded; ddpmon run --buckets SCRIPT records them"
 
 
 class Hint(Pane):
-    """Where the buckets are not in sight: how they come there."""
+    """Hint at the option that records buckets, where they are not in sight."""
 
     buckets_shown = False
 
@@ -56,7 +56,7 @@ class Hint(Pane):
 
 
 class Comm(View):
-    """What all-reduce costs, each rank's share of it, and DDP's buckets."""
+    """Cost of all-reduce, each rank's share of it, and DDP's buckets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.COMM)]
     DEFAULT_CSS = """
@@ -139,7 +139,7 @@ class Comm(View):
         return listed
 
     def _through_time(self, width: int, spare: int) -> tuple[int, int]:
-        """Of so many lines, those for what all-reduce cost before, and for each rank's wait; 0: too few.
+        """Return the lines, of so many, for all-reduce's cost over time and for each rank's wait; 0: too few.
 
         Where ranks have theirs, all lanes are equally high, and what is left over goes to the first.
         """

@@ -26,7 +26,7 @@ _LEAST_MS = 0.05
 
 
 def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
-    """What `comparison.build` made, in lines of `width` columns."""
+    """Return what `comparison.build` made, in lines of `width` columns."""
     word, role = _OUTCOMES.get(compared["outcome"], (compared["outcome"].upper(), "strong"))
     lines: list[Line] = [[(f" {word}", role), ("   B against A", "muted")]]
     lines += [[(" " + row, "strong")] for row in wrap(f"{plain(compared['verdict'])}.", width - 2)]
@@ -95,7 +95,7 @@ class _Comparison(Text):
 
 
 def _columns(line: Line, width: int) -> Line:
-    """As many pieces as fit whole."""
+    """Return the pieces of a line that fit whole."""
     fitted: Line = []
     for piece in line:
         if size([*fitted, piece]) > width:

@@ -37,9 +37,9 @@ class Field:
     name: str
     value: str
     help: str
-    """What it takes, while it has the focus."""
+    """Help for its value, shown while it has the focus."""
     empty: str = ""
-    """What stands in it while it is empty: what that means."""
+    """Text in it while it is empty: the meaning of an empty value."""
 
 
 class _Top(Pane):
@@ -80,7 +80,7 @@ class _Side(Pane):
 
 
 class _Foot(Pane):
-    """What is wrong or what the field takes, the keys, and the box's lower side."""
+    """Lower part of a dialog: an error or the field's help, the keys, and the box's lower side."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(id="foot")

@@ -28,7 +28,7 @@ class PickBox(Pane):
         super().__init__(id="pick")
         self.offered = offered
         self.value = offered.current
-        """Of the entry under the cursor."""
+        """Value of the entry under the cursor."""
         self.typed = ""
         self._top = 0
 

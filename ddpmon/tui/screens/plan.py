@@ -1,4 +1,4 @@
-"""Which parts of the World screen there is room for, and how high each is."""
+"""Plans the parts of the World screen that there is room for, and their heights."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def plan(
 
 
 def most_map_lines(height: int) -> int:
-    """How many lines the world map may take."""
+    """Return how many lines the world map may take."""
     return max(1, min(8, (height - 4) // 8))

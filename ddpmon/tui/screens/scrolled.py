@@ -29,7 +29,7 @@ class Text(Pane):
         """All of the text."""
 
     def heading(self, width: int) -> list[Line]:
-        """What stays above the text."""
+        """Return what stays above the text."""
         return []
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:

@@ -38,12 +38,12 @@ PaneType = TypeVar("PaneType", bound=Pane)
 
 @dataclass(frozen=True)
 class Shared:
-    """What some panes are made with."""
+    """Objects that several panes share."""
 
     place: Place
     """The machine whose runs are listed."""
     choice: Choice
-    """What is charted, on World and alone."""
+    """Choice of the chart, on World and alone."""
 
 
 def _nothing(_: Pane) -> Wish:
@@ -57,13 +57,13 @@ class Row(Generic[PaneType]):
     name: ViewName
     pane: Callable[[Shared], PaneType]
     deeds: Mapping[str, Callable[Concatenate[PaneType, ...], None]] = field(default_factory=dict)
-    """What its keys do beside moving, by the name in their `screen.do(…)`."""
+    """Actions of its keys beside moving, by the name in their `screen.do(…)`."""
     wish: Callable[[PaneType], Wish] = _nothing
-    """What it needs from the hub that other screens do not."""
+    """Request for the parts of a snapshot that only this screen needs."""
     offers: Callable[[PaneType], Offered] | None = None
-    """What its key that opens a list offers."""
+    """Entries of the list that its key opens."""
     blocks: tuple[Callable[[], BlockPane], ...] = ()
-    """What stands below or beside the pane where there is room, in the order of worth."""
+    """Blocks below or beside the pane where there is room, the most useful first."""
 
 
 ROWS: tuple[Row[Any], ...] = (

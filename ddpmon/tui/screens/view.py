@@ -1,4 +1,4 @@
-"""What all screens have in common: the head on top, the keys at the bottom, one frame for every pane."""
+"""Common parts of all screens: the head on top, the keys at the bottom, one frame for every pane."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.workarounds import Abstract
 
 Deed = Callable[..., None]
-"""What a key of a screen does; it takes the numbers that are in the key's action."""
+"""Action of a screen's key; it takes the numbers that are in the key's action."""
 
 
 @runtime_checkable
 class Cursor(Protocol):
-    """What the keys that move work on."""
+    """Target of the keys that move."""
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """By so many lines, or to a line (negative: from the end)."""
+        """Move by so many lines, or to a line (negative: from the end)."""
 
     def page(self, direction: int) -> None:
-        """By a screenful."""
+        """Move by a screenful."""
 
 
 @runtime_checkable
@@ -79,7 +79,7 @@ class View(Screen[None], metaclass=Abstract):
         self.deeds: Mapping[str, Deed] = {
             "move": self._move, "page": self._page, "first": partial(self._go, 0), "last": partial(self._go, -1),
         }  # fmt: skip
-        """What its keys do, by the name in their `screen.do(…)`."""
+        """Actions of its keys, by the name in their `screen.do(…)`."""
 
     def _move(self, by: int) -> None:
         self.cursor.move(by)
@@ -92,7 +92,7 @@ class View(Screen[None], metaclass=Abstract):
 
     @property
     def wish(self) -> Wish:
-        """What it needs in a snapshot that other screens do not."""
+        """Return what it needs in a snapshot that other screens do not."""
         return Wish()
 
     @property
@@ -103,7 +103,7 @@ class View(Screen[None], metaclass=Abstract):
     @property
     @abstractmethod
     def cursor(self) -> Cursor:
-        """What the keys that move work on."""
+        """Return what the keys that move work on."""
 
     def show(self, frame: Frame, palette: Palette) -> None:
         """Take a new frame."""
@@ -122,7 +122,7 @@ class View(Screen[None], metaclass=Abstract):
         """Give every pane its place in the screen as it is now."""
 
     def action_do(self, name: str, *numbers: int) -> None:
-        """What a key of this screen does, and what it makes the screen wish for."""
+        """Run the action of a key of this screen, and update what the screen requests."""
         self._do(partial(self.deeds[name], *numbers))
 
     def _do(self, deed: Callable[[], None]) -> None:
@@ -144,7 +144,7 @@ class View(Screen[None], metaclass=Abstract):
 
 
 def _both(first: Deed | None, then: Deed) -> Deed:
-    """What a key does that several blocks take."""
+    """Return what a key does that several blocks take."""
 
     def deed(*numbers: int) -> None:
         for each in (first, then):
@@ -192,7 +192,7 @@ class Blocks(View):
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []
         self._asked = Wish()
-        """For what fits, when the places of blocks last changed."""
+        """Request for the blocks that fitted when their places last changed."""
         self.deeds = {**self.deeds, **deeds}
         if offers is not None:
             self.deeds = {**self.deeds, "choose": partial(self.open_list, offers)}

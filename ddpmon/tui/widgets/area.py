@@ -13,7 +13,7 @@ MOMENTS = 2
 
 
 def share(cell: int) -> float:
-    """Where on its scale a cell lies, 0 to 1."""
+    """Return where on its scale a cell lies, 0 to 1."""
     return (min(cell, MOST) - LEAST) / (MOST - LEAST)
 
 

@@ -34,13 +34,13 @@ class BigChart(Pane):
         self._span_s: float | None = None
         """Shown; None: all there is."""
         self._end_s: float | None = None
-        """Of what is shown; None: it follows the run."""
+        """End of the span that is shown; None: it follows the run."""
         self._at_s: float | None = None
-        """Where the cursor is; None: at the newest."""
+        """Time under the cursor; None: the newest."""
 
     @property
     def wish(self) -> SeriesWish:
-        """What it needs to fill its place."""
+        """Return what it needs to fill its place."""
         points = max(1, min(SERIES_MOST, 2 * self._columns))
         end_s = held_s(self.frame) if self._end_s is None else max(0.0, self._end_s)
         return SeriesWish(self.choice.name, self._span_s, end_s, points)
@@ -50,7 +50,7 @@ class BigChart(Pane):
         return max(1, self.app.size.width - LABEL)  # needed before the first layout
 
     def _extent(self, series: ChartSeries) -> tuple[float, float]:
-        """When the quantity was measured first and last."""
+        """Return when the quantity was measured first and last."""
         if isinstance(series, SeriesView):
             first, last = series.first_s, series.last_s
         else:
@@ -139,7 +139,7 @@ class BigChart(Pane):
         return min(near, key=lambda place: abs(series.seconds[place] - at))
 
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
-        """What stands under the cursor, in two lines."""
+        """Return what stands under the cursor, in two lines."""
         if place is None:
             return [[(" nothing recorded in this stretch", "muted")]]
         shown = quantity(self.choice.name)
@@ -210,7 +210,7 @@ class BigChart(Pane):
         self._go(at, series)
 
     def page(self, direction: int) -> None:
-        """What is shown, by its whole length."""
+        """Move the span that is shown by its whole length."""
         placed = self._place()
         if placed is not None:
             series, span = placed
@@ -269,7 +269,7 @@ class BigChart(Pane):
 
     @property
     def offered(self) -> Offered:
-        """What can be charted."""
+        """Return what can be charted."""
         return self.choice.offered(self.frame.snapshot, self._chart)
 
     def _chart(self, name: str) -> None:

@@ -32,7 +32,7 @@ class BlockPane(Pane):
     first: Pane | None = None
     """The first block of its screen; None: it is that itself."""
     box: Box | None = None
-    """Where it stands, known before Textual has laid it out; None: it is not on a screen of blocks."""
+    """Its place, known before Textual has laid it out; None: it is not on a screen of blocks."""
     followed = False
     """It is the first block, and some stand below or beside it."""
     beside = False
@@ -40,7 +40,7 @@ class BlockPane(Pane):
 
     @abstractmethod
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """Of a screen of that size; None: there is nothing to show."""
+        """Return the size that it needs on a screen of that size; None: there is nothing to show."""
 
     @property
     def room(self) -> tuple[int, int]:
@@ -49,10 +49,10 @@ class BlockPane(Pane):
 
     @property
     def deeds(self) -> Mapping[str, Callable[..., None]]:
-        """What keys of the screen do to it, by the name in their `screen.do(…)`."""
+        """Return what keys of the screen do to it, by the name in their `screen.do(…)`."""
         return {}
 
     @property
     def wish(self) -> Wish:
-        """What it needs in a snapshot to fill its place."""
+        """Return what it needs in a snapshot to fill its place."""
         return Wish()

@@ -31,7 +31,9 @@ def span(buckets: list[BucketView]) -> tuple[float, float]:
 
 
 def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, width: int) -> Line:
-    """From hand-over to end on a scale from `first` to `last`; `ready` is when the last bucket was handed over."""
+    """Draw a bar from hand-over to end on a scale from `first` to `last`; `ready` is when the last bucket was handed
+    over.
+    """
     complete = all(finite(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
     if not complete or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:
         return []

@@ -99,25 +99,25 @@ def _logarithm(values: curves.Values) -> curves.Curve:
 
 @dataclass(frozen=True)
 class Style:
-    """How a series is drawn."""
+    """Form in which a series is drawn."""
 
     label: Callable[[float | None], str]
     roles: tuple[str | None, str]
-    """Of the curve at the worst end (None: only the band shows it) and of the median."""
+    """Colours of the curve at the worst end (None: only the band shows it) and of the median."""
     worst: str = "high"
     """The worst end: "high" or "low"."""
     log: bool = False
     clip: bool = False
-    """Whether a few values far over all others may be cut off."""
+    """True if a few values far over all others may be cut off."""
     from_zero: bool = False
-    """Whether the lower edge is 0, so that twice as long is twice as high."""
+    """True if the lower edge is 0, so that twice as long is twice as high."""
     smoothing: float = 0.0
     """Weight of the moving average that is drawn over the median; 0: none is."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the edges of a chart stand for."""
+    """Values at the edges of a chart."""
 
     bottom: float
     top: float
@@ -257,14 +257,14 @@ def in_every_snapshot(frame: Frame, choice: Choice) -> Series | None:
 
 
 def held_s(frame: Frame) -> float | None:
-    """When the held screen was shown, since the run started; None: it is not held."""
+    """Return when the held screen was shown, since the run started; None: it is not held."""
     if frame.behind_s is None or frame.snapshot is None:
         return None
     return max(0.0, frame.snapshot.at - frame.snapshot.run.started_at)
 
 
 def style_of(choice: Choice, frame: Frame) -> Style:
-    """How the chosen quantity is drawn."""
+    """Return how the chosen quantity is drawn."""
     shown = quantity(choice.name)
     alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
     roles = ("warn" if alarmed else "info" if shown.worse else None), "text" if shown.worse else "info"
@@ -308,7 +308,7 @@ class ChosenChart(WholeRun):
 
     @property
     def wish(self) -> SeriesWish | None:
-        """What it needs in a snapshot that is not always there."""
+        """Return what it needs in a snapshot that is not always there."""
         if self.choice.name in IN_EVERY_SNAPSHOT:
             return None
         width = self.size.width or self.app.size.width // 2

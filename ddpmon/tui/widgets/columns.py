@@ -51,7 +51,7 @@ class RankColumn:
     of_ends: bool = False
     """Only where a rank failed."""
     names_host: bool = False
-    """As wide as the longest name of a host."""
+    """True to make it as wide as the longest name of a host."""
 
     def cell(self, text: str) -> str:
         """The text in this column's width, a space before it."""
@@ -74,7 +74,7 @@ def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: 
 
 
 def decimals(ranks: list[RankView]) -> int:
-    """How many decimals milliseconds need: two where a step takes less than ten."""
+    """Return how many decimals milliseconds need: two where a step takes less than ten."""
     steps = [step for rank in ranks if (step := finite(rank.step_ms)) is not None]
     return 2 if steps and max(steps) < 10 else 1
 
@@ -127,7 +127,7 @@ ARRIVING = (
 
 
 def how_far(rank: RankView) -> str:
-    """How far a rank has come, in words."""
+    """Return how far a rank has come, in words."""
     return numbers.NONE if rank.health == "missing" else STAGE_WORDS.get(rank.stage, plain(rank.stage))
 
 

@@ -36,7 +36,7 @@ class CoreLanes(BlockPane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._seconds = SAMPLE_SECONDS[0]
-        """Of each column."""
+        """Seconds of each column."""
         self._told = "", 0
         """A run, and how many cores its hub tells of; 0: nobody does."""
 
@@ -91,7 +91,7 @@ class CoreLanes(BlockPane):
 
 
 def _expected(snapshot: Snapshot) -> int:
-    """How many cores there are, as far as it is known before they are asked for."""
+    """Return how many cores there are, as far as it is known before they are asked for."""
     return max((rank.environment.cores for rank in snapshot.ranks if rank.environment is not None), default=0)
 
 

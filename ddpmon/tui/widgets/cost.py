@@ -1,4 +1,6 @@
-"""What all-reduce costs, and why: the exposed part of a step, the tree of efficiencies, what would be gained."""
+"""Shows the cost of all-reduce and its reasons: the exposed part of a step, the tree of efficiencies, the possible
+gain.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ from ddpmon.tui.widgets.pane import Pane
 
 _NAME = 22
 _WELL = 0.98
-"""From this efficiency on there is nothing to explain."""
+"""Efficiency from which on there is nothing to explain."""
 _WITH_WORDS = 70
 _SHOWN_AS_ALL = 0.995
 _WORTH_A_LINE = 0.05
 """Share of all blocked time."""
 _BAR_LEAST, _BAR_MOST = 10, 40
 _FIRST_STEP = 2
-"""Of those that have a length: the first one holds everything since the process started."""
+"""First step that has a length: the one before it holds everything since the process started."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Lin
 
 
 def _beside(shown: AllReduceView) -> list[Line]:
-    """What ranks are blocked in besides, where it is worth a line."""
+    """Return what ranks are blocked in besides, where it is worth a line."""
     beside = finite(shown.beside_ms) or 0.0
     if not beside > _WORTH_A_LINE * (beside + (finite(shown.wait_ms + shown.transfer_ms) or 0.0)):
         return []
@@ -194,7 +196,7 @@ def view_over(snapshot: Snapshot, over: str) -> CostView | None:
 
 
 def of_steps(shown: CostView) -> str:
-    """Which steps it is of, for the title."""
+    """Return which steps it is of, for the title."""
     first, last = (numbers.count(step) for step in shown.window)
     if shown.over == "start" and shown.window[0] > _FIRST_STEP:
         return f"all steps since step {first}, to {last}"
@@ -225,7 +227,7 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
 
 
 def _spent(snapshot: Snapshot) -> list[Line]:
-    """Where the time since the first step went, unless all was training; and over how many batches a step goes."""
+    """Return where the time since the first step went, unless all was training; and the batches of a step."""
     lines: list[Line] = []
     times = snapshot.times
     if times is not None and times.paused_s:
@@ -242,14 +244,14 @@ def _spent(snapshot: Snapshot) -> list[Line]:
 
 
 class Cost(Pane):
-    """What all-reduce costs, and why."""
+    """Cost of all-reduce, and its reasons."""
 
     over = COST_WINDOWS[0]
-    """Of which steps it is: one of COST_WINDOWS."""
+    """Steps of which it is: one of COST_WINDOWS."""
 
     @property
     def wish(self) -> CostWish | None:
-        """What it needs; None: what every snapshot has."""
+        """Return what it needs; None: what every snapshot has."""
         return None if self.over == COST_WINDOWS[0] else CostWish(self.over)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:

@@ -1,4 +1,4 @@
-"""What a rank's steps consist of, in numbers and through time: a row per phase, its peers' median below it."""
+"""Shows the phases of a rank's steps, in numbers and through time: a row per phase, its peers' median below it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def course(rank: RankView, snapshot: Snapshot, view: InspectView | None, width: 
 
 
 def _header(view: InspectView | None, missing: str, room: int) -> Line:
-    """What the numbers are, and the steps of the columns below."""
+    """Return what the numbers are, and the steps of the columns below."""
     each, steps = "", f"{missing:>{room}}"
     if view is not None and view.rows and room >= _LEAST_ROOM:
         each = f" {view.steps} steps/column" if view.steps > 1 else ""

@@ -36,7 +36,7 @@ _BY_CPU = ("cpu", "cores", "starved", "rss")
 
 
 def quantities(snapshot: Snapshot) -> tuple[str, ...]:
-    """What is worth a lane, the most telling first."""
+    """Return what is worth a lane, the most telling first."""
     order = _BY_GPU if any(rank.gpu is not None for rank in snapshot.ranks) else _BY_CPU
     return tuple(
         name for name in order if any(QUANTITIES[name].get(rank) is not None for rank in snapshot.ranks)
@@ -51,7 +51,7 @@ class DeviceLanes(BlockPane):
         super().__init__(id=id)
         self._whole_width = whole_width
         self._seconds = SAMPLE_SECONDS[0]
-        """Of each column."""
+        """Seconds of each column."""
 
     def next_window(self) -> None:
         """More seconds in a column; after the most, one again."""
@@ -131,7 +131,7 @@ class DeviceLanes(BlockPane):
 
     @staticmethod
     def _heads(courses: Mapping[tuple[int, str], Course], names: tuple[str, ...], each: int) -> Line:
-        """What each column of lanes is, and what fills one."""
+        """Return what each column of lanes is, and what fills one."""
         line: Line = []
         for name in names:
             course = next((course for (_, of), course in courses.items() if of == name), None)
@@ -155,7 +155,7 @@ class RankLanes(DeviceLanes):
 
 
 def _used(ranks: int, lines: int) -> int:
-    """Of so many lines, as all lanes are equally high."""
+    """Return the lines that are used, of so many, as all lanes are equally high."""
     around = _ABOVE + _BELOW
     return around + (lines - around) // ranks * ranks if lines >= around + ranks else lines
 

@@ -77,8 +77,8 @@ class DeviceList(RankTable):
         self._above = 0
         """Lines over the list."""
         self._kept: tuple[Snapshot, tuple[object, ...], bool, list[Entry]] | None = None
-        """What was listed last, as several blocks of a screen ask for it in each frame: of which snapshot, asked for
-        how, folded."""
+        """Last list, as several blocks of a screen ask for it in each frame: its snapshot, its parameters, whether
+        folded."""
         self._follow = False
         """The cursor moved: it must be in sight."""
 
@@ -115,7 +115,7 @@ class DeviceList(RankTable):
         return machines(sorted(self.kept(everyone(snapshot)), key=key))
 
     def entries(self, snapshot: Snapshot, trouble_of: Mapping[int, Trouble]) -> list[Entry]:
-        """What is listed. A folded host shows the ranks that are in trouble by themselves."""
+        """Return what is listed. A folded host shows the ranks that are in trouble by themselves."""
         asked = self.order, self._fold, self._room, self.chosen, self.frame.filter
         if self._kept is None or self._kept[0] is not snapshot or self._kept[1] != asked:
             listed = self._entries(snapshot, trouble_of)
@@ -243,7 +243,7 @@ def _name(entry: Entry) -> str:
 
 
 def _facts(texts: list[str], width: int) -> Line:
-    """As many facts as fit."""
+    """Return as many facts as fit."""
     line: Line = [(" " + texts[0], "strong")]
     for fact in texts[1:]:
         if size(line) + len(fact) + 3 <= width:

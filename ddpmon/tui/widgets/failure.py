@@ -100,7 +100,7 @@ def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
 
 
 def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
-    """How many of `room` lines the trouble takes: 0 for a run that goes on; all, if charts would not fit below."""
+    """Return how many of `room` lines the trouble takes: 0 for a run that goes on; all, if charts do not fit below."""
     needed = len(trouble(snapshot, width, room))
     return needed if not needed or room - needed >= _CHARTS_LEAST else room
 

@@ -15,7 +15,7 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
 def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> str:
-    """Since which step, for how many, and what that took; "": it has no first step. ended: the run has."""
+    """Describe since which step, for how many, and the cost; "": it has no first step. ended: the run has."""
     facts = []
     if finding.since_step is not None:
         end = last_step if finding.until_step is None else finding.until_step

@@ -142,7 +142,7 @@ class FullTable(RankTable):
     def __init__(self) -> None:
         super().__init__()
         self._listed: tuple[Snapshot, tuple[object, ...], list[RankView]] | None = None
-        """What was listed last, as several blocks of a screen ask for it in each frame: of which snapshot, and how."""
+        """Last list, as several blocks of a screen ask for it in each frame: its snapshot, and its parameters."""
         self._by = OWN
         self._backwards = False
         self._first = 0

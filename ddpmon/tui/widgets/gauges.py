@@ -23,12 +23,12 @@ class Gauge:
 
     head: str
     width: int
-    """Of the number, with a space before it."""
+    """Width of the number, with a space before it."""
     keep: int
     value: Get
     text: Callable[[float], str]
     full: Get | None = None
-    """What fills the bar, of a rank; 0: the largest value of all ranks does. None: no bar."""
+    """Full value of the bar, of a rank; 0: the largest value of all ranks. None: no bar."""
     always_bar: bool = False
     """The bar stays as long as the number; where no column has such a bar, all of them stay."""
     low_is_worse: bool = False

@@ -23,7 +23,7 @@ _ATTACHED = ("", "text")
 
 
 def _join(items: list[_Item], width: int) -> Line:
-    """As many items as fit, two spaces between them; one before an item that belongs to the one on its left."""
+    """Return as many items as fit, two spaces between them; one before an item that belongs to the one on its left."""
     fitting = list(items)
     while len(fitting) > 1 and size(_glue(fitting)) > width:
         fitting.remove(max(fitting, key=lambda item: item[0]))
@@ -201,7 +201,7 @@ _ARRIVAL = ("importing", "imported", "group", "model", "training")
 
 
 def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
-    """What stands for the five numbers while no step was measured: how many ranks are how far."""
+    """Return what stands for the five numbers while no step was measured: how many ranks are how far."""
     ranks = everyone(snapshot)
     stages = [rank.stage for rank in ranks if rank.health != "missing"]
     names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
@@ -240,7 +240,7 @@ def head(frame: Frame, width: int, height: int) -> list[Line]:
 
 
 def _third(frame: Frame, width: int) -> list[_Item]:
-    """What stands in the third line."""
+    """Return what stands in the third line."""
     snapshot = frame.snapshot
     if snapshot is None:
         late = frame.cursor is None and frame.silent_s > _HUB_STARTS_S

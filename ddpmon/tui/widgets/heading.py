@@ -24,7 +24,7 @@ class Granted:
         self._filter = ""
 
     def fits(self, frame: Frame) -> bool:
-        """Whether the rows that a frame brings are those that its filter lets through, or soon will be."""
+        """Return whether the rows that a frame brings are those that its filter lets through, or soon will be."""
         text = "" if frame.filter is None else frame.filter.text
         if frame.behind_s is None:
             self._filter = text

@@ -85,7 +85,7 @@ def cell_glyphs(view: HeatView) -> list[_Cell]:
 
 
 def legend(view: HeatView, *, wide: bool = False) -> Line:
-    """What the glyphs of a metric stand for. wide: also what needs no legend to be guessed."""
+    """Return what the glyphs of a metric stand for. wide: also what needs no legend to be guessed."""
     if view.beyond_chance:
         of = " of own" if view.metric in OWN_PHASES else ""
         return [("· noise  " * wide + "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+" + of * wide, "muted")]
@@ -129,7 +129,7 @@ class HeatMap(BlockPane):
         self._chosen_steps: int | None = None
         """In a column: one of HEAT_STEPS, or WHOLE_RUN; None: nobody chose."""
         self.beyond_chance = True
-        """Who is late beyond the noise; else by fixed percentages."""
+        """True to mark ranks that are late beyond the noise; else by fixed percentages."""
         self.by_host = False
         """A row for each host."""
         self.chosen: int | None = None
@@ -138,7 +138,7 @@ class HeatMap(BlockPane):
         self._left = PHASES_LEFT
         """Columns of the labels."""
         self._places: list[int] = []
-        """Of each line below the title, the row that it is of; -1: of none."""
+        """Row of each line below the title; -1: none."""
 
     @property
     def steps(self) -> int:
@@ -179,7 +179,7 @@ class HeatMap(BlockPane):
 
     @property
     def wish(self) -> Wish:
-        """What it needs to fill its place."""
+        """Return what it needs to fill its place."""
         return Wish(heat=self.heat_wish)
 
     @property
@@ -203,7 +203,7 @@ class HeatMap(BlockPane):
 
     @property
     def offered(self) -> Offered:
-        """What can be shown."""
+        """Return what can be shown."""
         return Offered("heat", [(metric, TITLES[metric]) for metric in self.metrics], self.metric, self._show_metric)
 
     def _show_metric(self, metric: str) -> None:
@@ -215,7 +215,7 @@ class HeatMap(BlockPane):
         self._chosen_steps = offered[(offered.index(self.steps) + 1) % len(offered)]
 
     def next_scale(self) -> None:
-        """Who is late beyond the noise, or fixed percentages."""
+        """Switch between lateness beyond the noise and fixed percentages."""
         self.beyond_chance = not self.beyond_chance
 
     def fold(self) -> None:

@@ -19,7 +19,7 @@ _WORDS = {
     "wait": "half of the step",
     "gpu": "GPU utilization under 50%",
 }
-"""What the values of a row are called; else the step is over its median."""
+"""Names of a row's values; for the others the step is over its median."""
 
 
 def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:

@@ -26,9 +26,9 @@ SIDE_BY_SIDE = 128
 BELOW = 8
 """Lines for what stands below, where all that is known of the rank leaves them."""
 _LAST_LINES = 6
-"""Of its output, at least where there is little room."""
+"""Least lines of its output where there is little room."""
 _FEW_STEPS = 100
-"""Of a run: up to there a column is one step."""
+"""Steps of a run up to which a column is one step."""
 
 
 def usual_steps(snapshot: Snapshot | None) -> int:
@@ -38,19 +38,19 @@ def usual_steps(snapshot: Snapshot | None) -> int:
 
 
 def called(rank: RankView) -> str:
-    """Which rank it is, and where: rank 13 · node01 · cuda:5."""
+    """Return which rank it is, and where: rank 13 · node01 · cuda:5."""
     parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
     return " · ".join(part for part in parts if part)
 
 
 def course_wish(rank: int, steps: int, width: int) -> InspectWish:
-    """What fills an inspection of so many columns. steps: in a column of its course."""
+    """Return what fills an inspection of so many columns. steps: in a column of its course."""
     room = _left_width(width) - LABEL
     return InspectWish(rank, steps, max(1, min(HEAT_MOST, room)))
 
 
 def _left_width(width: int) -> int:
-    """Of the numbers and their course; the rest stands beside them, or below."""
+    """Return the width of the numbers and their series; the rest stands beside them, or below."""
     return width // 2 - 1 if width >= SIDE_BY_SIDE else width
 
 
@@ -75,7 +75,7 @@ def _process(rank: RankView, width: int) -> list[Line]:
 
 
 def _environment(rank: RankView) -> list[str]:
-    """What it runs on and with."""
+    """Return what it runs on and with."""
     environment = rank.environment
     if environment is None:
         return []
@@ -179,7 +179,7 @@ def inspection(
 
 
 def _has_device_course(rank: RankView) -> bool:
-    """Whether anything of its device is measured, for what stands below."""
+    """Return whether anything of its device is measured, for what stands below."""
     return any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
 
 
@@ -191,7 +191,7 @@ class Inspection(ScrollingPane, BlockPane):
         self.rank = 0
         self.printed: Log | None = None
         self._asked = False
-        """Where the rank is was asked for."""
+        """True if the rank's stack was asked for."""
         self._steps: int | None = None
         """In a column of its course; None: as fits the run."""
 
@@ -221,12 +221,12 @@ class Inspection(ScrollingPane, BlockPane):
         return Block(LEAST_WIDTH, 1, height=height - BELOW if above <= height - BELOW else ALL)
 
     def lines_in_sight(self) -> list[int | None]:
-        """What stands below is of this rank."""
+        """Return what stands below is of this rank."""
         return [self.rank]
 
     @property
     def wish(self) -> Wish:
-        """What it needs to fill its place."""
+        """Return what it needs to fill its place."""
         return Wish(inspect=course_wish(self.rank, self.steps, self.size.width))
 
     def _lines(self, frame: Frame, snapshot: Snapshot, rank: RankView, width: int, height: int) -> list[Line]:

@@ -51,7 +51,7 @@ def shown(frame: Frame, width: int) -> list[PlacedKey]:
 
 
 def stands_read_only(frame: Frame, width: int) -> bool:
-    """Whether the bar says why there is no key to stop the run: a run that has ended or plays needs none."""
+    """Return whether the bar says why there is no key to stop the run: a run that has ended or plays needs none."""
     return frame.readonly and not frame.ended and frame.cursor is None and width >= _LEAST
 
 

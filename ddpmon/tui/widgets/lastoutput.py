@@ -1,4 +1,4 @@
-"""What one rank printed last."""
+"""Shows the last output of one rank."""
 
 from __future__ import annotations
 

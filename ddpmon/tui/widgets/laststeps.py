@@ -45,7 +45,7 @@ _SHORT = {"optimizer": "opt", "forward": "fwd", "backward": "bwd", "transfer": "
 
 
 def legend(room: int) -> Line:
-    """What the glyphs stand for: in the longest form that fits into so many columns, or in the shortest."""
+    """Return what the glyphs stand for: in the longest form that fits into so many columns, or in the shortest."""
     forms = [
         _legend(names, space, gap) for names, space, gap in (({}, " ", "  "), (_SHORT, " ", "  "), (_SHORT, "", " "))
     ]
@@ -88,19 +88,19 @@ def what_if(view: TimelineView) -> str:
 
 
 def _mended(view: TimelineView) -> str:
-    """Who is mended."""
+    """Return who is mended."""
     if view.mended_host or len(view.mended_ranks) < 2:
         return short_host(view.mended_host) or f"rank {view.mended}"
     return named_ranks(view.mended_ranks, 0)
 
 
 def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
-    """Whether two answers are to the same wish, as far as can be seen."""
+    """Return whether two answers are to the same wish, as far as can be seen."""
     return (len(one.steps), len(one.rows)) == (len(other.steps), len(other.rows))
 
 
 def clocks(snapshot: Snapshot | None) -> str:
-    """How well the clocks of several hosts agree: no bar of one is more exact beside those of another."""
+    """Return how well the clocks of several hosts agree: no bar of one is more exact beside those of another."""
     if snapshot is None or not snapshot.clocks:
         return ""
     within = max(clock.within_ms for clock in snapshot.clocks)
@@ -116,7 +116,7 @@ class LastSteps(BlockPane):
         super().__init__()
         self.width_of_a_step = WIDTHS[0]
         self.place = 0
-        """Of the rank under the cursor, in the order of arrival."""
+        """Place of the rank under the cursor, in the order of arrival."""
         self._first = 0
         self.step = 0
         """The one of the run's longest steps that is shown; 0: the last steps are."""
@@ -124,21 +124,21 @@ class LastSteps(BlockPane):
         self._filtered = ""
         """The filter that `place` counts in."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
-        """Since when it is shown, and what is."""
+        """The shown steps, and the moment since which they are shown."""
         self._last_wish: tuple[float, TimelineWish | None] = 0.0, None
-        """Since when it is wished for, and what is."""
+        """The last request, and its moment."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         return Block(_LEAST_WIDTH, 3)
 
     @property
     def rows(self) -> int:
-        """How many ranks fit."""
+        """Return how many ranks fit."""
         return max(1, self.room[1] - 2 - _BELOW)
 
     @property
     def bands(self) -> int:
-        """How often all ranks fit below one another, each time with further steps."""
+        """Return how often all ranks fit below one another, each time with further steps."""
         snapshot = self.frame.snapshot
         ranks = 0 if snapshot is None else len(everyone(snapshot))
         fit_in = (self.room[1] - 2) // (ranks + 2)
@@ -146,7 +146,7 @@ class LastSteps(BlockPane):
 
     @property
     def wish(self) -> Wish:
-        """What it needs to fill its place."""
+        """Return what it needs to fill its place."""
         return Wish(timeline=self._timeline_wish())
 
     def _timeline_wish(self) -> TimelineWish:
@@ -181,7 +181,7 @@ class LastSteps(BlockPane):
         return self._calmed(timeline) if timeline is not None and timeline.steps and timeline.rows else None
 
     def _calmed(self, new: TimelineView) -> TimelineView:
-        """What was shown until now, where it is not old yet and nothing else was asked for meanwhile."""
+        """Return what was shown until now, where it is not old yet and nothing else was asked for meanwhile."""
         runs_on = self.frame.cursor is None and self.frame.behind_s is None and not self.frame.ended
         now = time.monotonic()
         since, old = self._stays

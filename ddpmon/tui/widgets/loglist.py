@@ -1,4 +1,4 @@
-"""What the ranks printed, newest at the bottom."""
+"""Shows the ranks' output, newest at the bottom."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddpmon.tui.widgets.worldmap import everyone, short_host
 _WHEEL = 3
 """Entries that a turn of the wheel scrolls."""
 _MOST_ROWS = 6
-"""Of one entry on the screen."""
+"""Most rows of one entry on the screen."""
 
 
 def entry_lines(entry: FoldedLine, label: int, width: int, world_size: int) -> list[Line]:
@@ -108,7 +108,7 @@ class LogList(Pane):
         return [*titled_lines, *rows[max(0, len(rows) - room) :]]
 
     def _printed_elsewhere(self, frame: Frame) -> str:
-        """Where the output of the other machines' ranks is: it stays there, so none of it is in these logs."""
+        """Return where the output of the other machines' ranks is: it stays there, so none of it is in these logs."""
         if frame.snapshot is None:
             return ""
         hosts = self._elsewhere(frame)
@@ -180,5 +180,5 @@ class LogList(Pane):
         self.redraw()
 
     def of(self, rank: int | None) -> None:
-        """What this rank printed."""
+        """Show the output of this rank."""
         self.rank, self._end = rank, None

@@ -21,14 +21,14 @@ _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with a rank's machine; the higher the order, the more it needs attention."""
+    """Trouble with a rank's machine; the higher the order, the more it needs attention."""
 
     order: int = 0
     glyph: str = " "
     role: str = "text"
     words: str = ""
     quantities: tuple[str, ...] = ()
-    """Those that show it, by name."""
+    """Names of the quantities that show it."""
 
 
 WELL = Trouble()
@@ -43,7 +43,7 @@ class Machine:
 
 
 def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
-    """What is wrong, by rank; those that are well are left out."""
+    """Return what is wrong, by rank; those that are well are left out."""
     blamed: dict[int, Trouble] = {}
     marks = [(finding.device, finding) for finding in snapshot.findings if finding.device and finding.lasts]
     for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
@@ -96,7 +96,7 @@ def _devices(ranks: Sequence[RankView]) -> dict[tuple[str, str], RankView]:
 
 
 def _cores(ranks: Sequence[RankView]) -> int:
-    """Of all hosts; ranks of a host share its cores, unless each was given its own."""
+    """Return the cores of all hosts; ranks of a host share its cores, unless each was given its own."""
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
         if rank.environment is not None and rank.environment.cores:
@@ -105,7 +105,7 @@ def _cores(ranks: Sequence[RankView]) -> int:
 
 
 def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
-    """What these machines have and how much of it is used, the most telling first."""
+    """Return what these machines have and how much of it is used, the most telling first."""
     texts = [f"{hosts} hosts"] if hosts > 1 else []
     texts.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
     gpus = list(_devices(ranks).values())

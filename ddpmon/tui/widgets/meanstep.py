@@ -17,11 +17,11 @@ from ddpmon.tui.widgets.laststeps import IN_TIME
 _LEAST_WIDTH, _NUMBERS = 41, 31
 """Columns of all, and of the names and numbers."""
 _NOTABLE = 0.05
-"""Of the mean step: by less a phase of one rank differs from all ranks' without a mark."""
+"""Share of the mean step; a phase of one rank that differs by less from all ranks' gets no mark."""
 
 
 def mean_ms(ranks: Sequence[RankView], phase: str) -> float | None:
-    """Of all ranks that measure it."""
+    """Return the mean over all ranks that measure it."""
     values = [value for rank in ranks if (value := finite(rank.phase_ms(phase))) is not None]
     return mean(values) if values else None
 

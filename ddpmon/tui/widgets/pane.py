@@ -23,7 +23,7 @@ class Pane(Widget, metaclass=Abstract):
 
     ALLOW_SELECT = False
     KEEPS_COLOUR = False
-    """Whether the colours stay when the values are stale."""
+    """True if the colours stay when the values are stale."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -90,7 +90,9 @@ class Pane(Widget, metaclass=Abstract):
         return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
 
     def _style(self, role: str) -> Style:
-        """Of a role on this widget's background: the line API does not inherit it, so every segment carries it."""
+        """Return the style of a role on this widget's background: the line API does not inherit it, so every segment
+        carries it.
+        """
         style = self._styles.get(role)
         if style is None:
             if self._base is None:

@@ -34,7 +34,7 @@ def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
 
 
 def named(name: str, digits: int) -> Beside:
-    """What the script named with `ddpmon.phase`: a part of the phases."""
+    """Return what the script named with `ddpmon.phase`: a part of the phases."""
     label = cut(f"in {plain(name)}", NAME - 1)
     row = Quantity(name, MS, "Time in a phase that the script named", f"named_ms.{name}", label=label)
     return Beside(row, lambda value: numbers.aligned_ms(value, digits), marked=True)

@@ -1,4 +1,4 @@
-"""What a person asks next of the rank under the cursor: its phases beside its peers', its device, its last lines."""
+"""Shows the details of the rank under the cursor: its phases beside its peers', its device, its last lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RankDetail(BlockPane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.printed: Log | None = None
-        """What the ranks print."""
+        """Output of the ranks."""
 
     def _rank(self, frame: Frame) -> RankView | None:
         return rank_in(frame.snapshot, self.chosen_rank())

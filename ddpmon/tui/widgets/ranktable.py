@@ -42,7 +42,7 @@ def down(value: float | None) -> float | None:
 
 
 def phase_ms(rank: RankView, name: str) -> float | None:
-    """What a phase takes of a rank's step."""
+    """Return what a phase takes of a rank's step."""
     return finite(rank.phase_ms(name))
 
 
@@ -125,7 +125,7 @@ class RankTable(BlockPane):
         return self.kept(ordered(snapshot, self.orders[self.order]))
 
     def kept(self, ranks: list[RankView]) -> list[RankView]:
-        """Those that the filter lets through."""
+        """Return those that the filter lets through."""
         rank_filter = self.frame.filter
         return ranks if rank_filter is None else [rank for rank in ranks if rank_filter.lets(rank)]
 
@@ -253,7 +253,7 @@ def _earlier(snapshot: Snapshot | None) -> str:
 
 
 def _since_change(snapshot: Snapshot | None) -> str:
-    """From which step on the means are, where a finding's beginning or end decides it."""
+    """Name the step since which the means are taken, where a finding's beginning or end decides it."""
     if snapshot is None or snapshot.window is None:
         return ""
     first = snapshot.window[0]

@@ -22,7 +22,7 @@ _WITH_TOOK, _WITH_ID = 100, 140
 _ABOUT_LINES, _WITH_ABOUT = 4, 13
 """Lines about the run under the cursor, and the height from which they are shown."""
 _NO_END = {"lost", "unknown"}
-"""How long such a run took is not known."""
+"""States in which the length of a run is not known."""
 
 
 def _badge(listed: Listed) -> Badge:
@@ -84,7 +84,7 @@ def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, 
 
 
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
-    """What there is to say about one run, in `_ABOUT_LINES` lines."""
+    """Return what there is to say about one run, in `_ABOUT_LINES` lines."""
     run, badge = listed.run, _badge(listed)
     facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "unknown ranks"]
     if run.nnodes > 1:
@@ -143,7 +143,7 @@ class RunList(Pane):
         return next((each for each in self.listed if each.run.id == run_id), None)
 
     def room(self, height: int) -> int:
-        """How many runs are shown in so many lines."""
+        """Return how many runs are shown in so many lines."""
         return max(1, height - 2 - (_ABOUT_LINES if height >= _WITH_ABOUT else 0))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:

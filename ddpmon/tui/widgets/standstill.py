@@ -1,4 +1,4 @@
-"""Where every rank stands while none comes on: who has not arrived, and the line of Python that each one is at."""
+"""Shows the place of every rank while none progresses: which have not arrived, and the line of Python of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _line_of(stack: Stack) -> str:
 
 
 def _place(rank: RankView) -> str:
-    """Where a rank is, as far as is known; empty: it is not."""
+    """Return where a rank is, as far as is known; empty: it is not."""
     stack = rank.stack
     if rank.health not in {"ok", "missing"}:
         health = HEALTH_WORDS.get(rank.health, plain(rank.health))

@@ -1,4 +1,4 @@
-"""What all-reduce costs through time: wait and transfer on one scale, and the efficiencies that follow from them."""
+"""Shows all-reduce through time: wait and transfer on one scale, and the efficiencies that follow from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Lane:
 
 
 def beside(width: int) -> int:
-    """How many lanes stand beside each other."""
+    """Return how many lanes stand beside each other."""
     return 2 if width >= _SIDE_BY_SIDE else 1
 
 
@@ -55,7 +55,7 @@ def courses_wish(snapshot: Snapshot | None, width: int) -> SyncWish:
 
 
 def lines_each(lines: int, rows: int) -> int:
-    """Of so many lines, those that each row of lanes takes."""
+    """Return the lines, of so many, for each row of lanes."""
     return max(1, min(_TALLEST + 1, lines // rows))
 
 

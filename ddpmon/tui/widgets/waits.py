@@ -44,7 +44,7 @@ class Waits(RankTable):
     )
 
     tells_steps = False
-    """Whether the title says which steps these are: others than those that something beside it is of."""
+    """True if the title says which steps these are: others than those that something beside it is of."""
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         if snapshot is not None and arriving(snapshot):

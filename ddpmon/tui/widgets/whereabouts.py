@@ -1,4 +1,4 @@
-"""Where a rank's training thread is: its Python stack, how old it is, and why there is none."""
+"""Shows a rank's training thread: its Python stack, how old it is, and why there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
 
 
 def age(snapshot: Snapshot, view: StackView) -> str:
-    """How old a stack is, in words, and how many steps: "5 s ago, 1,280 steps before this one"."""
+    """Return how old a stack is, in words, and how many steps: "5 s ago, 1,280 steps before this one"."""
     words = []
     if view.at is not None:  # else its host's clock is another
         seconds = snapshot.at - view.at

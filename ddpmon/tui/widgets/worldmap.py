@@ -33,7 +33,7 @@ def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
 
 
 def arriving(snapshot: Snapshot) -> bool:
-    """Whether no rank has a measured step yet: what there is to see is how far each has come."""
+    """Return whether no rank has a measured step yet: what there is to see is how far each has come."""
     return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
 
 
@@ -43,7 +43,7 @@ def short_host(host: str) -> str:
 
 
 _FAR = ("○", "◔", "◑", "◕", "●", "●")
-"""How far a rank has come, by its place in STAGES."""
+"""Glyph of each stage of a rank, in the order of STAGES."""
 _FAR_LEGEND: Line = [("? not connected ○ importing ◔ imported ◑ group ◕ model ● training", "muted")]
 
 
