@@ -159,7 +159,7 @@ def _loss(value: float | None, sign: str = "") -> str:
 
 
 def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """What people read after the numbers, labelled: the critical rank ("Who"), findings ("Gone", …), "Note"."""
+    """Return what people read after the numbers, labelled: the critical rank ("Who"), findings ("Gone", …), "Note"."""
     critical_ranks = []
     for name in ("a", "b"):
         critical = made[name]["critical"]

@@ -45,20 +45,20 @@ class Memory:
     rank: int
     host: str = ""
     trained_s: float = 0.0
-    """How long it has trained."""
+    """Seconds that it has trained."""
     rss_bytes: int | None = None
     worker_bytes: int | None = None
-    """Of its DataLoader workers alone."""
+    """Memory of its DataLoader workers alone."""
     left_bytes: int | None = None
     """That its host can still give out."""
     gpu_used_bytes: int | None = None
     gpu_total_bytes: int | None = None
     gpu_reserved_bytes: int | None = None
-    """By torch's allocator."""
+    """Memory that torch's allocator holds."""
     gpu_allocated_bytes: int | None = None
     """The same in tensors."""
     trends: Mapping[str, Trend] = field(default_factory=dict)
-    """By the names of these fields, of those that grow."""
+    """Trends of those that grow, by the names of these fields."""
     retry_seconds: int = 0
     """Seconds of the last ones in which torch's allocator gave its cache back."""
 
@@ -134,11 +134,11 @@ class Evidence:
     cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()
     named: NamedPhases | None = None
-    """What scripts named in the window's steps."""
+    """Times that scripts named in the window's steps."""
     gpu_users: Mapping[int, Sequence[GpuUser]] = field(default_factory=dict)
-    """By rank: other processes that hold memory of its GPU."""
+    """Other processes that hold memory of a rank's GPU, by rank."""
     gpu_errors: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """By rank: critical errors of its GPU."""
+    """Critical errors of a rank's GPU, by rank."""
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
     """Bandwidth of the buckets' all-reduce, where they are recorded. It takes a while to work out."""

@@ -23,9 +23,9 @@ class GpuUser(msgspec.Struct, array_like=True, frozen=True):
     used_bytes: Micros = 0
     """0: not known."""
     of_run: bool = False
-    """Whether it belongs to the same run as the rank."""
+    """True if it belongs to the same run as the rank."""
     left_over: bool = False
-    """Whether it is a rank of another run whose launcher has ended."""
+    """True if it is a rank of another run whose launcher has ended."""
     rank: Annotated[int, Meta(ge=NO_RANK, lt=MAX_WORLD)] = NO_RANK
     """The rank that it is; set by hubs."""
 
@@ -79,7 +79,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     """Share of all cores of its host that were busy with anything."""
 
     worker_memory_bytes: Micros | None = None
-    """Of its DataLoader workers: what no other process shares."""
+    """Memory of its DataLoader workers that no other process shares."""
     memory_left_bytes: Micros | None = None
     """That its host can still give out, or its cgroup where that has less."""
     gpu_allocated_bytes: Micros | None = None
@@ -87,7 +87,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     gpu_reserved_bytes: Micros | None = None
     """That torch's allocator has taken from the GPU, its cache included."""
     gpu_alloc_retries: Micros | None = None
-    """How often that allocator has given its cache back to find room."""
+    """Number of times that the allocator has given its cache back to find room."""
 
     @property
     def throttles(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What the kernel counts of this process, its threads and its host's network, read from /proc.
+"""Reads the kernel's counts of this process, its threads and its host's network from /proc.
 
 Every rank reads it once a second, in caches that training has emptied: there this takes half of what psutil takes.
 None where the kernel does not say, or a container hides it.
@@ -25,7 +25,7 @@ NO_LIMIT = 1 << 60
 """Bytes from which on a limit of cgroup version 1 is none."""
 _PRIVATE = (b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb", b"SwapPss")
 _MOST_BYTES = 65_536
-"""Of a file: as much as a host with hundreds of network cards has."""
+"""Largest file: a host with hundreds of network cards has so much."""
 
 
 class ProcessCounters(NamedTuple):
@@ -46,7 +46,7 @@ def process() -> ProcessCounters | None:
 
 
 def storage_bytes() -> tuple[int, int] | None:
-    """What this process had read from storage and written to it so far."""
+    """Return what this process had read from storage and written to it so far."""
     counts = dict(line.split(b": ", 1) for line in _read("/proc/self/io").splitlines() if b": " in line)
     try:
         return int(counts[b"read_bytes"]), int(counts[b"write_bytes"])
@@ -55,7 +55,7 @@ def storage_bytes() -> tuple[int, int] | None:
 
 
 def network_bytes() -> dict[str, tuple[int, int]]:
-    """What each network card of this host sent and received so far; the kernel does not count it by process."""
+    """Return what each network card of this host sent and received so far; the kernel does not count it by process."""
     cards: dict[str, tuple[int, int]] = {}
     for line in _read("/proc/self/net/dev").decode(errors="replace").splitlines()[2:]:
         name, _, counts = line.rpartition(":")
@@ -66,7 +66,7 @@ def network_bytes() -> dict[str, tuple[int, int]]:
 
 
 def storage_wait_us() -> int | None:
-    """How long some process of this host waited for storage so far, network file systems included (psi(7))."""
+    """Return how long some process of this host waited for storage so far, network file systems included (psi(7))."""
     some = _read("/proc/pressure/io").partition(b"\n")[0]
     try:
         return int(some.rpartition(b"total=")[2])
@@ -75,7 +75,7 @@ def storage_wait_us() -> int | None:
 
 
 def idle_core_seconds() -> float | None:
-    """How long the cores of this host did nothing so far, added up (proc_uptime(5)); /proc/stat costs far more."""
+    """Return how long the cores of this host were idle so far, added up (proc_uptime(5)); /proc/stat costs far more."""
     try:
         return float(_read("/proc/uptime").split()[1])
     except (ValueError, IndexError):
@@ -138,7 +138,7 @@ def _fields(path: str, mark: bytes, *names: bytes) -> list[int]:
 
 
 def run_delay_ns(thread: int) -> int | None:
-    """How long a thread of this process could run and got no core, since it began."""
+    """Return how long a thread of this process could run and got no core, since it began."""
     try:
         return int(_read(f"/proc/self/task/{thread}/schedstat").split()[_RUN_DELAY])
     except (IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""What lives on a GPU, read without ever waiting for it: single values, and moments on its timeline."""
+"""Reads from a GPU without ever waiting for it: single values, and moments on its timeline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PendingValue:
 
     @property
     def arrived(self) -> bool:
-        """Whether the copy is done. Asks the driver, does not wait."""
+        """Return whether the copy is done. Asks the driver, does not wait."""
         return bool(self._event.query())
 
     def value(self) -> float | None:
@@ -86,7 +86,7 @@ def resolve(value: object) -> float | None:
 
 
 def pending(value: object) -> bool:
-    """Whether a value is a reading that has not arrived yet, or a tuple with one in it."""
+    """Return whether a value is a reading that has not arrived yet, or a tuple with one in it."""
     if isinstance(value, tuple):
         return any(map(pending, value))
     return isinstance(value, PendingValue) and not value.arrived

@@ -1,4 +1,4 @@
-"""What this process, its training thread and its GPU do, once a second, read by the sending thread."""
+"""Samples this process, its training thread and its GPU once a second, on the sending thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpmon.probe.identity import Identity
 from ddpmon.probe.worker_memory import WorkerMemory
 
 MEMORY_LEFT_S = 5.0
-"""How often the memory is read that the host has left: it changes slowly, and reading takes up to 0.1 ms."""
+"""Interval at which the host's free memory is read: it changes slowly, and reading takes up to 0.1 ms."""
 LOOPBACK = frozenset({"lo", "lo0"})
 
 
@@ -101,7 +101,7 @@ class Sampler:
         sample.worker_memory_bytes = self._worker_memory.read(self._worker_pids(), now_s)
 
     def _sample_network(self, sample: Sample) -> None:
-        """What the whole host sends and receives."""
+        """Sample the network traffic of the whole host."""
         counts = counters.network_bytes()
         names, cards = self._cards
         if names != counts.keys():
@@ -138,7 +138,7 @@ class Rates:
 
 
 def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[str]:
-    """Those of a host that stand for hardware; in a container, which sees none, all but loopback.
+    """Return those of a host that stand for hardware; in a container, which sees none, all but loopback.
 
     Bonds, bridges and tunnels count again what their cards carry. RDMA is in none of the counters.
     """

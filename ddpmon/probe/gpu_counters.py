@@ -20,7 +20,7 @@ THROTTLES = (
 )
 """Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
 ANSWER_S = 0.25
-"""How long a sample waits for its values. A healthy driver answers in a few milliseconds."""
+"""Longest time that a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
 """The driver counts as hanging after so many samples in a row without an answer. Its first answer takes seconds."""
 SLOW_SAMPLES = 10

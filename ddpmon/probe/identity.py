@@ -1,4 +1,4 @@
-"""Which rank this process is, as its Hello tells it."""
+"""Identifies the rank that this process is, for its Hello."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Identity:
 
     @property
     def restart(self) -> int:
-        """How often torchrun has started the ranks again."""
+        """Return how often torchrun has started the ranks again."""
         return int(self._facts["restart"])
 
     @property
@@ -174,7 +174,7 @@ class Identity:
             self._change(parallelism=parallelism, unmeasured=unmeasured)
 
     def set_up(self, setup: Setup) -> None:
-        """How the script has set its training up, as it was read last."""
+        """Take the training setup of the script, as it was read last."""
         if setup != self._facts.get("setup"):
             self._change(setup=setup)
 

@@ -115,7 +115,7 @@ class Listener(EveryStep):
         self.tell(Account.set_up, bool(self.pen.expecting))
 
     def _follow_device(self) -> Events:
-        """From here on, steps lie on the GPU's timeline."""
+        """Place steps on the GPU's timeline from here on."""
         events = self.pen.events
         if events is None:
             events = Events(lambda: self.identity.note(CAPTURED))

@@ -39,7 +39,8 @@ class _Pass:
         """The seed of new workers; None: they are none, or are kept."""
         sampler = index.sampler if type(index) is BatchSampler else index
         self.seed = self.epoch = None
-        """What decides the order of a sampler that shuffles; None: it does not, or is none of torch's own."""
+        """Seed and epoch that decide the order of a sampler that shuffles; None: it does not, or is none of torch's
+        own."""
         if type(sampler) is DistributedSampler and sampler.shuffle:
             self.seed, self.epoch = sampler.seed, sampler.epoch
         self.updates = self.repeats = self.seed_repeats = 0
@@ -79,9 +80,9 @@ class LoaderPasses:
         self.begun = 0
         """Passes so far."""
         self._passes: dict[int, _Pass] = {}
-        """By the id of the iterator."""
+        """Passes by the id of the iterator."""
         self._latest: dict[int, _Pass] = {}
-        """By the id of the dataset."""
+        """Latest passes by the id of the dataset."""
         self._finished: dict[int, _Pass] = {}
         """The same of passes that trained and came to their end."""
         self._current: _Pass | None = None

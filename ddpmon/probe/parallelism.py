@@ -1,4 +1,4 @@
-"""How this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel, alone.
+"""Finds out how this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel, alone.
 
 Concluded from what is seen at work, never from what was imported: forwards, and the parameters of an optimizer that
 steps. Most of it is private to torch or to others: what is not there, or answers otherwise, counts as unknown.
@@ -26,11 +26,11 @@ from ddpmon.messages import (
 )
 
 MOST_PARAMETERS = 10_000
-"""How many of an optimizer's parameters are examined."""
+"""Most parameters of an optimizer that are examined."""
 
 
 def in_backward() -> bool:
-    """Whether autograd runs on this thread; False where this torch does not say."""
+    """Return whether autograd runs on this thread; False where this torch does not say."""
     graph_task = getattr(torch._C, "_current_graph_task_id", None)
     return graph_task is not None and graph_task() != -1
 
@@ -40,9 +40,9 @@ class Parallelism:
 
     def __init__(self) -> None:
         self.unsettled = True
-        """Whether more was seen since it was last settled."""
+        """True if more was seen since it was last settled."""
         self.unsure = True
-        """Whether an optimizer's step can still add to it."""
+        """True if an optimizer's step can still add to it."""
         self._kind = ""
         """The wrapper whose forward was heard, by its kind; "": none."""
         self._model: Any = None
@@ -53,14 +53,14 @@ class Parallelism:
         """The model whose inputs count as this step's samples, by its id; 0: none yet."""
         self._wrapped_in: list[str] = []
         self._stepped: tuple[str, list[Any]] = "", []
-        """Of the last optimizer that stepped until the kind is settled: its module and parameters.
+        """Module and parameters of the last optimizer that stepped until the kind is settled.
 
         Not the optimizer itself: it would live on here, and its end be noted late.
         """
         self._averages = False
-        """Whether ranks average their weights now and then."""
+        """True if ranks average their weights now and then."""
         self._tensor_parallel = False
-        """Whether parameters of a DDP model were sharded."""
+        """True if parameters of a DDP model were sharded."""
 
     def unsettle(self) -> None:
         """Something was set up that may change it."""
@@ -73,7 +73,7 @@ class Parallelism:
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether the forward of a wrapper was heard that is not DDP's."""
+        """Return whether the forward of a wrapper was heard that is not DDP's."""
         return bool(self._kind)
 
     def averages_weights(self) -> None:
@@ -97,7 +97,7 @@ class Parallelism:
         return True
 
     def is_counted(self, model: object) -> bool:
-        """Whether the samples of a step are what this model is given.
+        """Return whether the samples of a step are what this model is given.
 
         Where blocks are sharded one by one, none is inside of another: the samples are what the first one gets.
         """
@@ -169,7 +169,7 @@ class Parallelism:
 
 
 def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
-    """What a wrapper is, by its first model and what an optimizer steps on."""
+    """Return what a wrapper is, by its first model and what an optimizer steps on."""
     if kind == FSDP2:
         hybrid, tensor_parallel = _meshes(model, parameters)
         return [FSDP2 + HYBRID * hybrid, TENSOR_PARALLEL][: 1 + tensor_parallel]
@@ -178,7 +178,7 @@ def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
 
 
 def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
-    """Of FSDP2: whether the ranks are replicas of a few that shard, and whether parameters are sharded by more."""
+    """Return for FSDP2 whether the ranks are replicas of a few that shard, and whether more ranks shard parameters."""
     states = [state, *getattr(getattr(state, "_state_ctx", None), "all_states", ())]
     groups = [group for one in states for group in getattr(one, "_fsdp_param_groups", None) or (one._fsdp_param_group,)]
     mesh = next((group.mesh_info for group in groups if group is not None), None)

@@ -51,11 +51,11 @@ KEPT_S = 0.0001
 stretch between two of them takes more than 0.2 ms."""
 STEPS_PER_BATCH = 20
 NOTES_AT_ONCE = 160
-"""Of some twenty steps."""
+"""Notes of some twenty steps."""
 MAKE_WAY_S = 0.001
 """Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
-"""How long a step waits for its loss to arrive from the device."""
+"""Longest time that a step waits for its loss to arrive from the device."""
 
 
 class Sender(threading.Thread):
@@ -70,12 +70,12 @@ class Sender(threading.Thread):
         self._last_batch = 0.0
         self._last_sample = 0.0
         self._woke = 0.0
-        """When this thread last came back from a sleep, in which others have the GIL."""
+        """Moment at which this thread last came back from a sleep, in which others have the GIL."""
         self._exception_told = False
         self._is_last = False
         """The batch that is made next is the last."""
         self._moves = 0
-        """How often the training thread had moved on while it did something else than training."""
+        """Number of moves of the training thread while it did something else than training."""
         self._samples: list[Sample] = []
         self._step_records = StepRecords()
         self._losses: list[Scalar] = []

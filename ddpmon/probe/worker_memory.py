@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ddpmon.probe import counters
 
 CPU_SHARE = 0.01
-"""Of a core, that reading may take: the kernel walks all pages of a worker, 43 ms for each GiB."""
+"""Share of a core for reading: the kernel walks all pages of a worker, 43 ms for each GiB."""
 
 
 class WorkerMemory:
@@ -19,7 +19,7 @@ class WorkerMemory:
 
     def __init__(self) -> None:
         self._bytes: dict[int, int | None] = {}
-        """By pid, the one read last at the end; None: it may not be read."""
+        """Bytes by pid, the one read last at the end; None: it may not be read."""
         self._read_again_at = float("-inf")
 
     def read(self, pids: Sequence[int], now: float) -> int | None:

@@ -139,7 +139,7 @@ def moved_bytes(pid: int) -> int:
 
 
 def core_wait_s(pid: int) -> float:
-    """How long its main thread could run and got no core, since it began; 0 where the kernel does not say."""
+    """Return how long its main thread could run and got no core, since it began; 0 where the kernel does not say."""
     try:
         return int(_text(pid, "schedstat").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""How earlier attempts of a run ended: those whose ranks were restarted."""
+"""Reads how earlier attempts of a run ended: those whose ranks were restarted."""
 
 from __future__ import annotations
 

@@ -28,13 +28,14 @@ EARLIER_ATTEMPTS = 8
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 """The beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
-"""What torch puts before each line of a rank's exception."""
+"""Prefix that torch puts before each line of a rank's exception."""
 _EXCEPTION_OF = re.compile(r"\[rank\d+\]: ")
 """The same of an exception alone: what its C++ code logs follows the mark without a space."""
 _WHAT = "what():"
 """The beginning of the line that names a C++ exception nobody caught, as NCCL's watchdog throws; frames follow it."""
 _DEVICE_ASSERT = "device-side assert triggered"
-"""What CUDA says of a kernel that found its input wrong; each thread of the kernel printed which condition failed."""
+"""Message of CUDA about a kernel that found its input wrong; each thread of the kernel printed the condition that
+failed."""
 _CONDITION = re.compile(r"^(?P<file>\S+?):(?P<line>\d+): .*thread: \[.*\] Assertion `(?P<condition>.+)` failed\.?$")
 _IGNORED = "Exception ignored in"
 """The beginning of a traceback that ends nothing: Python prints it of an object that is thrown away."""
@@ -57,7 +58,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Ending:
-    """How the run's processes ended, as far as its logs say."""
+    """Ends of the run's processes, as far as its logs tell."""
 
     rows: Sequence[Ended] = ()
     last_lines: dict[int, str] | None = None
@@ -78,7 +79,7 @@ class Ending:
 
 
 def whole_ending(run: Run, registry: Registry) -> Ending:
-    """What the logs here say, and what hubs of other nodes reported of theirs."""
+    """Return what the logs here say, and what hubs of other nodes reported of theirs."""
     by_local = {process.hello.local_rank: rank for rank, process in registry.seats.items() if not process.hello.through}
     own = read_ending(run, by_local)
     elsewhere = {rank: (process, end) for rank, process in registry.seats.items() if (end := process.end) is not None}
@@ -99,7 +100,7 @@ def ended_as(process: RankProcess, end: End) -> Ended | None:
 
 
 def ends_here(run: Run, registry: Registry) -> dict[int, End]:
-    """How processes of this machine ended badly, by pid, as far as the logs say: for the hub of another one."""
+    """Return how processes of this machine ended badly, by pid, as far as the logs say: for the hub of another one."""
     ending = whole_ending(run, registry)
     rows = {row.pid: row for row in (*ending.falls.values(), *ending.rows)}
     ends = {}
@@ -112,7 +113,7 @@ def ends_here(run: Run, registry: Registry) -> dict[int, End]:
 
 
 def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) -> Ending:
-    """What the logs say so far; empty where they say nothing. by_local: ranks by local rank, where they differ."""
+    """Return what the logs say so far; empty if they say nothing. by_local: ranks by local rank, where they differ."""
     logs = runs.run_dir(run.id) / "logs"
     launcher = tail(logs / "launcher.log", TAIL_BYTES)
     table = read_table(launcher)

@@ -17,7 +17,7 @@ class FirstStep:
 
     def __init__(self) -> None:
         self._records: dict[int, Step] = {}
-        """By rank."""
+        """First steps by rank."""
 
     def take(self, rank: int, steps: Sequence[Step]) -> list[Step]:
         """Records of one rank in the order of their steps, without it."""

@@ -1,4 +1,4 @@
-"""What charts show: every quantity of a run over time, fed by steps, samples and what scripts log."""
+"""Holds every quantity of a run over time, for charts; steps, samples and logged values feed it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Histories:
         self._logged = {name: history for name, history in cut.items() if history.recorded}
 
     def until(self, seconds: float) -> Histories:
-        """As they were at an earlier moment, as far as they still reach back."""
+        """Return them as they were at an earlier moment, as far as they still reach back."""
         cut = Histories()
         cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)
         cut._second = int(max(cut._samples.last_s, 0.0)) - 1
@@ -185,7 +185,7 @@ class Histories:
         return self._second + 1.0
 
     def saved(self, most: int = BINS) -> SavedHistories:
-        """As a recording keeps them: of each resolution the latest `most` rows."""
+        """Return them as a recording keeps them: of each resolution the latest `most` rows."""
         logged = {name: history.saved(most) for name, history in self._logged.items()}
         return SavedHistories(self._steps.saved(most), self._samples.saved(most), logged)
 

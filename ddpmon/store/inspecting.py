@@ -1,4 +1,4 @@
-"""What a viewer that inspects ranks is shown: where they are, and one of them through time."""
+"""Makes the view of an inspected rank: its place, and the rank through time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def inspect_view(store: Store, wish: InspectWish) -> InspectView:
 
 
 def stack_views(store: Store) -> list[StackView]:
-    """Where every rank was last."""
+    """Return where every rank was last."""
     return [stack_view(store, rank) for rank in range(store.registry.world_size or store.run.world_size)]
 
 
 def stack_view(store: Store, rank: int) -> StackView:
-    """Where a rank was last, or why there is no stack of it."""
+    """Return where a rank was last, or why there is no stack of it."""
     process = store.registry.seats.get(rank)
     if process is None:
         return StackView(rank, why=why_no_stack(rank, heard=False))

@@ -1,4 +1,6 @@
-"""What ranks tell, taken in: lined up, in a window of steps and in histories. Sockets feed it, or a recording."""
+"""Takes in the records of ranks: aligns them, and puts them into a window of steps and into histories. Sockets or a
+recording feed it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ WINDOW_S = 30.0
 EVENTS = 200
 """The newest of a run, that a dashboard has."""
 AGREED_US = 5_000_000
-"""How long it holds how well clocks agree: a hundred hosts take some milliseconds to go through."""
+"""Time for which the precision of clocks counts as known: a hundred hosts take some milliseconds to go through."""
 BUCKET_STEPS = 50
 """Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
 BUCKET_STEPS_MOST = 2000
@@ -87,7 +89,7 @@ class Intake:
     ) -> None:
         self.run = run
         self.live = live
-        """Whether a hub feeds it: then the run is not lost as long as there is something to hear."""
+        """True if a hub feeds it: then the run is not lost as long as there is something to hear."""
         self.registry = registry
         self.clock = clock
         self.histories = Histories()
@@ -99,7 +101,7 @@ class Intake:
         self.history_step = 0
         """The last step that is in the histories."""
         self.damaged = False
-        """Whether it comes from a recording of which something could not be read."""
+        """True if it comes from a recording of which something could not be read."""
         self.failures: list[Failure] = []
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.new_events: list[Event] = []
@@ -127,22 +129,22 @@ class Intake:
         self._clocks = Clocks(registry.host)
         self._agreements: list[ClockView] = []
         self._agreed_us = -AGREED_US
-        """When the last of them was worked out, by the end of a step."""
+        """Moment at which the last of them was worked out, by the end of a step."""
         self._attempt = registry.attempt
         self.idle: frozenset[int] = frozenset()
         """Ranks whose processes do nothing; looked for before the first step only."""
         self._pauses = LongestPauses()
         self._final_pauses: dict[int, Sequence[Pause]] = {}
-        """By rank: pauses after its last step, of ranks that have left."""
+        """Pauses after the last step of ranks that have left, by rank."""
         self._backwards: deque[int] = deque(maxlen=21)
-        """Of the latest steps: how many backward calls each had."""
+        """Number of backward calls of each of the latest steps."""
         self.recent_samples = RecentSamples()
         self.bad_losses: dict[int, BadLoss] = {}
         """Each rank's first loss that is not finite."""
         self._replicas = Replicas()
         self.silences = Silences()
         self._sampled_us: dict[int, int] = {}
-        """When each process's latest sample was taken, by its own clock."""
+        """Moment of each process's latest sample, by its own clock."""
         self._reduced: deque[dict[int, Step]] = deque(
             maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
         )
@@ -334,7 +336,7 @@ class Intake:
         return statistics.mode(self._backwards) if self._backwards else 1
 
     def pausing(self, now: float) -> PausingView | None:
-        """What the run does instead of training; None: it trains, or it began just now."""
+        """Return what the run does instead of training; None: it trains, or it began just now."""
         trains = {None, OUT_OF_DATA}  # nobody waits for a rank that is out of data
         paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing not in trains and not p.gone}
         if not paused or self.state in END_STATES:
@@ -346,7 +348,7 @@ class Intake:
 
     @property
     def stands_since(self) -> float | None:
-        """When a rank last finished a step, by the hub's own clock."""
+        """Return when a rank last finished a step, by the hub's own clock."""
         return self._last_step_at
 
     def connected(self, unix: float) -> None:
@@ -365,7 +367,7 @@ class Intake:
         return int(statistics.median_low(steps)) if steps else 0
 
     def named_ms(self) -> dict[int, dict[str, float]]:
-        """Of each rank, its mean time a step inside what scripts named, over the window."""
+        """Return each rank's mean time per step inside what scripts named, over the window."""
         world = self.world
         if world is None:
             return {}
@@ -374,7 +376,7 @@ class Intake:
 
     @property
     def clock_agreements(self) -> list[ClockView]:
-        """How well the clocks of several hosts are known beside the first one's; worked out anew now and then."""
+        """Return how precise the clocks of hosts are beside the first one's; worked out anew now and then."""
         end_us = int(self.world.end_us[-1]) if self.world is not None else 0
         if not 0 <= end_us - self._agreed_us < AGREED_US:
             self._agreements, self._agreed_us = self._clocks.agreements(), end_us
@@ -386,5 +388,5 @@ class Intake:
         return None if world is None else world.last(steps)
 
     def bucket_times(self) -> BucketTimes:
-        """Of the last steps in which buckets were recorded."""
+        """Return the times of buckets in the last steps in which they were recorded."""
         return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})

@@ -144,7 +144,7 @@ def _heat_phases(store: Store, wish: HeatWish) -> list[HeatView]:
 
 
 def within(rank: int, spans: RankSpans) -> bool:
-    """Whether a rank is among those that are wished for."""
+    """Return whether a rank is among those that are wished for."""
     place = bisect.bisect_right(spans, rank, key=lambda span: span[0])
     return place > 0 and rank <= spans[place - 1][1]
 

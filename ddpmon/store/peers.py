@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as the kernel says: a process can only speak for itself.
+"""Tells who is at the other end of a connection, as the kernel knows it: a process can only speak for itself.
 
 The kernel notes who connects to a unix socket. The pid that a rank gives is believed if it is that of the peer, in
 this hub's pid namespace or in the peer's own. In three cases the kernel cannot be asked:
@@ -32,11 +32,11 @@ class Peer:
         return process_key(pid, self.through)
 
     def has_pid(self, pid: int) -> bool:
-        """Whether `pid` is its own, here or in its own pid namespace."""
+        """Return whether `pid` is its own, here or in its own pid namespace."""
         return self.through > 0 or self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:
-        """Whether it was started as that rank: the environment with which it began says so."""
+        """Return whether it was started as that rank: the environment with which it began says so."""
         if self.through:
             return True
         try:
@@ -47,5 +47,5 @@ class Peer:
 
 
 def process_key(pid: int, through: int) -> int:
-    """Of a process on this machine its pid; of one of another node, a number that is no pid."""
+    """Return the pid of a process on this machine; for one of another node, a number that is no pid."""
     return through << PID_BITS | pid

@@ -18,7 +18,7 @@ from ddpmon.store.peers import Peer, process_key
 
 SILENT_S = 3.0
 SAMPLE_US = 1_300_000
-"""What a sample tells of began at most so long before it."""
+"""Longest time before a sample at which its values began."""
 SAMPLES = 30
 """Samples of a process that are kept, one a second: about as long as the window of steps."""
 
@@ -30,12 +30,12 @@ class RankProcess:
     id: int
     """Its number in the recording."""
     attempt: int
-    """Of the run: a restart of the ranks begins a new one. -1: it never was seated."""
+    """Attempt of the run: a restart of the ranks begins a new one. -1: it never had a rank."""
     hello: Hello
     process: Process | None = None
     """None: not on this machine, or gone before it could be looked at."""
     peer: Peer | None = None
-    """Who speaks as this process, by the kernel's word; None: nobody to this very hub, or from a file alone."""
+    """Peer that speaks as this process, by the kernel's word; None: nobody to this very hub, or from a file alone."""
     launched: bool = False
     """It was started as this rank of this run, as the environment says with which it began."""
     identity: bytes = b""
@@ -45,19 +45,19 @@ class RankProcess:
     stage: int = 0
     phase: int = 4
     seq: int = 0
-    """Of the last batch received."""
+    """Number of the last batch received."""
     introduced: bool = False
     """It said hello, and no batch since: what lies between that batch and the last one is lost."""
     asked_again_at: float = float("-inf")
-    """When it was asked for what is missing, by the hub's clock."""
+    """Moment at which it was asked for missing batches, by the hub's clock."""
     hole: bool = True
     """Any number of steps may be missing before the next one: batches are lost."""
     missing: int = 0
-    """How many steps may be missing before the next one: records that it had to drop or that were left out."""
+    """Number of steps that may be missing before the next one: records that it had to drop or that were left out."""
     doubted: int = 0
     """A step that could not be the next one; if the batch after goes on from it, it was."""
     last_end_us: int = 0
-    """When the last step ended that was received, by its own clock."""
+    """End of the last step that was received, by its own clock."""
     steps: int = 0
     """Finished, as it says itself."""
     last_step: int = 0
@@ -68,64 +68,66 @@ class RankProcess:
     """Records it says it had to throw away."""
     total_steps: int | None = None
     beats: int = 0
-    """What was heard of its training thread so far."""
+    """Count of signs of life from its training thread."""
     beat_at: float = 0.0
-    """When that last rose, by the hub's clock."""
+    """Moment at which that last rose, by the hub's clock."""
     pausing: int | None = None
     """Index into PAUSES of what it does instead of training."""
     pausing_since: float = 0.0
-    """By the hub's clock. An evaluation that a checkpoint interrupts goes on after it."""
+    """Beginning of the pause, by the hub's clock. An evaluation that a checkpoint interrupts goes on after it."""
     _paused_at: dict[int, float] = field(default_factory=dict)
-    """When the pauses began that it is in, by kind, the outermost first."""
+    """Beginnings of the pauses that it is in, by kind, the outermost first."""
     epoch: int | None = None
     """The epoch that runs, counted from 1."""
     epochs: int | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     """Its latest samples, the oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)
-    """What is in its buckets, where they are recorded."""
+    """Layouts of its buckets, where they are recorded."""
     unsynchronised: int = 0
     """Optimizer steps on gradients that DDP never reduced."""
     unsynchronised_at: int = 0
-    """How many steps it had finished when the latest of them was reported."""
+    """Number of steps that it had finished when the latest of them was reported."""
     skipped: int = 0
-    """Of its latest SCALED_UPDATES through a GradScaler: those that it skipped."""
+    """Number of its latest SCALED_UPDATES through a GradScaler that were skipped."""
     held_out: int = 0
     """Its latest updates in a row in evaluation mode, after some in training mode."""
     stack: Stack | None = None
     """Its latest stack."""
     stack_at: float = 0.0
-    """When that came, by the hub's clock."""
+    """Moment at which that came, by the hub's clock."""
     stood: Stack | None = None
     """The latest stack of a standstill in which every rank was still present."""
     still_since: float | None = None
-    """When a stack first showed the place where it still is, by the hub's clock; None: it sent none."""
+    """Moment at which a stack first showed the place where it still is, by the hub's clock; None: it sent none."""
     elsewhere_at: float = 0.0
-    """When a stack last showed another place than the latest one, by the hub's clock; 0: none did."""
+    """Moment at which a stack last showed another place than the latest one, by the hub's clock; 0: none did."""
     held: Held | None = None
     """The kernel does not let it run."""
     worker: Worker | None = None
     """The DataLoader worker that it waits for in a standstill."""
     asked_at: float | None = None
-    """When a viewer asked where it is, by the hub's clock; None: it has answered, or nobody did."""
+    """Moment at which a viewer asked for its place, by the hub's clock; None: it has answered, or nobody did."""
     unanswered: bool = False
     """It did not answer when it was last asked."""
     learning_rate: float | None = None
     trains_since_us: int | None = None
     """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
     later_us: int | None = None
-    """How far this machine's clock is ahead of that of another node, which it is on, to milliseconds."""
+    """Lead of this machine's clock over that of the node which it is on, to milliseconds."""
     end: End | None = None
-    """How it ended on another node, as the logs there say."""
+    """End on another node, as the logs there tell it."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
     ended_us: int | None = None
-    """When the hub first noticed that it has ended, by the hub's clock; None: it lives, or nobody saw its end."""
+    """Moment at which the hub first noticed its end, by the hub's clock; None: it lives, or nobody saw its end."""
 
     @property
     def loses_records(self) -> bool:
-        """Whether it goes on, as it says itself, without records of its steps: the others are aligned without it."""
+        """Return whether it goes on, as it says itself, without records of its steps: the others are aligned without
+        it.
+        """
         return self.steps - self.last_step >= MAX_PARTIAL_STEPS
 
     @property
@@ -134,7 +136,7 @@ class RankProcess:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """What should be the same on all ranks."""
+        """Return what should be the same on all ranks."""
         return {"torch": self.hello.torch_version, **self.hello.configuration}
 
     @property
@@ -155,17 +157,17 @@ class RankProcess:
             self.ended_us = round(now * 1e6)
 
     def failed_of(self, failure: Failure) -> bool:
-        """Whether that is what it failed of: on several nodes processes may have the same pid."""
+        """Return whether that is what it failed of: on several nodes processes may have the same pid."""
         return (failure.rank, failure.pid) == (self.rank, self.hello.pid)
 
     @property
     def clock_behind_us(self) -> int | None:
-        """How far the clock of its machine is behind this machine's; None: not known."""
+        """Return how far the clock of its machine is behind this machine's; None: not known."""
         return self.later_us if self.hello.through else 0
 
     @property
     def settled(self) -> bool:
-        """Whether it has proven to be a rank: in a process group, or training."""
+        """Return whether it has proven to be a rank: in a process group, or training."""
         return self.stage >= STAGE_GROUP or self.last_step > 0
 
     @property
@@ -224,7 +226,7 @@ class RankProcess:
 
     @property
     def last_stand(self) -> Stack | None:
-        """Where it was while no rank came on: a peer that is killed frees it from there for a last moment."""
+        """Return where it was while no rank came on: a peer that is killed frees it from there for a last moment."""
         return self.stood if self.stood is not None and self.stood.step >= self.steps else self.stack
 
     def health(self, now: float) -> str:
@@ -236,7 +238,7 @@ class RankProcess:
         return "ok" if now - self.heard_at <= SILENT_S else "silent"
 
     def fresh(self, steps: Iterable[Step]) -> list[Step]:
-        """Those that were not received before, counted."""
+        """Return those that were not received before, counted."""
         new = []
         for step in steps:
             if step.step > self.last_step:
@@ -247,5 +249,5 @@ class RankProcess:
 
 
 def _place(stack: Stack) -> tuple[object, ...]:
-    """Where a rank is, as its script sees it: what a library does inside a call of the script is no coming on."""
+    """Return where a rank is in its script: progress of a library inside a call of the script does not count."""
     return stack.step, stack.issued, stack.frames[stack.own or 0 :]

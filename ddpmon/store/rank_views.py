@@ -121,7 +121,7 @@ def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
 
 
 def _exits(store: Store) -> dict[int, Exit]:
-    """How ranks ended, as far as torchrun, the ranks themselves or the run's success say."""
+    """Return how ranks ended, as far as torchrun, the ranks themselves or the run's success say."""
     seats = store.registry.seats
     exits: dict[int, Exit] = {}
     if store.state == "done":  # torchrun ends with 0 only if every rank did

@@ -15,7 +15,7 @@ REST = "of further kinds"
 
 
 class Refusals:
-    """How often what was refused, by rank; None: from a process that is no rank."""
+    """Counts of refused values, by rank; None: from a process that is no rank."""
 
     def __init__(self, rows: Iterable[Refusal] = ()) -> None:
         self._counts = {(row.rank, row.what): row.count for row in rows}
@@ -32,7 +32,7 @@ class Refusals:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def of(self, kind: str) -> int:
-        """How often something was refused, from anyone."""
+        """Return how often something was refused, from anyone."""
         return sum(count for (_, named), count in self._counts.items() if named == kind)
 
     def rows(self) -> list[Refusal]:

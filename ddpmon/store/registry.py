@@ -1,4 +1,4 @@
-"""Who is who: which process is which rank of which attempt."""
+"""Assigns processes to ranks and attempts."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Registry:
     """The name of the current attempt's process group; "": not known."""
     seats: dict[int, RankProcess] = field(default_factory=dict)
     everyone: dict[int, RankProcess] = field(default_factory=dict)
-    """By `key`: those of this machine by pid. Earlier ones of a pid by their number, negative."""
+    """Processes by `key`: those of this machine by pid. Earlier ones of a pid by their number, negative."""
     refusals: Refusals = field(default_factory=Refusals)
     """Messages that cannot come from a rank of this run, and values of ranks that cannot be true."""
     reseated: list[RankProcess] = field(default_factory=list)
-    """Who got its rank without saying hello once more: to be recorded."""
+    """Processes that got their rank without another hello: to be recorded."""
     heard_nodes: set[int] = field(default_factory=set)
     """Other nodes whose hubs are heard: of the rest nothing is known of their processes."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Registry:
         return lost
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
-        """Whether these ranks are all that train: the others have ended, or are heard and do not step.
+        """Return whether these ranks are all that train: the others have ended, or are heard and do not step.
 
         A silent rank may train on, and the others wait for it.
         """
@@ -75,12 +75,12 @@ class Registry:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the ranks are on that were heard, by the hubs that they speak to."""
+        """Return how many nodes the ranks are on that were heard, by the hubs that they speak to."""
         return len({process.hello.through for process in self.seats.values()})
 
     @property
     def parallelism(self) -> str:
-        """How the ranks train; "" where none can tell."""
+        """Return how the ranks train; "" where none can tell."""
         return next((told for rank in sorted(self.seats) if (told := self.seats[rank].hello.parallelism)), "")
 
     @property
@@ -184,7 +184,7 @@ class Registry:
         return Process.of(peer.pid) if peer.pid else None
 
     def _has_room(self) -> bool:
-        """Whether there is room for one more process; those that never were a rank and are gone make room."""
+        """Return whether there is room for one more process; those that never were a rank and are gone make room."""
         if len(self._unseated) < UNSEATED_MOST:
             return True
         for key in self._unseated:
@@ -220,12 +220,12 @@ class Registry:
         return process if process and (peer is None or process.peer == peer) else None
 
     def has_hello(self, pid: int, peer: Peer | None) -> bool:
-        """Whether the process has said hello to this hub."""
+        """Return whether the process has said hello to this hub."""
         process = self.everyone.get(_key(pid, peer))
         return process is not None and process.greeted
 
     def is_seated(self, process: RankProcess) -> bool:
-        """Whether it is a rank of the current attempt."""
+        """Return whether it is a rank of the current attempt."""
         return self.seats.get(process.rank) is process
 
     def seat(self, new: RankProcess, now: float) -> None:
@@ -248,7 +248,7 @@ class Registry:
         self._unseated.pop(new.key, None)
 
     def _order(self, new: RankProcess) -> int:
-        """Whether it is of an earlier attempt than the current one (-1), of that (0), or of a later one (1)."""
+        """Return whether it is of an earlier attempt than the current one (-1), of that (0), or of a later one (1)."""
         world = new.hello.world
         if world and self.world:
             if world == self.world:  # torchrun may have one store for worlds that follow each other, and so one name
@@ -265,7 +265,7 @@ class Registry:
         return 0
 
     def _seat_is_free(self, new: RankProcess, now: float) -> bool:
-        """Whether it may have its rank in the current attempt; where that is over, the next one begins with it."""
+        """Return whether it may have its rank in the current attempt; if that is over, the next one begins with it."""
         holder = self.seats.get(new.rank)
         if holder is None or holder is new:
             # one that says another world before it is in it is of a world that is still to come
@@ -286,7 +286,7 @@ class Registry:
         return True
 
     def _attempt_alive(self, new: RankProcess, now: float) -> bool:
-        """Whether the current attempt is still at work, so that `new` can be of no later one."""
+        """Return whether the current attempt is still at work, so that `new` can be of no later one."""
         return any(
             process.process is not None
             and now - process.heard_at < STANDS_S
@@ -332,7 +332,9 @@ class Registry:
         self.world = next_world
 
     def _fits(self, hello: Hello, key: int, *, launched: bool) -> bool:
-        """Whether its world size can be: the run's own, or one that a script agreed on before any other rank did."""
+        """Return whether its world size can be: the run's own, or one that a script agreed on before any other rank
+        did.
+        """
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
             return True
@@ -377,5 +379,5 @@ class Registry:
 
 
 def _key(pid: int, peer: Peer | None) -> int:
-    """Of the process with a pid that speaks by a connection; None: a file on this machine does."""
+    """Return the key of the process with a pid that speaks by a connection; None: a file on this machine does."""
     return peer.key(pid) if peer else pid

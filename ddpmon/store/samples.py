@@ -20,7 +20,7 @@ from ddpmon.store.processes import SAMPLE_US, RankProcess
 T = TypeVar("T")
 
 AGAIN_US = 3_000_000
-"""How long a summary of thirty samples holds."""
+"""Time for which a summary of thirty samples holds."""
 FEW = 10
 """Samples, up to which each new one counts, and of which a span of earlier ones is."""
 FEWEST_AROUND = 3
@@ -57,7 +57,7 @@ class Recent:
     """A rank's samples of the latest seconds, summarised."""
 
     time_us: int
-    """Of the latest sample."""
+    """Time of the latest sample."""
     starved: list[float]
     """Shares of the latest seconds of training in which its training thread got no core."""
     conditions: Conditions
@@ -71,9 +71,9 @@ class RecentSamples:
     def __init__(self) -> None:
         self._by_process: dict[int, Recent] = {}
         self._earlier: dict[int, list[SampleSpan]] = {}
-        """Of each process, the oldest first; none overlap."""
+        """Earlier spans of each process, the oldest first; none overlap."""
         self._floors: dict[int, tuple[int, dict[str, Floors]]] = {}
-        """Of each process: the time of the last sample in them, and the floors of its memory."""
+        """Time of the last sample in each process's memory floors, and the floors."""
 
     def of(self, process: RankProcess) -> Recent:
         """A rank's latest samples, summarised."""

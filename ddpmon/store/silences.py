@@ -25,7 +25,7 @@ class Silence:
 
 
 class Silences:
-    """Those of a run, in the order of their steps."""
+    """Silences of a run, in the order of their steps."""
 
     def __init__(self, recorded: Iterable[Silence] = ()) -> None:
         self._all = sorted(recorded, key=_begin)[-MOST:]
@@ -45,7 +45,7 @@ class Silences:
         del self._all[:-MOST]
 
     def take_changed(self) -> list[Silence]:
-        """What is to be recorded: new ones, and those that went on."""
+        """Return what is to be recorded: new ones, and those that went on."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 

@@ -1,4 +1,4 @@
-"""Where the ranks of a run that stands still are, from their last stacks and from what /proc shows."""
+"""Finds the places of ranks in a run that stands still, from their last stacks and from /proc."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 STACK_S = 8.0
-"""How old a stack may be to tell where a rank is."""
+"""Greatest age of a stack that tells where a rank is."""
 
 
 def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> float | None:
-    """How long the first step has stood still; None while it may come. idle: ranks that do nothing."""
+    """Return how long the first step has stood still; None while it may come. idle: ranks that do nothing."""
     return start_still_s(_starting(registry, idle, now), registry.world_size)
 
 
@@ -107,7 +107,9 @@ def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int
 
 
 def needs_peers(registry: Registry) -> bool:
-    """Whether a rank is still inside a step, waits in a collective, or is still to come: it needs all the others."""
+    """Return whether a rank is still inside a step, waits in a collective, or is still to come: it needs all the
+    others.
+    """
     if len(registry.seats) < registry.world_size:
         return True
     live = (process for process in registry.seats.values() if not process.gone)
@@ -115,7 +117,7 @@ def needs_peers(registry: Registry) -> bool:
 
 
 def _waits_since(process: RankProcess) -> float | None:
-    """When the wait in a collective began that its latest stack shows, by the hub's clock; None: it shows none.
+    """Return when the wait in a collective began that its latest stack shows, by the hub's clock; None: it shows none.
 
     Its training thread was heard last just before it, or was seen elsewhere after that.
     """
@@ -161,7 +163,7 @@ def _gpus(registry: Registry) -> dict[int, GpuSigns]:
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:
-    """Where a rank is now: its latest stack, unless it is out of date."""
+    """Return where a rank is now: its latest stack, unless it is out of date."""
     stack = process.stack
     if stack is None or stack.step < process.steps or now - process.stack_at >= STACK_S:
         return None

@@ -134,7 +134,7 @@ class Store(Intake):
         processes = self.registry.seats.values()
         recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
         ended = all(p.left for p in processes)
-        """Whether a finding about memory is about the end of the training."""
+        """True if a finding about memory is about the end of the training."""
         lost = self.registry.lost_by_rank()
         return Evidence(
             records=sum(process.records for process in self.registry.everyone.values()),
@@ -200,11 +200,11 @@ class Store(Intake):
         ]
 
     def winding_down(self, unix: float) -> bool:
-        """Whether the ranks were asked to end by then."""
+        """Return whether the ranks were asked to end by then."""
         return self.run.winding_down_at is not None and unix >= self.run.winding_down_at
 
     def counts(self, failure: Failure) -> bool:
-        """Whether an exception is a failure: what ranks raise once they were asked to end is none."""
+        """Return whether an exception is a failure: what ranks raise once they were asked to end is none."""
         return not self.winding_down(self.clock.unix_at(failure.time_us))
 
     def earlier_attempts(self) -> list[Attempt]:
@@ -255,7 +255,7 @@ class Store(Intake):
 
     @property
     def blames_the_gone(self) -> bool:
-        """Whether a rank that ended without a word has failed, as far as is known while the launcher lives.
+        """Return whether a rank that ended without a word has failed, as far as is known while the launcher lives.
 
         Some launchers kill ranks that have trained to the end: only a rank that needs such a peer, or has lost one,
         shows that it ended too early. Otherwise the launcher's exit code tells.
@@ -316,7 +316,7 @@ class Store(Intake):
         )
 
     def _begin_attempt(self) -> None:
-        """What was found of the ranks before is over with them: none of it came to its end."""
+        """Drop the findings about the ranks of the attempt before: none of them came to its end."""
         super()._begin_attempt()
         self.findings, self._judged = [], None
         self.ledger.begin_attempt(self.registry.attempt)
@@ -338,6 +338,6 @@ class Store(Intake):
 
     @property
     def _came_on_at(self) -> float:
-        """When a rank last finished a step or was seen to work, by the hub's own clock."""
+        """Return when a rank last finished a step or was seen to work, by the hub's own clock."""
         beats = (process.beat_at for process in self.registry.seats.values())
         return max(self._last_step_at or 0.0, *beats, 0.0)

@@ -122,7 +122,7 @@ def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
 
 
 def _times(store: Store) -> TimesView | None:
-    """Where the time went; None before the first step."""
+    """Return where the time went; None before the first step."""
     begun = [p.trains_since_us for p in store.registry.seats.values() if p.trains_since_us is not None]
     if not begun:
         return None
@@ -137,7 +137,7 @@ def _times(store: Store) -> TimesView | None:
 
 
 def _total(store: Store) -> int | None:
-    """How many steps there will be, as the first rank that knows it says; None also where it says too few."""
+    """Return how many steps there will be, as the first rank that knows it says; None also where it says too few."""
     seats = sorted(store.registry.seats.items())
     total = next((process.total_steps for _, process in seats if process.total_steps), None)
     return total if total is not None and total >= store.step else None
@@ -168,7 +168,7 @@ def _missing(store: Store) -> dict[str, str]:
 
 
 def _notes(store: Store) -> list[str]:
-    """What could not be measured, once each, and what was refused."""
+    """Return what could not be measured, once each, and what was refused."""
     notes = [*store.run.notes, *store.notes]
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]

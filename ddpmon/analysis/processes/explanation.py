@@ -15,7 +15,7 @@ _PATTERNS = [(re.compile(row.says, re.IGNORECASE | re.DOTALL), row) for row in K
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|/ddpmon/probe/|^<")
 """In the file of a frame that is not the script's own."""
 _CRASH = "Fatal Python error: "
-"""What faulthandler prints first of a process that crashes; the stack of each thread follows, innermost frame first."""
+"""First words of faulthandler about a process that crashes; the stack of each thread follows, innermost frame first."""
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+ .*\n((?:  .*\n?)*)", re.MULTILINE)
 _SAME_ERROR = 60
 """Characters by which the message is found in its traceback."""

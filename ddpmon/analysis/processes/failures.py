@@ -77,7 +77,7 @@ class Gone:
     steps: int
     """Finished by then."""
     ended_us: int
-    """When that was noticed, by the clock of the run's hub."""
+    """Moment at which that was noticed, by the clock of the run's hub."""
     left: bool
     """It said goodbye: its interpreter ended in order. One that is killed says none."""
 

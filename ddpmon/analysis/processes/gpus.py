@@ -23,7 +23,7 @@ XIDS = {
 }
 """The meaning of the driver's errors that runs meet, from NVIDIA's list of Xid errors."""
 OF_PROGRAMS = frozenset({"Xid 13", "Xid 31", "Xid 43", "Xid 45"})
-"""Those that say nothing about the GPU."""
+"""Errors of a program, which say nothing about the GPU."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class GpuSigns:
     """A rank's GPU while no rank comes on; None: not measured."""
 
     device: str
-    """As torch names it: "cuda:3"."""
+    """Name of the device in torch: "cuda:3"."""
     errors: tuple[str, ...] = ()
     """Critical errors."""
     percent: float | None = None
@@ -40,7 +40,7 @@ class GpuSigns:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it has an error that is no program's."""
+        """Return whether it has an error that is no program's."""
         return not OF_PROGRAMS.issuperset(self.errors)
 
 

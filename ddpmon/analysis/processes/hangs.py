@@ -53,7 +53,7 @@ class Standstill:
     workers: Mapping[int, Worker] = field(default_factory=dict)
     """The DataLoader workers that ranks wait for, by rank."""
     gpus: Mapping[int, GpuSigns] = field(default_factory=dict)
-    """What the driver says of GPUs, by rank."""
+    """Reports of the driver about GPUs, by rank."""
 
     @property
     def next_step(self) -> int | None:

@@ -47,7 +47,7 @@ class Starting:
     """A rank that has not finished a step."""
 
     still_s: float
-    """Since it last came on."""
+    """Seconds since it last progressed."""
     idle: bool = False
     """It and its children did nothing for START_S; False also where that was not measured."""
     has_model: bool = False

@@ -25,7 +25,7 @@ class Unarmed:
     why: str
     """FLAGS: its interpreter ignores the environment; ENVIRONMENT: that was not passed on; LATE: nothing tells."""
     seconds: float
-    """Since torch was first seen in it, without the time in which it waited for a core."""
+    """Seconds since torch was first seen in it, without the time in which it waited for a core."""
     gone: bool = False
     """It has ended."""
 

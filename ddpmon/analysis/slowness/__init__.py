@@ -1,1 +1,1 @@
-"""Which ranks are slow: slowdowns are detected in a stream of steps, then described with their pattern and cost."""
+"""Detects slowdowns in a stream of steps, and describes them with their ranks, pattern and cost."""

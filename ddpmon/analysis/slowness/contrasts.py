@@ -25,8 +25,8 @@ ALL_RANKS_Z = Threshold(
     "signals in 1.8 hours of skewed bursts with 6.1, one with 6.6, and none in 7 hours of other noise.",
 )
 LONGER_Z = 0.13
-"""What less of z is asked for each doubling of a contrast's length: contrasts of many steps change slowly from look to
-look, so that there are fewer of them that could be false."""
+"""Reduction of the required z for each doubling of a contrast's length: contrasts of many steps change slowly from look
+to look, so that fewer of them could be false."""
 REFERENCE_RANKS = 8
 """Ranks for which CHANGE_Z holds. More ranks are more chances: the normal tail asks z^2 + 2 ln(times as many)."""
 REFERENCE_STEP_MS = 46.0

@@ -176,7 +176,7 @@ class Detector:
 
 
 class _Beside:
-    """What compares ranks with each other."""
+    """Comparison of ranks with each other."""
 
     def __init__(self, ranks: int) -> None:
         self.series = PeerSeries(ranks)

@@ -21,7 +21,7 @@ FAIR_SHARE = Threshold(
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""
 ON_RHYTHM = np.repeat([False, True], 4)[:, None]
-"""Which of them are bet on a rhythm, too."""
+"""Filters that also bet on a rhythm."""
 LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK, 20 // BLOCK
 """Blocks whose median is a rank's recent level, and from how many on it is known."""
 SIGMA_RATE = BLOCK / 300
@@ -58,7 +58,7 @@ class LongSteps:
         self._due: Ints = np.full(ranks, -1)
         """Index of the step of the next event, if the last two distances are equal."""
         self._dues: Ints = np.zeros(ranks, np.int64)
-        """How many such steps there were so far."""
+        """Number of such steps so far."""
         self._kept: Ints = np.zeros(ranks, np.int64)
         """At how many of them an event came."""
         self._counts = np.zeros(ranks)

@@ -58,7 +58,7 @@ class Past:
         self.ranks: tuple[int, ...] = ()
         self._pending: StepBlock | None = None
         self._sizes: list[deque[StepBlock]] = []
-        """By size, the youngest and smallest first; within a size the oldest first."""
+        """Blocks by size, the youngest and smallest first; within a size the oldest first."""
 
     def append(self, part: World) -> None:
         """Append the steps that the window appends."""

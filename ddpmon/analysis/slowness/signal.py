@@ -33,4 +33,4 @@ class Signal:
     held: int
     """Step number after which it was found last."""
     turns: Turns | None = None
-    """Of ranks that stand apart in turn: each turn."""
+    """Turns of ranks that stand apart in turn."""

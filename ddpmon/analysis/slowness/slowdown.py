@@ -62,7 +62,7 @@ class Slowdown:
     gain_alone: float
     """The same without this slowdown alone."""
     changed: Changed
-    """Who changed at `since`: these ranks became slower, or the others faster."""
+    """Ranks that changed at `since`: these became slower, or the others faster."""
     stretches: tuple[tuple[int, int], ...] = ()
     """First and last step of the latest stretches of one that comes again, the present one excepted."""
     increase: float = 0.0
@@ -70,9 +70,9 @@ class Slowdown:
     began_us: tuple[int, int] = (0, 0)
     """Moments at which the first and the last step of `since_within` began, by the clock of the steps' ends."""
     hidden_since: int | None = None
-    """From this step on noise is too large to tell whether the slowdown goes on."""
+    """Step from which on noise is too large to tell whether the slowdown goes on."""
     work: str = ""
-    """What is uneven within each step and makes it so (scope "rotating"): "tokens" or "samples"."""
+    """Uneven quantity within each step that causes it (scope "rotating"): "tokens" or "samples"."""
 
     @property
     def is_exact(self) -> bool:

@@ -14,7 +14,7 @@ PAST_MEMORY = 5
 """The same for degrees of freedom of series of all ranks. With 25 a slowdown by 10% was found in none of 12 runs in
 noise of 15%, with 5 in 10; without a fault there was no signal in 320 runs of 1,500 steps of eight kinds of noise."""
 FORGET = BLOCK / 20_000
-"""What the measured spread forgets with each block: it follows the noise of the last 20,000 steps."""
+"""Share of the measured spread that each block replaces: it follows the noise of the last 20,000 steps."""
 EARLY = 2.0
 """Weight of the latest of n blocks, as a multiple of 1/n: a mean in which a warm-up fades with the square of n."""
 FORGET_SOON = BLOCK / 500

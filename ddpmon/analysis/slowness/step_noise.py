@@ -70,7 +70,7 @@ class StepNoise:
         self._now = np.zeros(series)
         """[P] The variance of white noise of all ranks in the last blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
-        """Of the other ranks' mean product in a block: its mean, and that of its square."""
+        """Mean of the other ranks' mean product in a block, and of its square."""
         self._waiting: list[Floats] = []
         self._blocks = self._learned = 0
 

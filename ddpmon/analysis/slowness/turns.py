@@ -87,7 +87,7 @@ class _Test:
         self.found: Turns | None = None
         self._factor, self._rise, self._fall = apart, log((1 + chance) / 2 / chance), log(0.5)
         self._slowest, self._first, self._last = -1, 0, 0
-        """Of the present turn."""
+        """Slowest rank, first and last step of the present turn."""
         self._leads: list[float] = []
         self._gaps: list[float] = []
         self._usual: deque[float] = deque(maxlen=USUAL_TURNS)

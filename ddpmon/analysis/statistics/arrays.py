@@ -43,7 +43,7 @@ def medians(values: NDArray[Number]) -> NDArray[Number]:
 
 
 def median(values: NDArray[Number]) -> float:
-    """Of one series."""
+    """Return the median of one series."""
     half, parts = len(values) // 2, values.copy()
     parts.partition(half)
     return float(parts[half] if len(values) % 2 else (parts[:half].max() + parts[half]) / 2)

@@ -43,7 +43,7 @@ def share_over_peers(values: Floats) -> Floats:
 
 
 def some_of(peers: Ints) -> Ints:
-    """As many of these columns as are enough to estimate what is usual, evenly from all of them."""
+    """Return as many of these columns as are enough to estimate the usual value, evenly from all of them."""
     return peers[:: max(1, len(peers) // SOME)]
 
 

@@ -1,4 +1,4 @@
-"""How certain a median or a mean of step times is: the circular block bootstrap.
+"""Estimates the uncertainty of a median or a mean of step times by the circular block bootstrap.
 
 A step that takes long is followed by others that do (a busy neighbour, a cold cache), so steps drawn one by one would
 claim too much. Blocks of neighbours are drawn instead, as long as their likeness lasts.
@@ -25,7 +25,7 @@ _AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as large one run's quantity is as another's, and the interval that holds it with 95%."""
+    """Ratio of one run's quantity to another's, with its 95% interval."""
 
     value: float
     low: float
@@ -33,7 +33,7 @@ class Ratio:
 
     @property
     def certain(self) -> bool:
-        """Whether its interval excludes 1: chance alone does not explain it."""
+        """Return whether its interval excludes 1: chance alone does not explain it."""
         return self.low > 1 or self.high < 1
 
     def times(self, factor: float) -> Ratio:
@@ -75,7 +75,9 @@ def resampled(values: Floats) -> Resampled:
 
 
 def _of_so_few(blocks: float) -> float:
-    """How much wider than drawn an interval of so few blocks is: Student's t over the normal, of n - 1 against n."""
+    """Return how much wider than drawn an interval of so few blocks is: Student's t over the normal, of n - 1 against
+    n.
+    """
     free = max(2.0, blocks - 1)
     z = 1.96
     student = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
@@ -91,7 +93,7 @@ def ratio(over: float, overs: Floats, under: float, unders: Floats) -> Ratio:
 
 
 def block_length(values: Floats) -> int:
-    """How many neighbours to draw together; at most a third of all.
+    """Return how many neighbours to draw together; at most a third of all.
 
     The automatic choice of Politis and White (2004; corrected by Patton, Politis and White, 2009) for circular blocks:
     autocovariances up to the lag where they get lost in noise, weighted by a flat-top kernel. Of few values nearly

@@ -23,7 +23,8 @@ STRETCHES_S = (6, 60, 600)
 PARTS = 5
 """Floors that a trend is made of: fewer say nothing certain, more come later."""
 STUDENT = 4.54
-"""Of Student's t with PARTS - 2 degrees of freedom: 98% of means of random rises lie within so many errors of 0."""
+"""Quantile of Student's t with PARTS - 2 degrees of freedom: 98% of means of random rises lie within so many errors of
+0."""
 
 
 class Trend(NamedTuple):
@@ -40,7 +41,7 @@ class Floors:
 
     def __init__(self) -> None:
         self._floors: list[deque[tuple[int, float]]] = [deque(maxlen=PARTS + 1) for _ in STRETCHES_S]
-        """Of each length: number and floor of a stretch, the oldest first."""
+        """Number and floor of the stretches of each length, the oldest first."""
 
     def add(self, second: float, value: float) -> None:
         """Add a value. Seconds rise."""

@@ -49,7 +49,7 @@ class _TorchFinder:
             return False
 
     def _find(self, name, path, target):
-        """What Python would find without this finder."""
+        """Return what Python would find without this finder."""
         finders = sys.meta_path
         behind = finders[finders.index(self) + 1 :] if self in finders else finders
         for finder in behind:

@@ -76,7 +76,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
 
 
 def what_if(view: TimelineView) -> str:
-    """How long the steps would take with the late ranks fixed. The gain over all steps is the finding's."""
+    """Return how long the steps would take with the late ranks fixed. The gain over all steps is the finding's."""
     if view.mended is None:
         return "no rank is slow for long: nothing to fix"
     real = sum(step.length_ms for step in view.steps)
