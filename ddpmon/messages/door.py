@@ -66,7 +66,7 @@ def wrong(folder: str, status: os.stat_result | None = None) -> str:
         return f"{folder} is no folder (a link?)"
     if status.st_uid != os.getuid():
         return f"{folder} belongs to another user"
-    return f"{folder} can be entered by others" if status.st_mode & 0o077 else ""
+    return f"other users can enter the folder {folder}" if status.st_mode & 0o077 else ""
 
 
 def opened_folder(folder: str) -> int | None:

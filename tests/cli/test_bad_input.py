@@ -125,7 +125,7 @@ def test_a_folder_for_sockets_that_is_not_ours_or_too_long(cli, script, home, mo
     open_to_all.mkdir(mode=0o777)
     open_to_all.chmod(0o777)
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(open_to_all))
-    assert "can be entered by others" in refused(cli("run", script), 1)
+    assert "other users can enter" in refused(cli("run", script), 1)
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(home / ("x" * 100)))
     assert "a socket's path can have" in refused(cli("run", script), 1)
     assert cli("ls").stdout.startswith("no runs yet")

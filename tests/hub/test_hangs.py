@@ -137,7 +137,7 @@ def stopped_by_a_signal(watched):
     shot = watched.until(lambda s: s.state == "stalled" and "stopped" in s.verdict, "a stopped rank")
     (finding,) = hangs(shot)
     assert (finding.ranks, finding.severity) == ([1], "critical")
-    assert finding.advice == f"Have it go on: kill -CONT {pid}"
+    assert finding.advice == f"Resume it: kill -CONT {pid}"
     os.kill(pid, signal.SIGCONT)
     watched.trains()
 

@@ -137,5 +137,5 @@ def test_csv_holds_whole_steps_and_says_how_many_were_merged(home, cli):
     assert told.returncode == 0
     whole = counts(run)["steps"]
     assert len(told.stdout.splitlines()) == 1 + whole
-    assert told.stderr.startswith(f"ddpmon: {6000 - whole:,} older step records of told (")
+    assert told.stderr.startswith(f"ddpmon: the export lacks {6000 - whole:,} older step records of told (")
     assert cli("export", "--format", "csv", "--last", "5").stderr == ""

@@ -79,7 +79,7 @@ def test_every_screen_is_reached_by_its_keys_in_a_terminal():
             (b"4", "what does all-reduce cost, and why"),
             (b"s", "longest wait first"),
             (b"6", "the worst per host"),
-            (b"f", "gpu gpu%"),
+            (b"f", "gpu  gpu%"),
             (b"8", "runs, the latest first"),
             (b"1", "world: own time over peers"),
             (b"/", "enter applies"),
