@@ -198,14 +198,6 @@ def test_a_recording_of_other_quantities_is_whole_but_for_these(home):
         assert store.histories.view(name, None, None, 400) == before.view(name, None, None, 400), name
 
 
-def test_a_recording_plays_that_knows_fewer_kinds_of_pauses(home):
-    run = record()
-    with changed_history(run) as saved:
-        saved["times"]["paused_s"], saved["times"]["counts"] = [30.0], [2]
-    times = recorded_snapshot(run).times
-    assert (times.paused_s, times.counts) == ({"evaluation": 30.0}, {"evaluation": 2})
-
-
 def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
     player = Player(record(accuracy=True))
     for seconds in (60.0, 20.0, 21.0, 70.0, 12.0):

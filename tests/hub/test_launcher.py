@@ -30,7 +30,7 @@ def test_a_launcher_that_repeats_a_warning_is_quoted_once_and_its_inner_exceptio
     with log.open("a") as file:
         file.writelines(WARNING.format(second=second, port=30000 + second) for second in range(10, 14))
     shot = viewer.until(lambda shot: "warned" in shot.verdict, "a warning")
-    assert shot.verdict == "torchrun is starting and has warned 4 times; 4 ranks to come"
+    assert shot.verdict == "torchrun is starting and has warned 4 times; waiting for 4 ranks"
     assert shot.severity == "info"
     quoted = [event.text for event in shot.events if "warns" in event.text]
     assert quoted == ["torchrun warns: No address of (node0, 30013): name resolution failed."]

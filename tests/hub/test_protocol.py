@@ -254,7 +254,7 @@ def test_a_dead_process_of_this_machine_is_noticed_within_two_seconds(stage):
     rank.acknowledged(1)
     rank.kill()
     snapshot = stage.viewer().until(lambda s: s.ranks[0].health == "dead", "it is dead")
-    assert any("rank 0" in event.text and "gone" in event.text for event in snapshot.events)
+    assert any("rank 0" in event.text and "exited unexpectedly" in event.text for event in snapshot.events)
     assert snapshot.verdict == "rank 0 failed: it exited unexpectedly, as a killed process does"
 
 

@@ -127,7 +127,7 @@ def test_a_rank_that_died_before_others_said_why_they_ended_is_named_by_the_orde
     stage.finish(exit_code=1)
     last = recorded_snapshot(runs.load(stage.run.id))
     assert last.verdict.startswith("rank 1 failed first: it exited unexpectedly, as a killed process does")
-    gone = [event.severity for event in last.events if event.text.endswith("is gone")]
+    gone = [event.severity for event in last.events if event.text.endswith("exited unexpectedly")]
     assert gone == ["critical", "warn"]
 
 
@@ -155,7 +155,7 @@ def test_ranks_that_a_launcher_kills_after_training_have_failed_only_if_it_says_
     stage.save(world_size=0)  # another launcher than torchrun
     shot = ends_ranks(stage, ranks, viewer)
     assert [finding.kind for finding in shot.findings if finding.kind == "rank_failed"] == []
-    assert {event.severity for event in shot.events if event.text.endswith("is gone")} == {"info"}
+    assert {event.severity for event in shot.events if event.text.endswith("exited unexpectedly")} == {"info"}
     assert "failed" not in shot.verdict
     stage.finish(exit_code=exit_code)
     assert recorded_snapshot(runs.load(stage.run.id)).verdict.startswith(verdict)
@@ -167,4 +167,4 @@ def test_a_killed_rank_that_others_still_need_has_failed(stage):
     ranks[0].acknowledged(2)
     ranks[1].kill()
     shot = viewer.until(lambda s: s.verdict.startswith("rank 1 failed"), "rank 1 is named")
-    assert [event.severity for event in shot.events if event.text.endswith("is gone")] == ["critical"]
+    assert [event.severity for event in shot.events if event.text.endswith("exited unexpectedly")] == ["critical"]

@@ -78,7 +78,7 @@ def while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal):
         terminal.press(b"x")
         terminal.wait_for("Stop mnist on there?")
         terminal.press(b"s")
-        terminal.wait_for("nothing was stopped")
+        terminal.wait_for("the run was not stopped")
     shows_it(terminal)
 
 
