@@ -86,7 +86,7 @@ def test_a_killed_launcher_is_the_cause_and_its_warnings_are_not(stage):
     stage.save(launcher_killed_at=time.time())
     winding = viewer.until(lambda s: s.state == "stopping", "its ranks were asked to end")
     assert winding.severity == "critical"
-    assert winding.verdict.startswith("torchrun was killed: stopping its ranks;  0/3 ranks ended")
+    assert winding.verdict.startswith("torchrun was killed: stopping its ranks; 0/3 ranks ended")
     ranks[2].kill()
     raises(ranks[0], PEER)
     stage.finish(exit_code=137)

@@ -39,8 +39,8 @@ def test_what_is_typed_means_what_a_shell_would_make_of_it():
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        (LaunchForm(), "no script"),
-        (LaunchForm("  "), "no script"),
+        (LaunchForm(), "give a script"),
+        (LaunchForm("  "), "give a script"),
         (LaunchForm("t.py", arguments="'open"), "arguments: no closing quotation"),
         (LaunchForm("t.py", environment="A=1 B"), "'B' is no variable"),
         (LaunchForm("t.py", environment='A="'), "environment: no closing quotation"),

@@ -71,11 +71,11 @@ def test_what_is_no_list_of_hosts_is_said(listed):
     ("changed", "said"),
     [
         ({"SLURM_STEP_NUM_TASKS": "32"}, "32 tasks on 4 nodes, but ddpmon run starts the ranks itself"),
-        ({"SLURM_STEP_NUM_NODES": "four"}, "SLURM_STEP_NUM_NODES is 'four': no number"),
-        ({"SLURM_STEP_NUM_NODES": "\u0664"}, "no number"),
+        ({"SLURM_STEP_NUM_NODES": "four"}, "SLURM_STEP_NUM_NODES is 'four': not a number"),
+        ({"SLURM_STEP_NUM_NODES": "\u0664"}, "not a number"),
         ({"SLURM_NODEID": None}, "without SLURM_NODEID; give --nnodes, --node-rank, --rdzv-endpoint"),
         ({"SLURM_STEP_NODELIST": ""}, "without SLURM_STEP_NODELIST"),
-        ({"SLURM_NODEID": "4"}, "--node-rank 4: with --nnodes 4, 0 to 3"),
+        ({"SLURM_NODEID": "4"}, "--node-rank 4: with --nnodes 4, give 0 to 3"),
     ],
 )
 def test_a_step_that_cannot_be_is_one_line_and_nothing_is_started(refused_run, changed, said):

@@ -56,7 +56,7 @@ def test_where_all_meet(changed, endpoint):
         ({"PET_NNODES": "many"}, "PET_NNODES is 'many': give a number of machines"),
         ({"PET_NNODES": "0"}, "PET_NNODES is '0'"),
         ({"PET_NODE_RANK": ""}, "PET_NODE_RANK '': set it to 0 to 3"),
-        ({"PET_NODE_RANK": "9"}, "--node-rank 9: with --nnodes 4, 0 to 3"),
+        ({"PET_NODE_RANK": "9"}, "--node-rank 9: with --nnodes 4, give 0 to 3"),
         ({"PET_MASTER_ADDR": None}, "PET_NNODES without PET_MASTER_ADDR"),
         ({"PET_MASTER_PORT": "x"}, "give HOST:PORT"),
         ({"PET_NPROC_PER_NODE": "two"}, "--nproc two: give a number, gpu, cpu or auto"),
