@@ -57,41 +57,41 @@ INNER = {
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
 
 FALSE_ALARMS = {
-    "memory_growth": "Low: of 300 random walks it reports five as growth, and no noise or single steps. A cache that fills for"
-    " an hour is growth too.",
-    "gpu_error": "Low: the driver reports it. Never seen on a real GPU.",
-    "gpu_shared": "Low: a hint, unless a GPU is nearly full. Two ranks on one GPU may be intended. Silent in containers that see"
-    " other process ids than the driver.",
-    "replicas_differ": "Low: replicas are bit-identical under DDP. It is intended if the script averages weights from time to"
-    " time in a way that ddpmon does not know.",
-    "gradients_not_synchronised": "Low: critical only if ddpmon saw replicas differ.",
-    "parameters_not_reduced": "Low: critical only if ddpmon saw these parameters differ between ranks.",
-    "learning_rates_differ": "Low: equal weights at a later comparison end it. ddpmon compares only the optimizer that stepped"
-    " last, and its first parameter group with a rate above 0.",
-    "independent_copies": "Low. If weights differ, it may be a sweep that was started as one run. If weights are equal, ddpmon"
-    " reports it only with equal losses and without any collective.",
-    "same_data": "Low: losses are equal to the last bit by chance in one run of 10^9. ddpmon reports nothing without DDP, if the"
-    " model's inputs differ between ranks, or if they never change (benchmarks). If losses differ, as with dropout, 64"
-    " numbers of each input must be equal at each comparison.",
-    "trains_in_eval": "Middle: fine-tuning with frozen statistics after a phase in training mode is intended. Only for DDP models with"
-    " torch's own dropout or BatchNorm.",
-    "updates_skipped": "Low: a scale that settles skips 16 updates at most. ddpmon cannot see skips of optimizers that handle the"
-    " scale themselves (`fused=True`).",
-    "learning_rate_zero": "Low: a warm-up at rate 0 since the first step is only a hint.",
-    "configuration_differs": "Middle: a hint, except for different scripts or versions of torch and Python. ddpmon does not compare"
-    " values that name a rank, a device, a host, a seed or a path.",
-    "buffers_differ": "Middle: a hint. Compared only with `broadcast_buffers=False`.",
+    "memory_growth": "Low: of 300 random walks, ddpmon reports five as growth. It reports no noise and no single"
+    " steps. It does report a cache that fills for an hour.",
+    "gpu_error": "Low: the driver reports the error. We have never tested it with a faulty GPU.",
+    "gpu_shared": "Low: the finding is a hint, unless a GPU is nearly full. Two ranks on one GPU may be intended."
+    " ddpmon reports nothing in containers whose process ids differ from the driver's.",
+    "replicas_differ": "Low: DDP keeps replicas bit-identical. Differences are intended if the script averages weights"
+    " from time to time in a way that ddpmon does not know.",
+    "gradients_not_synchronised": "Low: the finding is critical only if ddpmon saw replicas differ.",
+    "parameters_not_reduced": "Low: the finding is critical only if ddpmon saw these parameters differ between ranks.",
+    "learning_rates_differ": "Low: the finding ends if a later comparison finds equal weights. ddpmon compares only"
+    " the optimizer that stepped last, and its first parameter group with a rate above 0.",
+    "independent_copies": "Low. If weights differ, the run may be a sweep that someone started as one run. If weights"
+    " are equal, ddpmon reports it only if losses are equal too and there was no collective.",
+    "same_data": "Low: losses are equal to the last bit by chance in one run of 10^9. ddpmon reports nothing without"
+    " DDP, or if inputs differ between ranks. It reports nothing if inputs never change, as in benchmarks. If"
+    " losses differ, as with dropout, 64 numbers of each input must be equal at each comparison.",
+    "trains_in_eval": "Medium: fine-tuning with frozen statistics may be intended after a phase in training mode."
+    " ddpmon checks only DDP models with torch's own dropout or BatchNorm.",
+    "updates_skipped": "Low: a GradScaler skips at most 16 updates until its scale settles. ddpmon cannot see skips of"
+    " optimizers that handle the scale themselves (`fused=True`).",
+    "learning_rate_zero": "Low: a warm-up whose rate has been 0 since the first step is only a hint.",
+    "configuration_differs": "Medium: the finding is a hint, except for different scripts or versions of torch and"
+    " Python. ddpmon does not compare values that name a rank, a device, a host, a seed or a path.",
+    "buffers_differ": "Medium: the finding is a hint. ddpmon compares buffers only with `broadcast_buffers=False`.",
 }
-"""Chance that a finding about the training is wrong, or that what it reports is intended."""
+"""Probability that a finding about the training is wrong, or reports something intended."""
 
 RUN = """RUN is a name, the beginning of an id, or nothing for the latest run; for some commands also `HOST:RUN`, a run on
 another machine."""
 METRICS = """What ddpmon measures of each rank, and by which word it is found: over columns, in the filter (`/`), in
 charts (`m`), and as a metric of `ddpmon metrics` and `ddpmon export --format openmetrics`. Those of a step are means
 over the last steps; the others are read once a second."""
-FINDINGS = """The kinds of findings, in the order in which they are listed: what each means, what to do, and from which value
-on it is one. A run that is well has none above `info`. The names are those of `kind` in `ddpmon report --format json`.
-[Thresholds](../thresholds.md) has all thresholds."""
+FINDINGS = """This page says what each kind of finding means, what to do about it, and which thresholds decide it. The order is
+the one in which ddpmon lists findings. A healthy run has no finding above `info`. The names are the values of `kind` in
+`ddpmon report --format json`. [Thresholds](../thresholds.md) explains the columns and lists all thresholds."""
 
 RECORDING = """Every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
 CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""

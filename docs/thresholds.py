@@ -1,4 +1,4 @@
-"""Writes thresholds.md from the thresholds as they stand in ddpmon/analysis: python docs/thresholds.py"""
+"""Generate thresholds.md from the thresholds in ddpmon/analysis: python docs/thresholds.py"""
 
 from __future__ import annotations
 
@@ -15,26 +15,31 @@ PAGE = Path(__file__).with_name("thresholds.md")
 FILES = Path(ddpmon.analysis.__file__).parent
 HEAD = """# Thresholds
 
-From which value on ddpmon holds a thing for true, and what keeps it true: with the first alone a finding would come and
-go with noise around it. A dash where both are the same. The last column names the source or the measurement that chose
-the number; "A judgement" says that neither did, and gives the reason. None of them is an option. Other numbers, such as
-sizes of windows and bounds of memory, are no thresholds and stand in the files with their reason under them.
+This page lists the values at which ddpmon decides that something is the case, with the reason for each value. You
+cannot configure them.
 
-This page is made from the code: `python docs/thresholds.py`.
+- *starts at*: the condition becomes true at this value.
+- *ends at*: the condition becomes false again at this value. The gap between both keeps noise from switching a finding
+  on and off. A dash means that there is no gap.
+- *reason*: the source or the measurement behind the value. Where there is neither, it begins with "A judgement".
+
+Other numbers, such as window sizes and memory limits, are not thresholds. Their reasons are in the source files.
+
+`python docs/thresholds.py` generates this page from the code.
 """
 GROUPS = {
     "kinds": "Kinds of findings",
-    "slowness": "Which rank is slow: detection",
-    "steps": "Steps: lateness, rhythms, pauses, clocks",
+    "slowness": "Detection of slow ranks",
+    "steps": "Steps: work, pauses, recurring events",
     "processes": "Processes and devices",
     "statistics": "Statistics",
-    ".": "The state of a run, and two runs side by side",
+    ".": "The state of a run, and the comparison of two runs",
 }
 """Folders of ddpmon/analysis, in the order of the page."""
 
 
 def page() -> str:
-    """The page as the thresholds are now."""
+    """Return the page for the present thresholds."""
     parts = [HEAD]
     for folder, title in GROUPS.items():
         parts.append(f"## {title}\n")
@@ -44,7 +49,7 @@ def page() -> str:
 
 
 def _of(path: Path) -> Iterator[str]:
-    """A file's heading, its first line, and a row for each of its thresholds; nothing where it has none."""
+    """Yield a file's heading, its first line, and a row for each of its thresholds; nothing if it has none."""
     parts = ("ddpmon", "analysis", *path.relative_to(FILES).with_suffix("").parts)
     code = importlib.import_module(".".join(parts).removesuffix(".__init__"))
     if rows := list(rows_of(thresholds_in(code))):
@@ -54,7 +59,7 @@ def _of(path: Path) -> Iterator[str]:
 
 
 def thresholds_in(code: ModuleType) -> dict[str, Threshold[float]]:
-    """The thresholds that a file holds itself, by name."""
+    """Return the thresholds that a file defines itself, by name."""
     source = Path(code.__file__ or "").read_text()
     targets = [node.targets[0] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
     values = {target.id: getattr(code, target.id) for target in targets if isinstance(target, ast.Name)}
@@ -62,14 +67,14 @@ def thresholds_in(code: ModuleType) -> dict[str, Threshold[float]]:
 
 
 def rows_of(thresholds: Mapping[str, Threshold[float]]) -> Iterator[str]:
-    """A table of thresholds; nothing where there are none."""
+    """Yield the lines of a table of thresholds; nothing if there are none."""
     if not thresholds:
         return
-    yield "| name | what it is of | true from | stays true to | why |\n| --- | --- | --- | --- | --- |"
+    yield "| name | measured quantity | starts at | ends at | reason |\n| --- | --- | --- | --- | --- |"
     for name, one in thresholds.items():
-        edge = "at most " if one.below else ""
-        stays = "–" if one.stay == one.enter else edge + _number(one.stay)
-        yield f"| `{name}` | {one.of} | {edge}{_number(one.enter)} | {stays} | {one.why} |"
+        start, end = ("≤", ">") if one.below else ("≥", "<")
+        stays = "–" if one.stay == one.enter else f"{end} {_number(one.stay)}"
+        yield f"| `{name}` | {one.of} | {start} {_number(one.enter)} | {stays} | {one.why} |"
 
 
 def _number(value: float) -> str:

@@ -28,13 +28,13 @@ MOST_STEPS = 20_000
 """The last ones; more make the interval no narrower than two runs differ anyway."""
 ALIKE = Threshold(
     0.01,
-    of="share by which steps, their work or mean losses of two runs differ",
-    why="A judgement: what is closer is called the same, because two runs of the same differ by as much.",
+    of="relative difference of step times, work per step or mean losses between two runs",
+    why="A judgement: two runs of the same script differ by as much. ddpmon calls smaller differences equal.",
 )
 DRIFT = Threshold(
     0.1,
-    of="share by which the median step of one half of a run is longer than the other half's",
-    why="A judgement: one median tells of neither half then, which a note says.",
+    of="relative difference of the median step between the two halves of a run",
+    why="A judgement: beyond it, one median describes neither half. ddpmon says so in a note.",
 )
 LOSS_STEPS = 20
 """The last steps of the stretch that two runs have in common, whose mean losses are compared: single batches stray."""

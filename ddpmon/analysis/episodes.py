@@ -1,4 +1,4 @@
-"""Records of findings as people read them, now or at a moment of the past."""
+"""Records of findings for people to read, at present or at an earlier moment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ddpmon.messages import Episode, Finding
 GRAVEST_FIRST = ("critical", "warn", "info")
 RETURN_S = Threshold(
     60.0,
-    of="seconds of the run after which the absence of a finding, or its cost, counts",
-    why="A judgement: what comes back within a minute was hidden by noise, and two lines about it would be noise too.",
+    of="seconds of the run after which a missing finding has ended, or the cost of a finding is reliable",
+    why="A judgement: a finding that returns within a minute was hidden by noise. Two lines about it would be noise"
+    " too.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Events of findings: a beginning, a clear worsening, an end with its cost."""
+"""Events of findings: a finding begins, clearly worsens, or ends with its total cost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ddpmon.messages import Finding
 
 WORSE = Threshold(
     2.0,
-    of="times what a finding cost when it was last announced, to be announced again",
-    why="A judgement: what costs twice as much may be worth acting on where it was not; noise alone doubles nothing.",
+    of="cost of a finding, as a multiple of its cost when last announced, to announce it again",
+    why="A judgement: twice the cost may be worth acting on where the earlier cost was not. Noise alone does not"
+    " double it.",
 )
 
 

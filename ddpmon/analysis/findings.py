@@ -19,8 +19,8 @@ from ddpmon.messages import Finding
 
 OVERTAKES = Threshold(
     1.3,
-    of="times what the first of the costly findings costs that another one does, to be first",
-    why="A judgement: which of two alike comes first changes nothing that a person would do.",
+    of="cost of a finding, as a multiple of the cost of the finding listed first, to take its place",
+    why="A judgement: which of two similar findings comes first does not change what anyone would do.",
 )
 
 

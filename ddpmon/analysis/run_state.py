@@ -9,23 +9,23 @@ from ddpmon.messages import END_STATES, STARTING_WORKERS, Step
 
 STALLED_S = Threshold(
     10.0,
-    of="s in which no rank finished a step",
-    why="A judgement: a busy disk or a checkpoint takes some seconds; of a hang people want to hear within 15 s.",
+    of="seconds in which no rank finishes a step",
+    why="A judgement: a busy disk or a checkpoint takes a few seconds. People want to hear about a hang within 15 s.",
 )
 STALLED_STEPS = Threshold(
     8,
-    of="median steps in which no rank finished one",
-    why="A judgement, for steps of more than a second: far more than one of them strays without a pause.",
+    of="time in which no rank finishes a step, in median steps",
+    why="A judgement, for steps longer than a second: a step without a pause does not take nearly that long.",
 )
 PAUSE = Threshold(
     1.5,
-    of="times the longest step or pause of this run in which no rank finished a step",
-    why="A judgement: an evaluation or a checkpoint comes again, and takes longer as a disk fills or a cache is cold.",
+    of="time in which no rank finishes a step, as a multiple of the longest step or pause of this run",
+    why="A judgement: evaluations and checkpoints recur. They take longer when the disk fills up or a cache is cold.",
 )
 STARTING_S = Threshold(
     60.0,
-    of="s that new DataLoader workers may take, imports before the probe is armed, or caches to fill",
-    why="A judgement: a start imports from a cold network disk and reads an index, which looks like a hang or a leak.",
+    of="seconds allowed for starting DataLoader workers, for imports before the probe starts, or for filling caches",
+    why="A judgement: a start imports from a cold network disk and reads an index. Both look like a hang or a leak.",
 )
 WARM_UP_STEPS = 10
 """The first steps compile, tune and fill caches: how long they take justifies nothing after them."""

@@ -40,13 +40,14 @@ FEWEST_STEPS = 10
     by_cost=True,
     slows="waiting for the transfer between ranks",
     quantities=("sent", "received"),
-    remedy="Larger batches or accumulation, half precision, fewer bytes a step; then a faster network.",
+    remedy="Transfer fewer bytes for each sample: larger batches, gradient accumulation, half precision. Then try a"
+    " faster network.",
 )
 def communication_bound(moment: Moment) -> Iterator[Finding]:
-    """The transfer between ranks holds all of them back: DDP's all-reduce, or other collectives in its place.
+    """Transfers between ranks slow all of them down: DDP's all-reduce, or other collectives.
 
-    Where DDP's all-reduce alone takes less than a third of a step, all collectives of a step are counted together,
-    those of SyncBatchNorm and of the script itself too. What it costs is more than the clocks of hosts may be off.
+    If DDP's all-reduce alone takes less than a third of a step, ddpmon adds up all collectives of the step. These
+    include the ones of SyncBatchNorm and of the script. The cost must exceed the error of the hosts' clocks.
     """
     world, evidence = moment.world, moment.evidence
     ddp, gradients = with_ddp(evidence.parallelism), gradient_transfer(world)
@@ -186,10 +187,10 @@ def _of_collectives(parallelism: str, half: float) -> str:
     slows="reducing gradients several times for an update",
 )
 def needless_reductions(moment: Moment) -> Iterator[Finding]:
-    """Gradients are reduced several times for each update: they are accumulated without no_sync.
+    """DDP reduces gradients several times for each update: the script accumulates them without no_sync.
 
-    What it costs is the transfer of all reductions but the last. Only runs of a single DDP model are judged, and
-    closures (LBFGS) are not: each of their calls needs reduced gradients.
+    The cost is the transfer of all reductions but the last. ddpmon checks only runs with a single DDP model. It skips
+    optimizers with closures (LBFGS), because each call of a closure needs reduced gradients.
     """
     world, evidence = moment.world, moment.evidence
     counts = {evidence.setups[rank].reductions if rank in evidence.setups else 0 for rank in world.ranks}
@@ -213,11 +214,11 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
     slows="the search for unused parameters",
 )
 def unused_search(moment: Moment) -> Iterator[Finding]:
-    """DDP searches each step for unused parameters, and never found one: find_unused_parameters=True for nothing.
+    """find_unused_parameters=True is useless here: DDP searches each step for unused parameters and never found one.
 
-    The walk through the graph is timed on the training thread, and marking one parameter as used on another one; the
-    small all-reduce that belongs to it comes on top. Which parameters were unused is looked at after 1, 10, 100 and
-    every 500 backward calls.
+    ddpmon times the walk through the graph on the training thread. On another thread, it times how long DDP takes to
+    mark one parameter as used. The cost does not include the small all-reduce of the search. ddpmon checks which
+    parameters were unused after 1, 10 and 100 backward calls, and then after every 500.
     """
     setups = [moment.evidence.setups[rank] for rank in moment.world.ranks if rank in moment.evidence.setups]
     models = [model for setup in setups for model in setup.models if model.search_us]

@@ -40,13 +40,14 @@ def _covers(whole: Finding, part: Finding) -> bool:
     covers=_covers,
     slows="ranks starved of cores",
     device=DeviceMark("starved", ["starved"], 2),
-    remedy="Fewer ranks, threads (`OMP_NUM_THREADS`) or workers than cores; nothing else on the machine.",
+    remedy="Use fewer ranks, threads (`OMP_NUM_THREADS`) or workers than there are cores. Run nothing else on the"
+    " machine.",
 )
 def cpu_starved(moment: Moment) -> Iterator[Finding]:
-    """Ranks of a host wait for a core: their training threads could run and get none.
+    """Ranks of a host wait for a core: their training threads are ready to run, but get no core.
 
-    Each host on which ranks wait has a finding. It stays as it was while ranks leave: those that are left get the cores
-    of the others, which was no one's mending.
+    Each host with waiting ranks has a finding. It does not change while ranks exit: the remaining ranks then get their
+    cores, but nobody has fixed the cause.
     """
     before = {finding.subject: finding for finding in moment.held}
     hosts: dict[str, list[Cpu]] = {}

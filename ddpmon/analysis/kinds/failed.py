@@ -35,7 +35,7 @@ def _explains(failed: Finding, hang: Finding) -> bool:
     remedy="Read the exception and its line, and the next step below it. `ddpmon logs --rank K` has what came before.",
 )
 def rank_failed(moment: Moment) -> Iterator[Finding]:
-    """A rank failed: the first cause, and who failed alike."""
+    """A rank failed. The finding names the first cause and the ranks that failed in the same way."""
     if first := moment.evidence.failed:
         memory = moment.evidence.memory
         resident = {one.rank: (one.rss_bytes, one.worker_bytes) for one in memory if one.rss_bytes}
@@ -52,10 +52,10 @@ def rank_failed(moment: Moment) -> Iterator[Finding]:
     stays_told=False,
 )
 def restart_loop(moment: Moment) -> Iterator[Finding]:
-    """Attempts of a run failed alike after as many steps: the next one comes to the same step and fails of it too.
+    """Attempts of a run failed in the same way after the same number of steps, so the next one will too.
 
-    There is none once the attempt that runs has come further, or failed of something else. A restart may also fail to
-    connect the ranks again, which says nothing of what the others failed of.
+    The finding ends once the present attempt has come further, or has failed for another reason. Attempts whose ranks
+    could not connect do not count: they say nothing about the earlier failures.
     """
     evidence = moment.evidence
     alike = _failed_alike([one for one in evidence.attempts if not explain(one.cause or "").lost_peer])

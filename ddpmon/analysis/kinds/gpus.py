@@ -41,9 +41,9 @@ ADVICE = {
     quantities=("gpu_power",),
 )
 def gpu_throttled(moment: Moment) -> Iterator[Finding]:
-    """GPUs hold their clocks down, and did so for most of the last seconds.
+    """GPUs reduce their clocks, and did so for most of the last seconds.
 
-    A warning where one of them is clearly below the clocks of the rest.
+    The finding is a warning if one of them runs clearly below the other GPUs' clocks.
     """
     conditions = moment.evidence.conditions
     held = {one.rank: one for one in conditions if one.gpu_throttled}
@@ -75,16 +75,16 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "the GPU of {who} had a critical error:| {errors}",
-    "The kernel log of its host (dmesg) says more. Errors of its memory, its bus or NVLink come back: train without"
-    " that GPU until it has been reset or replaced.",
+    "The kernel log of its host (dmesg) says more. Errors of its memory, its bus or NVLink recur: train without that"
+    " GPU until someone has reset or replaced it.",
     subject="rank",
     gone="{who} had no further GPU error",
     device=DeviceMark("GPU error", ["gpu"], 5),
 )
 def gpu_error(moment: Moment) -> Iterator[Finding]:
-    """The driver has reported a critical error of a rank's GPU since the rank trains: an Xid, or an ECC error.
+    """The driver has reported a critical error of a rank's GPU since the rank started to train: an Xid or an ECC error.
 
-    It is a hint where it is one of the program.
+    The finding is a hint if the program caused the error.
     """
     for rank, errors in sorted(moment.evidence.gpu_errors.items()):
         words = {"errors": ", ".join(map(error_words, errors[-2:]))}
@@ -95,12 +95,13 @@ def gpu_error(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     subject="activity",
-    remedy="End what is left over, choose another GPU, or `torch.cuda.set_device(local_rank)` before other CUDA calls.",
+    remedy="End leftover processes, choose another GPU, or call `torch.cuda.set_device(local_rank)` before other CUDA"
+    " calls.",
 )
 def gpu_shared(moment: Moment) -> Iterator[Finding]:
-    """Others use a rank's GPU: other programs, what an earlier run has left, or other ranks of this run.
+    """Other processes use a rank's GPU: other programs, leftovers of an earlier run, or other ranks of this run.
 
-    Each sort of others has a finding: a hint, unless one of these GPUs is nearly full.
+    Each of these causes has a finding. It is a hint, unless one of the GPUs is nearly full.
     """
     full, world = nearly_full(moment.evidence.memory), moment.evidence.world_size
     for sort, users in _by_sort(moment.evidence.gpu_users).items():

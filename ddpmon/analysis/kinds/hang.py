@@ -31,12 +31,13 @@ BROKEN_GPU = (
 
 @Kind(
     explains="stalled",
-    remedy="Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` asks again.",
+    remedy="Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` shows all stacks"
+    " again.",
 )
 def hang(moment: Moment) -> Iterator[Finding]:
-    """No rank comes on: who did not arrive, and what the others wait in.
+    """No rank makes progress. The finding names the ranks that did not arrive, and the call in which the others wait.
 
-    There is none where no rank could tell where it is, and all are heard.
+    There is no finding if ddpmon hears every rank and none can report where it is.
     """
     standstill = moment.evidence.standstill
     if standstill is None or not (standstill.stacks or standstill.silent or standstill.unheard):

@@ -25,15 +25,14 @@ is one finding, whose ranks may come and go.
 
 LASTING = Threshold(
     20,
-    of="steps in a row in which something holds that may be meant for a moment, such as a learning rate of 0",
-    why="A judgement: attacks on a model train some steps in evaluation mode; a warm-up begins, or a schedule ends, at"
-    " 0; and of ranks with other rates one may step its scheduler later.",
+    of="consecutive steps with a state that may be intended briefly, such as a learning rate of 0",
+    why="A judgement: some steps of each are normal. A warm-up starts at rate 0, and a schedule ends there. An"
+    " adversarial attack runs some steps in evaluation mode. Ranks may step their schedulers a few steps apart.",
 )
 NEARLY_ALL = Threshold(
     0.9,
-    of="share that is nearly all: of a timeout or of a rank's batches that is used up, of the latest updates that were"
-    " skipped",
-    why="A judgement: little can be done any more, or hardly anything is learnt.",
+    of="share of a timeout or of a rank's batches that is used up, or of the latest updates that GradScaler skipped",
+    why="A judgement: beyond it, little time is left to act, or the model hardly learns any more.",
 )
 
 

@@ -16,14 +16,14 @@ _late = partial(_kind, family="late")
 PERIODIC_STRAGGLER = _late(
     name="periodic_straggler",
     subject="rank",
-    meaning="A rank is slow in one step of every so many.",
+    meaning="A rank is slow in one step at regular intervals.",
     slows="rank {rank}'s pauses",
-    remedy="Look for what that rank does every so many steps: logging, a checkpoint, a metric on rank 0.",
+    remedy="Look for work that this rank does at that interval, such as logging, a checkpoint, or a metric on rank 0.",
 )
 SLOW_HOST = _late(
     name="slow_host",
     subject="host",
-    meaning="All ranks of a host are slow together: it is the machine, and one finding.",
+    meaning="All ranks of a host are slow together: the cause is the machine. They share one finding.",
     changes_level=True,
     slows="{host}'s {phase}",
     quantities=(
@@ -35,11 +35,11 @@ SLOW_HOST = _late(
 )
 SEVERAL_STRAGGLERS = _late(
     name="several_stragglers",
-    meaning="Several ranks are slow together, and fixing one of them gains nothing: another is the slowest then.",
+    meaning="Several ranks are slow together. Fixing one of them gains nothing, because another is the slowest then.",
     changes_level=True,
     slows="several ranks' {phase}",
     is_one_of_several=lambda _: True,
-    remedy="Fix all of them: fixing one gains nothing, as another is the slowest then. Look at what they share.",
+    remedy="Fix all of them: as long as one is slow, the others wait for it. Look at what they share.",
 )
 LOAD_IMBALANCE = _late(
     name="load_imbalance",
@@ -48,14 +48,15 @@ LOAD_IMBALANCE = _late(
     changes_level=True,
     slows="rank {rank}'s larger share of the work",
     is_one_of_several=has_company,
-    remedy="Sort batches by length, or cut them to equal numbers of tokens, so that ranks have as much to do.",
+    remedy="Sort samples by length, or cut batches to equal numbers of tokens, so that all ranks have the same work.",
 )
 LATE_IN_BURSTS = _late(
     name="late_in_bursts",
     subject="host",
-    meaning="A host or some ranks are slow again and again, with a rhythm in steps or in seconds: that is one finding.",
+    meaning="A host or some ranks are slow again and again, at regular intervals of steps or of seconds.",
     slows="bursts of {host}",
-    remedy="Look for what runs there as often: other programs, backups, checkpoints, clocks that fall when hot.",
+    remedy="Look for what runs there at that interval: other programs, backups, checkpoints, or clocks that drop with"
+    " heat.",
 )
 
 
@@ -65,10 +66,11 @@ LATE_IN_BURSTS = _late(
     changes_level=True,
     slows="rank {rank}'s {phase}",
     is_one_of_several=has_company,
-    remedy="Look into the phase that is named, and at what sets the rank apart; move it to another machine if nothing.",
+    remedy="Look into the phase that the finding names, and at how this rank differs. If nothing differs, try another"
+    " machine.",
 )
 def straggler(moment: Moment) -> Iterator[Finding]:
-    """A rank is slow, with as much work as the others."""
+    """A rank is slow, although it has as much work as the others."""
     kinds = {kind.name: kind for kind in LATE}
     for one in slow_ranks(moment, {"rank", "ranks", "host"}):
         yield one.finding(kinds[one.kind_name], words)
@@ -81,10 +83,10 @@ LATE = (PERIODIC_STRAGGLER, SLOW_HOST, SEVERAL_STRAGGLERS, straggler, LOAD_IMBAL
     fewest_steps=1,
     changes_level=True,
     slows="all ranks' {phase}",
-    remedy="Look at what changed then for all ranks: sizes of inputs, the shared disk, the network, clocks.",
+    remedy="Look at what changed for all ranks at that step: sizes of inputs, the shared disk, the network, or clocks.",
 )
 def run_slowed(moment: Moment) -> Iterator[Finding]:
-    """All ranks take longer than they did before."""
+    """All ranks take longer than before."""
     for one in slow_ranks(moment, {"all"}):
         yield one.finding(moment.kind, words)
 
@@ -95,10 +97,10 @@ def run_slowed(moment: Moment) -> Iterator[Finding]:
     by_cost=True,
     changes_level=True,
     slows="waiting for a slow rank that rotates",
-    remedy="No machine is at fault: even out batches, give ranks cores of their own, load ahead.",
+    remedy="No machine is at fault. Even out batch sizes, give each rank cores of its own, or prefetch more batches.",
 )
 def moving_straggler(moment: Moment) -> Iterator[Finding]:
-    """A different rank is slow each time: no rank is slow for long, and yet every step waits for one."""
+    """A different rank is slow each time. No rank is slow for long, and yet every step waits for one."""
     for one in slow_ranks(moment, {"rotating"}):
         one.before = moment.previous
         facts = {

@@ -1,4 +1,4 @@
-"""Losses that are not as they should be: no numbers any more, suddenly high, or unlike those of other ranks."""
+"""Losses that went wrong: NaN or infinite, suddenly high, or unlike those of other ranks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from ddpmon.messages import Finding
 
 TIMES = Threshold(
     2.0,
-    of="times what the mean loss was before it jumped, or that of other ranks which a rank's loss is",
-    why="A judgement: a loss that doubles has unlearned something; back within 30% of what it was it has come back.",
+    of="ratio of the mean loss after a jump to before it, or of a rank's mean loss to the other ranks'",
+    why="A judgement: a model whose loss doubles has lost part of what it learnt. A loss within 30% of its earlier"
+    " value has recovered.",
     stay=1.3,
 )
 OF_DEVIATION = 1.4826
 """Ratio of σ to the median absolute deviation of a normal distribution."""
 JUMP = Threshold(
     12.0,
-    of="times what a loss strays by which it jumps, or by which the mean of a rank differs from the others'",
-    why="A judgement, far beyond chance: losses have heavy tails, and of few blocks an error is hardly known.",
+    of="size of a jump in standard deviations of the loss, or distance of a rank's mean loss from the others' in"
+    " standard errors",
+    why="A judgement, far beyond chance: losses have heavy tails, and a few blocks of steps give only a rough standard"
+    " error.",
     keeps=0.7,
 )
 BEFORE = 30
@@ -41,12 +44,14 @@ BLOCK_STEPS = 10
     "critical",
     "loss is {value} on {who} since step {since:,}",
     "{look}",
-    remedy="Look at the rank and step it began on: its batch, a rate that is too high, half precision.",
+    remedy="Look at the rank and the step on which it began: its batch, a learning rate that is too high, or half"
+    " precision.",
 )
 def loss_not_finite(moment: Moment) -> Iterator[Finding]:
-    """A loss is not a number any more: on which ranks first, and since which step.
+    """The loss of a rank became NaN or infinite. The finding names the first ranks and the first step.
 
-    Gradients that are not finite reach every rank in that step's all-reduce, and their losses follow a step later.
+    Gradients that are not finite reach every rank in that step's all-reduce. The other ranks' losses follow a step
+    later.
     """
     losses = sorted(moment.evidence.bad_losses, key=lambda loss: loss.rank)
     if not losses:
@@ -72,10 +77,10 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     by_cost=True,
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
-    """A rank's loss is far from the others' for the whole window.
+    """A rank's loss is far from the other ranks' during the whole window.
 
-    Half of all ranks at most are far away. A rank's mean must be twice the others' or more, and far beyond its standard
-    error: replicas have the same weights, and shards dealt out at random do not differ by as much.
+    At most half of all ranks may be far away. A rank's mean must be at least twice the others', and far beyond its
+    standard error. Replicas have the same weights, and random shards of the data do not differ that much.
     """
     world, stays = moment.world, moment.previous is not None
     if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
@@ -99,12 +104,13 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     "{look}",
     fewest_steps=2 * BEFORE,
     by_cost=True,
-    remedy="Look at the batches of that step; a lower rate or clipped gradients make it rarer.",
+    remedy="Look at the batches of that step. A lower learning rate or gradient clipping makes jumps rarer.",
 )
 def loss_spiked(moment: Moment) -> Iterator[Finding]:
-    """The mean loss jumped to twice what it was and far beyond what it strays, for more than a step or two.
+    """The mean loss jumped to twice its value, far beyond its usual spread, for more than a step or two.
 
-    A warning while it is up. Which rank was first: the one whose own loss left its own usual before the mean did.
+    The finding is a warning while the loss is high. It names the first rank whose own loss left its usual range before
+    the mean did.
     """
     world = moment.world
     if not world.has_loss.all() or not np.isfinite(world.loss).all():

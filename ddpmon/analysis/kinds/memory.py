@@ -15,35 +15,35 @@ from ddpmon.messages import DeviceMark, Finding
 
 HARMFUL_PER_HOUR = Threshold(
     1.0,
-    of="times its size that a memory grows by in an hour",
-    why="A judgement: its size again within an hour ends a run overnight.",
+    of="growth of a memory per hour, as a multiple of its present size",
+    why="A judgement: memory that grows by its own size within an hour ends an overnight run.",
 )
 FULL_WITHIN_S = Threshold(
     43_200.0,
-    of="s until all memory is used up, at the pace at which it grows",
-    why="A judgement: half a day is a night, in which it ends the run.",
+    of="seconds until memory is full, at the present rate of growth",
+    why="A judgement: this is twelve hours. Such growth ends a run overnight.",
     below=True,
 )
 CERTAIN = Threshold(
     3.0,
-    of="times the shortest time until all memory is used up that the longest is, for it to be told",
-    why="A judgement: with a time that may be three times as long one can still plan.",
+    of="ratio of the longest to the shortest estimate of the time until memory is full, to show that time",
+    why="A judgement: an estimate with a range of three to one still helps to plan.",
     below=True,
 )
 NEARLY_FULL = Threshold(
     0.95,
-    of="share of a GPU's memory that is in use",
-    why="A judgement: of 80 GiB 4 are left, less than a batch that is a tenth longer may ask for.",
+    of="share of a GPU's memory in use, for a hint",
+    why="A judgement: of 80 GiB, 4 GiB are left. A batch that is 10% longer may need more.",
 )
 FULL = Threshold(
     0.98,
-    of="the same",
-    why="A judgement: of 80 GiB 1.6 are left; a warning, because the next batch may not fit.",
+    of="share of a GPU's memory in use, for a warning",
+    why="A judgement: of 80 GiB, 1.6 GiB are left. The next batch may not fit.",
 )
 RETRIES = Threshold(
     3,
-    of="seconds of the last 30 in which the allocator gave its cache back",
-    why="A judgement: once a longer batch may need it, every ten seconds is a rule.",
+    of="seconds, out of the last 30, in which the allocator released its cache to find memory",
+    why="A judgement: a single long batch may need it once. Once every ten seconds is a pattern.",
     stay=2,
 )
 KEPT = (
@@ -80,13 +80,13 @@ def _growing(moment: Moment, *names: str) -> list[_Growth]:
 @Kind(
     gone="memory no longer grows",
     device=DeviceMark("memory grows", ["rss", "worker_memory"], 1),
-    remedy="Something keeps what it should let go: losses with their graphs, lists in the dataset, caches. Where"
-    " workers grow: hold the dataset's items in numpy arrays or tensors, not in lists.",
+    remedy="The script keeps objects that it should release: losses with their graphs, lists in the dataset, or"
+    " caches. If workers grow, hold the dataset's items in numpy arrays or tensors, not in lists.",
 )
 def memory_growth(moment: Moment) -> Iterator[Finding]:
-    """Memory of ranks, or of their DataLoader workers, grows and grows.
+    """Memory of ranks, or of their DataLoader workers, keeps growing.
 
-    It is about all ranks whose memory grows, and names the rank, or its workers, that grow fastest.
+    The finding covers all ranks whose memory grows. It names the rank that grows fastest, or its workers.
     """
     if grown := _growing(moment, "rss_bytes", "worker_bytes"):
         host, rank = grown[0].memory.host, grown[0].memory.rank
@@ -101,10 +101,10 @@ def memory_growth(moment: Moment) -> Iterator[Finding]:
 @Kind(
     gone="GPU memory no longer grows",
     device=DeviceMark("GPU memory grows", ["gpu_memory", "gpu_reserved"], 2),
-    remedy="Something keeps tensors from step to step: losses with their graphs, lists of outputs.",
+    remedy="The script keeps tensors from step to step, such as losses with their graphs or lists of outputs.",
 )
 def gpu_memory_growth(moment: Moment) -> Iterator[Finding]:
-    """Memory of GPUs grows and grows, by torch's own count where it has one."""
+    """GPU memory keeps growing, by torch's own count where torch has one."""
     counts = any(one.gpu_reserved_bytes for one in moment.evidence.memory)
     if grown := _growing(moment, "gpu_reserved_bytes" if counts else "gpu_used_bytes"):
         first = grown[0].memory
@@ -171,7 +171,7 @@ def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
     device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
 )
 def gpu_memory(moment: Moment) -> Iterator[Finding]:
-    """A GPU is nearly full: the ranks with such GPUs, and the fullest."""
+    """A GPU is nearly full. The finding covers all such GPUs and names the fullest."""
     shares, gpus = nearly_full(moment.evidence.memory), {one.rank: one for one in moment.evidence.memory}
     if not shares:
         return
@@ -200,16 +200,16 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "rank {rank}'s GPU memory is short:| torch gave its cache back in {seconds} of 30 s|{several}",
-    "Each time the GPU stands until its memory is freed and taken anew. torch has {reserved:.1f} GiB, {in_tensors:.1f}"
-    " of it in tensors: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True helps where pieces between them are too small"
-    " (fragmentation), smaller batches or activation checkpointing where all of it is needed.",
+    "Each time, the GPU idles until torch has freed and reallocated memory. torch has {reserved:.1f} GiB,"
+    " {in_tensors:.1f} of it in tensors. Against fragmentation, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+    " If the model needs all of it, use smaller batches or activation checkpointing.",
     gone="GPU memory is no longer short",
     device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
 )
 def allocator_retries(moment: Moment) -> Iterator[Finding]:
-    """Allocators of GPU memory give their cache back again and again to find room, and each time the GPU stands.
+    """GPU memory allocators release their cache again and again to find memory, and the GPU idles each time.
 
-    It is about all ranks whose allocator does so, and names the one that does so most often.
+    The finding covers all ranks with such an allocator, and names the rank with the most releases.
     """
     held = moment.previous is not None
     found = {

@@ -1,4 +1,4 @@
-"""Activities of a run besides training steps, where they cost much of the time."""
+"""Pauses in training that cost much of the run's time, such as evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FEWEST = 3
 """Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
 MOSTLY = Threshold(
     0.8,
-    of="share of the pauses of an unknown kind that one rank had",
-    why="A judgement: two ranks by turns have half each, and one odd pause of five is let pass.",
+    of="one rank's share of the pauses with an unknown cause",
+    why="A judgement: two ranks that alternate have half each. One pause in five may belong to another rank.",
 )
 ADVICE = {
     "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
@@ -37,12 +37,14 @@ ADVICE = {
     "{takes}:| {share:.0%} of the time|, {count:,} times",
     "{look}",
     subject="activity",
-    remedy="Evaluate and save more rarely, or from one rank on a copy; look at the line of a pause without a name.",
+    remedy="Evaluate and save less often, or on one rank from a copy. For a pause without a name, look at its line of"
+    " code.",
 )
 def pauses(moment: Moment) -> list[Finding]:
-    """The run spends much of its time on something else than training: a hint, or a rank that keeps pausing.
+    """The run spends much of its time on something other than training, or one rank keeps pausing.
 
-    There is a finding for each kind of pause that takes a share of the time worth having.
+    Each kind of pause with a considerable share of the time has a finding. It is a hint; a rank that keeps pausing may
+    be a warning.
     """
     return sorted(_each(moment), key=lambda one: -one.evidence["share"])
 

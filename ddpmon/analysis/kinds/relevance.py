@@ -1,4 +1,4 @@
-"""Tell what costs enough of the run's time to be a finding: one rule for all kinds but those of slow ranks."""
+"""Decide whether a problem costs enough time to be a finding: one rule for all kinds except slow ranks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ STAYS = 0.7
 """Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
 RELEVANT = Threshold(
     0.05,
-    of="share of the time that something costs which is no rank's slowness, to be told",
-    why="A judgement: training is 1.05 times as fast without it, and mending it mostly takes a line or a cable.",
+    of="share of the run's time that a problem other than a slow rank costs, to report it",
+    why="A judgement: without the problem, training is 1.05 times as fast. The fix is usually one line of code or one"
+    " cable.",
     keeps=STAYS,
 )
 COSTLY = Threshold(
     0.15,
-    of="the same, to be a reason to act where it may be meant, or a hint where mending it takes more than a line",
-    why="A judgement: three times what is told, a step that takes a sixth longer.",
+    of="share of the run's time that a problem costs, to warn where it may be intended, or for a hint where the fix is"
+    " long",
+    why="A judgement: this is three times the share that ddpmon reports at all. The problem makes a step about a sixth"
+    " longer.",
     keeps=STAYS,
 )
 BOUND = Threshold(
     1 / 3,
-    of="share of a step that all ranks wait for data, or transfer while nothing hides it",
-    why="A judgement: without it steps are 1.5 times as fast, which is worth another way to train.",
+    of="share of a step in which all ranks wait for data, or transfer data that no computation hides",
+    why="A judgement: without it, steps are 1.5 times as fast. That justifies changing how the run trains.",
     keeps=STAYS,
 )
 SHORTEST_MS = Threshold(
     5.0,
-    of="ms of the mean step",
-    why="A judgement: shorter steps are all overhead, which is a hint of its own; shares of them say little.",
+    of="mean step time in ms",
+    why="A judgement: shorter steps are mostly fixed overhead, which has a hint of its own. Shares of such steps say"
+    " little.",
 )
 
 

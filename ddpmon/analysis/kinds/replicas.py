@@ -26,7 +26,7 @@ library that ddpmon does not know may exchange gradients, but then losses of ran
     " (local SGD), this is intended.",
 )
 def replicas_differ(moment: Moment) -> Iterator[Finding]:
-    """Replicas of a model are not the same."""
+    """Replicas of a model differ between ranks."""
     one, parallelism = moment.evidence.difference, moment.evidence.parallelism
     if one is None or meant_to_differ(parallelism) or not with_ddp(parallelism):
         return
@@ -50,10 +50,10 @@ def replicas_differ(moment: Moment) -> Iterator[Finding]:
     " torch.nn.SyncBatchNorm.convert_sync_batchnorm.",
 )
 def buffers_differ(moment: Moment) -> Iterator[Finding]:
-    """Buffers of a model differ between ranks where DDP does not broadcast them: a hint, as it may be meant.
+    """Buffers of a model differ between ranks because DDP does not broadcast them. This is a hint: it may be intended.
 
-    BatchNorm's running statistics are reported only where other buffers, which have less reason to differ, are the
-    same.
+    ddpmon reports BatchNorm's running statistics only if all other buffers are equal. The others have less reason to
+    differ.
     """
     differences = moment.evidence.differences
     statistics, others = differences.get(BATCH_NORM), differences.get(OTHER_BUFFERS)
@@ -84,11 +84,11 @@ def buffers_differ(moment: Moment) -> Iterator[Finding]:
     outdoes=(replicas_differ.name,),
 )
 def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
-    """Weights are updated with gradients that were never reduced.
+    """The optimizer updates weights with gradients that were never reduced.
 
-    The count of such updates is no proof: a script may average gradients by itself, or train a further model beside
-    the one in DDP. That replicas differ is, so the finding is critical with it alone; where they were compared since
-    and are the same, there is none.
+    The number of such updates alone is no proof. A script may average gradients by itself, or train another model
+    beside the one in DDP. The finding is therefore critical only once ddpmon saw the replicas differ. If a later
+    comparison finds them equal, there is no finding.
     """
     evidence, different, same = moment.evidence, moment.evidence.difference, moment.evidence.same
     grows = [one for one in evidence.unsynchronised if one.count >= FEWEST_UPDATES and one.steps - one.last_at < FEWEST]
@@ -121,17 +121,18 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "DDP does not reduce| {which}",
-    "{listed}: frozen when the model was wrapped, or made later, so that each rank updates its own. Unfreeze and"
-    " complete the model before DistributedDataParallel, or wrap it again after unfreezing, on all ranks at once.",
+    "{listed}: these parameters were frozen, or did not exist yet, when the script wrapped the model. Each rank updates"
+    " its own. Unfreeze and complete the model before DistributedDataParallel, or wrap it again after unfreezing, on"
+    " all ranks at once.",
     gone="DDP reduces all parameters that are trained",
     outdoes=(replicas_differ.name,),
 )
 def parameters_not_reduced(moment: Moment) -> Iterator[Finding]:
     """An optimizer updates parameters of a DDP model that DDP does not reduce: each rank trains its own.
 
-    DDP reduces what requires gradients when the model is wrapped. What was frozen then and is unfrozen later, or is
-    made later, it does not know. The finding is critical once replicas were seen to differ: a script might reduce
-    these parameters by itself.
+    DDP reduces the parameters that require gradients when the script wraps the model. It does not know parameters that
+    the script unfreezes or creates later. The finding is critical once ddpmon saw replicas differ, because a script
+    might reduce these parameters by itself.
     """
     evidence = moment.evidence
     found = [(rank, one) for rank, one in evidence.models if one.unreduced_count and one.ranks > 1]
@@ -169,9 +170,10 @@ def _as_many_as_fit(model: Model) -> str:
     " the data (DistributedSampler). If these are trainings of their own on purpose, start each as a run of its own.",
 )
 def independent_copies(moment: Moment) -> Iterator[Finding]:
-    """Ranks train models of their own: no DDP, nothing that keeps their weights the same.
+    """Each rank trains a model of its own: there is no DDP, and nothing keeps the weights equal.
 
-    Either weights differ, or weights, losses and all else are the same: then each trains the same copy.
+    Either the weights differ, or weights, losses and everything else are equal. In the second case, every rank trains
+    the same copy.
     """
     evidence, one = moment.evidence, moment.evidence.difference
     if not trains_apart(evidence.parallelism):

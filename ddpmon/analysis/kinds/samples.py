@@ -1,4 +1,4 @@
-"""Samples that ranks read: the same ones, in the same order, unequally many, or some not at all.
+"""Faults in how ranks read samples: the same samples, the same order, unequal numbers, or samples never read.
 
 What DataLoaders and samplers show is told before it harms; equal losses and equal inputs are what it leads to.
 """
@@ -18,9 +18,10 @@ from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, SEED_VARIES
 
 CHANCE = Threshold(
     1e-9,
-    of="chance that losses of different samples are equal on two ranks in all of the steps in which they were",
-    why="A judgement: once in thirty years, asked every second. As often as a rank has one loss twice in a row, two"
-    " ranks may share one in a step: losses that are constant, 0, or of few values in half precision mean nothing.",
+    of="probability that losses of different samples are equal on two ranks in every compared step",
+    why="A judgement: with one check a second, this is one false alarm in thirty years. We assume that two ranks agree"
+    " by chance as often as one rank repeats its loss. Equal losses therefore prove nothing if they are constant, 0,"
+    " or have few values in half precision.",
     below=True,
 )
 FEWEST_MOMENTS = 4
@@ -44,9 +45,9 @@ FEWEST_STEPS = 2
 def same_data(moment: Moment) -> Iterator[Finding]:
     """All ranks train on the same samples: their losses have been equal to the last bit for many steps.
 
-    There is none where inputs were seen to differ: ranks may share a loss that is made of the features of all. Where
-    inputs are not compared, no step may have another collective that can make losses equal. Inputs that never change
-    are those of a benchmark or a test.
+    There is no finding if ddpmon saw the ranks' inputs differ: a loss may use the features of all ranks. If ddpmon
+    cannot compare inputs, there must be no other collective that could make losses equal. Inputs that never change
+    belong to a benchmark or a test.
     """
     world, inputs = moment.world, moment.evidence.inputs
     if len(world.ranks) < 2 or not with_ddp(moment.evidence.parallelism) or inputs.equal < inputs.compared:
@@ -81,9 +82,9 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
     gone="each epoch has its own order again",
 )
 def same_order(moment: Moment) -> Iterator[Finding]:
-    """Each epoch has the samples in the order of the one before: set_epoch is not called.
+    """Every epoch has the samples in the order of the epoch before: the script does not call set_epoch.
 
-    Only torch's own DistributedSampler is judged, with shuffle=True, and passes that trained and came to their end.
+    ddpmon checks only torch's own DistributedSampler with shuffle=True, and only complete training epochs.
     """
     if found := {rank: loader for rank, loader in moment.evidence.loaders if loader.repeats}:
         loader = found[min(found)]
@@ -93,14 +94,15 @@ def same_order(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "DataLoader workers have the same seeds in each epoch:| augmentations repeat",
-    "The seed of new workers comes from torch's generator, or from the generator of the DataLoader, and the script"
-    " seeds that anew before each epoch. Seed it once, or with the epoch added, if samples are augmented at random.",
+    "The seed of new workers comes from torch's generator, or from the generator of the DataLoader. The script seeds"
+    " that generator again before each epoch. Seed it once, or add the epoch to the seed, if the script augments"
+    " samples at random.",
 )
 def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
-    """DataLoader workers begin each epoch with the seeds of the epoch before, so that random augmentations repeat.
+    """DataLoader workers start each epoch with the seeds of the epoch before: random augmentations repeat.
 
-    It is a hint: without random augmentations it does no harm. That workers of several ranks have the same seeds is no
-    finding: ranks have other samples.
+    The finding is a hint, because it does no harm without random augmentations. Equal seeds on several ranks are no
+    finding, because ranks have different samples.
     """
     if ranks := {rank for rank, loader in moment.evidence.loaders if loader.seed_repeats >= FEWEST_REPEATS}:
         yield moment.finding({}, sorted(ranks))
@@ -110,13 +112,13 @@ def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
     "warn",
     "{odd}:| {how}",
     gone="samplers split the data among the ranks",
-    remedy="Leave `num_replicas`, `rank` and `seed` of `DistributedSampler` out, or give all ranks what fits.",
+    remedy="Leave out `num_replicas`, `rank` and `seed` of `DistributedSampler`, or pass matching values on all ranks.",
 )
 def samplers_disagree(moment: Moment) -> Iterator[Finding]:
-    """DistributedSamplers of the ranks do not share the data out: some samples are read several times, or never.
+    """The ranks' DistributedSamplers do not split the data: ranks read some samples several times, or never.
 
-    Only torch's own DistributedSampler is judged, and only where every rank trains one DDP model over the whole world,
-    from one loader: else several ranks may be meant to read the same.
+    ddpmon checks only torch's own DistributedSampler, and only if every rank trains one DDP model over the whole world
+    from one loader. In other setups, several ranks may read the same samples on purpose.
     """
     samplers, world_size = moment.evidence.loaders_of_plain_ddp(DISTRIBUTED_SAMPLER), moment.evidence.world_size
     parts = Counter((one.replicas, one.rank) for one in samplers.values())
@@ -151,16 +153,17 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who} {have} {least:,} batches, others {theirs}:| may hang after batch {least:,}",
-    "The others wait for ever in their next backward, unless the loop ends before on all ranks. Give each rank as many"
-    " batches (DistributedSampler pads, drop_last=True cuts), or train inside `with Join([model]):`.",
+    "The others wait for ever in their next backward, unless the loop ends earlier on all ranks. Give each rank the"
+    " same number of batches (DistributedSampler pads, drop_last=True cuts), or train inside `with Join([model]):`.",
     fewest_steps=FEWEST_STEPS,
     stays_told=False,
 )
 def uneven_batches(moment: Moment) -> Iterator[Finding]:
-    """DataLoaders of the ranks have different numbers of batches: the run hangs once the first of them ends.
+    """DataLoaders of the ranks have different numbers of batches: the run hangs once the shortest one ends.
 
-    It is a hint until the end is near: a loop may end earlier on all ranks. Only the first pass of plain DDP is judged,
-    where each rank trains from one loader: who gets through it has made provision. Join makes provision by itself.
+    The finding is a hint until that end is near, because the loop may end earlier on all ranks. ddpmon checks only the
+    first pass of plain DDP, with one loader on each rank. A script that gets through that pass can handle the
+    difference. So can a script that uses Join.
     """
     loaders = moment.evidence.loaders_of_plain_ddp()
     joins = any(model.joins for _, model in moment.evidence.models)

@@ -34,7 +34,7 @@ MAX_NAMED = 8
     remedy="Switch it off once the fault is found.",
 )
 def debugging(moment: Moment) -> Iterator[Finding]:
-    """Switches that help to find a fault are on, and make each step slower. Never more than a hint: they are meant."""
+    """Debugging switches are on, and slow each step down. This is never more than a hint: they are on purpose."""
     setups = sorted(moment.evidence.setups.items())
     on = [switch for switch in COSTS if any(switch in setup.debugging for _, setup in setups)]
     ranks = [rank for rank, setup in setups if any(switch in setup.debugging for switch in on)]
@@ -53,9 +53,9 @@ def debugging(moment: Moment) -> Iterator[Finding]:
     remedy="Start all ranks with the same script, arguments, versions and communication variables.",
 )
 def configuration_differs(moment: Moment) -> Iterator[Finding]:
-    """Ranks run with different versions, scripts, arguments or variables of communication.
+    """Ranks run with different versions, scripts, arguments or communication variables.
 
-    It is about the first thing that differs, with how many more do.
+    The finding names the first difference and counts the others.
     """
     configurations = dict(sorted(moment.evidence.configurations.items()))
     if len({frozenset(one.items()) for one in configurations.values()}) < 2:
@@ -102,10 +102,13 @@ def _is_made_of_rank(values: Mapping[int, str]) -> bool:
 @Kind(
     "info",
     "{records}{whose} {were} lost ({share:.1%}); the report leaves those steps out",
-    remedy="The numbers have gaps, the training has none: look whether the machine has cores left.",
+    remedy="The training is fine, but its numbers have gaps. Check whether the machine has free cores.",
 )
 def telemetry_lost(moment: Moment) -> Iterator[Finding]:
-    """Records of steps were lost on their way: on which ranks unless on all. Many are a warning."""
+    """Records of steps were lost on their way to the dashboard. Many lost records are a warning.
+
+    The finding names the ranks, unless all of them lost records.
+    """
     evidence, lost = moment.evidence, moment.evidence.lost
     if not lost:
         return

@@ -18,8 +18,8 @@ from ddpmon.messages import Finding
 
 LEAST_MS = Threshold(
     1.0,
-    of="ms by which a rank's transfer takes longer than its peers'",
-    why="A judgement: a busy machine wakes a thread that may go on later than an idle one does.",
+    of="ms by which a rank's transfer takes longer than its peers' transfers",
+    why="A judgement: a thread that waits for a transfer wakes up later on a busy machine than on an idle one.",
     keeps=STAYS,
 )
 PARTS = 4
@@ -38,11 +38,11 @@ PARTS = 4
     remedy="Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",
 )
 def slow_link(moment: Moment) -> Iterator[Finding]:
-    """Ranks arrive with the others and leave the all-reduce after them: their link is slow, not their work.
+    """Ranks arrive with the others but leave the all-reduce after them: their link is slow, not their work.
 
-    A rank that leaves a synchronisation late begins its next step late, so that it is last at the next synchronisation
-    too, with own times like everyone's: lateness of arrival alone would say that it is slow. A rank that waits for a
-    core leaves late as well, and that is no link. Of two ranks it is undecided whose link it is.
+    A rank that leaves a synchronisation late begins its next step late. It is therefore last at the next
+    synchronisation too, although its own times are normal. Late arrival alone would blame its work. A rank that waits
+    for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide whose link is slow.
     """
     world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous is not None
     means, conditions = world.mean("transfer_ms"), moment.conditions

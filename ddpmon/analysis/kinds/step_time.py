@@ -34,7 +34,8 @@ GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward an
     fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for data",
-    remedy="More DataLoader workers (the text says how many would keep up), a faster format, decoded once.",
+    remedy="Use more DataLoader workers (the finding says how many would keep up), a faster format, or data decoded in"
+    " advance.",
 )
 def data_bound(moment: Moment) -> Iterator[Finding]:
     """All ranks wait for data."""
@@ -51,15 +52,16 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "|a step takes {step_ms:.1f} ms, and {forward_backward_ms:.1f} of them are forward and backward",
-    "{fixed_ms:.1f} ms of each step{batch} are the optimizer, {synchronisations} and what is around them, whatever the"
-    " batch: batches twice as large pay it half as often, up to {gain:.2f}x the samples a second.",
+    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around them, whatever"
+    " the batch size: batches twice as large pay it half as often, up to {gain:.2f}x the samples a second.",
     fewest_steps=FEWEST,
     by_cost=True,
 )
 def overhead_bound(moment: Moment) -> Iterator[Finding]:
-    """Steps are so small that most of them is what it takes to take one. Never more than a hint: nothing is wrong.
+    """Steps are so short that fixed overhead takes most of them. This is never more than a hint: nothing is wrong.
 
-    It is told only where forward is measured, and steps are too short for any other kind to tell shares of them.
+    ddpmon reports it only if it measures the forward pass, and if steps are too short for the other kinds to judge
+    shares of them.
     """
     world = moment.world
     data, forward, backward = np.median(world.mean("phases_ms"), axis=0)[[Phase.DATA, Phase.FORWARD, Phase.BACKWARD]]
@@ -88,9 +90,10 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
     by_cost=True,
 )
 def gap(moment: Moment) -> Iterator[Finding]:
-    """Time passes before a forward or a backward, outside of what is measured: scripts that load by hand load there.
+    """Time passes before a forward or a backward pass, outside everything that ddpmon measures.
 
-    It is a hint where most ranks spend a share of the step there that is worth having.
+    Scripts that load data without a DataLoader do so there. ddpmon gives a hint if most ranks spend a considerable
+    share of the step there.
     """
     world, named = moment.world, moment.evidence.named
     if named is None or not lasting_cost(moment, most_ranks(world, Phase.OTHER), COSTLY):
@@ -120,18 +123,18 @@ def gap(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "Python's garbage collection costs {gc_ms:.1f} ms a step:| {share:.0%} of it|, up to {longest_ms:.0f} ms at once",
-    "gc.freeze() after the model is built takes what lives forever out of it. {rarer}",
+    "gc.freeze() after the model is built exempts all objects made so far. {rarer}",
     gone="garbage collection no longer holds the step back",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="garbage collection",
-    remedy="`gc.freeze()` after setting up, and `gc.disable()` with a `gc.collect()` every so many steps.",
+    remedy="Call `gc.freeze()` after setup. Call `gc.disable()`, and `gc.collect()` at fixed intervals of steps.",
 )
 def gc_pauses(moment: Moment) -> Iterator[Finding]:
-    """Python's garbage collection holds all ranks back.
+    """Python's garbage collection slows all ranks down.
 
-    The others wait for whoever collects, so that in each step the longest pause counts. The finding lasts while
-    collections go on.
+    The others wait for the rank that collects, so the longest pause in each step counts. The finding lasts as long as
+    collections continue.
     """
     world, gc_ms, means = moment.world, moment.world.gc_ms, moment.world.mean("gc_ms")
     found = lasting_cost(moment, gc_ms.max(axis=1))

@@ -1,4 +1,4 @@
-"""Waits that near the timeout of their process group."""
+"""Waits that come near the timeout of their process group."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from ddpmon.messages import Finding
 
 NEAR = Threshold(
     0.5,
-    of="share of its process group's timeout that a wait has taken",
-    why="A judgement: half of the time is left to look at who is waited for, and few waits that end come near it.",
+    of="share of the process group's timeout that a wait has used up, to report it",
+    why="A judgement: half of the time is left to look at the missing rank. Few waits that end normally last that"
+    " long.",
 )
 NOT_ENFORCED = Threshold(
     1.25,
-    of="the same",
-    why="A judgement: backends end a run within a second of the timeout (gloo, measured), so nothing ends this wait.",
+    of="share of the process group's timeout that a wait has used up, to conclude that nothing enforces the timeout",
+    why="A judgement: backends end a run within a second of the timeout (measured with gloo). Nothing will end a wait"
+    " this long.",
 )
 UNHURRIED_S = 120.0
 """Seconds left above which they are given in minutes, below in tens of seconds."""
@@ -30,14 +32,14 @@ UNHURRIED_S = 120.0
 @Kind(
     gone="the wait that came near the timeout is over",
     stays_told=False,
-    remedy="Let that rank go on, or give `init_process_group(timeout=…)` more, before the run is ended.",
+    remedy="Let that rank finish, or start the next run with a longer `init_process_group(timeout=…)`.",
 )
 def timeout_near(moment: Moment) -> Iterator[Finding]:
-    """A wait has used up much of its process group's timeout, at whose end NCCL and gloo end the run.
+    """A wait has used up much of its process group's timeout. When the timeout expires, NCCL and gloo end the run.
 
-    Who is waited for may stand still or work: an evaluation of 14 minutes on rank 0 is no hang, but ends a run whose
-    timeout is 10 minutes. Where the run stands still, `hang` is a finding as well and is the run's sentence: it tells
-    who and where, this one until when. Neither leaves the other out.
+    The rank that the others wait for may hang or work. An evaluation of 14 minutes on rank 0 is no hang, but it ends a
+    run whose timeout is 10 minutes. If the run stands still, `hang` is a finding as well and comes first. It says who
+    hangs and where; this finding says when the run ends.
     """
     wait = moment.evidence.wait
     if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:

@@ -1,4 +1,4 @@
-"""Updates that teach a model nothing, or not what they should: its optimizer, their rate, the mode it trains in."""
+"""Updates that teach a model nothing or the wrong thing: a fault in its optimizer, learning rate or training mode."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from ddpmon.messages import DDP, SCALED_UPDATES, Finding
 
 SKIPPED = Threshold(
     20,
-    of=f"of the latest {SCALED_UPDATES} updates through a GradScaler: those that it skipped",
-    why="torch begins with a scale of 65,536, which 16 skipped updates make 1; later one in 2,000 is usual.",
+    of=f"skipped updates among the latest {SCALED_UPDATES} that went through a GradScaler",
+    why="torch starts with a scale of 65,536, which 16 skipped updates reduce to 1. Later, one skip in 2,000 updates"
+    " is normal.",
     keeps=0.5,
 )
 FIRST_STEPS = 2
@@ -36,10 +37,11 @@ ALIKE = 1e-6
     remedy="Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
 )
 def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
-    """No optimizer updates parameters of a DDP model: it was made from others, or they were left out.
+    """No optimizer updates some or all parameters of a DDP model: the optimizer has other parameters, or lacks these.
 
-    That an optimizer holds none of a model's parameters is no proof: it may hold copies of them in full precision. That
-    the weights stay the same is. Where some are left out it may be meant, and is a hint.
+    An optimizer without a model's parameters is no proof, because it may hold full-precision copies of them. The proof
+    is that the weights stay the same. If the optimizer lacks only some parameters, this may be intended, and the
+    finding is a hint.
     """
     evidence, same = moment.evidence, moment.evidence.unchanged
     if evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
@@ -79,9 +81,10 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     fewest_steps=1,
 )
 def trains_in_eval(moment: Moment) -> Iterator[Finding]:
-    """A model is trained in evaluation mode, after it was trained in training mode.
+    """A model trains in evaluation mode, after it has trained in training mode.
 
-    It counts in DDP models with torch's dropout or BatchNorm: in others the mode changes nothing that is known.
+    ddpmon checks only DDP models with torch's dropout or BatchNorm. In other models, it knows of nothing that the mode
+    changes.
     """
     updates = {str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING.reached(many)}
     if updates:
@@ -101,7 +104,7 @@ def trains_in_eval(moment: Moment) -> Iterator[Finding]:
 def updates_skipped(moment: Moment) -> Iterator[Finding]:
     """A GradScaler skips many updates: gradients overflow again and again.
 
-    The rank with the most counts: gradients are the same on all ranks of DDP, and so are the skips.
+    ddpmon judges the rank with the most skips. DDP makes gradients, and therefore skips, equal on all ranks.
     """
     skipped = moment.evidence.skipped
     most = max(skipped.values(), default=0)
@@ -116,15 +119,15 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "the learning rate has been 0 since step {since:,}: no weight changes any more",
-    "The schedule has come to its end before the training: compare its total number of steps with how often"
-    " scheduler.step() is called, once a batch or once an epoch; and stop the run, as it learns nothing.",
+    "The schedule ended before the training. Compare its total number of steps with how often the script calls"
+    " scheduler.step(): once a batch, or once an epoch. Stop the run, because it learns nothing.",
     gone="the learning rate is above 0 again",
     fewest_steps=FEWEST,
 )
 def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
-    """The learning rate is 0: steps change no weight.
+    """The learning rate is 0: steps do not change the weights.
 
-    It is a hint where the rate has been 0 since the first step: a warm-up may count in epochs.
+    If the rate has been 0 since the first step, the finding is a hint: a warm-up may count in epochs.
     """
     world = moment.longer or moment.world
     if found := moment.streak(world, (world.learning_rate == 0).all(axis=1)):
@@ -153,7 +156,7 @@ def _since_then(whole: Finding, part: Finding) -> bool:
     "|{which}|, since step {since:,}",
     "DDP averages gradients, and each rank then updates its weights with its own rate: replicas drift apart. Ranks must"
     " decide alike: feed ReduceLROnPlateau the validation loss averaged over ranks (all_reduce it first), step"
-    " schedulers equally often, and give all ranks the same arguments. Restart from a checkpoint of before.",
+    " schedulers equally often, and give all ranks the same arguments. Restart from an earlier checkpoint.",
     gone="learning rates of all ranks are the same again",
     fewest_steps=int(LASTING.enter),
     outdoes=(replicas_differ.name,),
@@ -162,7 +165,7 @@ def _since_then(whole: Finding, part: Finding) -> bool:
 def learning_rates_differ(moment: Moment) -> Iterator[Finding]:
     """Ranks step with different learning rates: their replicas drift apart.
 
-    There is none where weights were compared since and are the same: groups of ranks may train models of their own.
+    There is no finding if a later comparison finds equal weights: groups of ranks may train models of their own.
     """
     world, evidence = moment.world, moment.evidence
     rates = world.learning_rate

@@ -1,4 +1,4 @@
-"""Find what processes and devices of ranks did over the last seconds, and what of it sets a late rank apart.
+"""Measure what ranks' processes and devices did in the last seconds, and what distinguishes a late rank.
 
 A cause is named only where it sets the rank apart from its peers, can account for half of what makes it late, and began
 when the rank became late. What was there before, or came after, is a remark.
@@ -22,20 +22,20 @@ from ddpmon.messages import QUANTITIES, Finding
 
 SLOWER_CLOCK = Threshold(
     0.07,
-    of="share by which the clocks of other GPUs are higher than a GPU's",
-    why="A judgement: clocks of GPUs that are alike differ by less.",
+    of="share by which the clocks of other GPUs are higher than this GPU's clock",
+    why="A judgement: clocks of identical GPUs differ by less.",
 )
 FAULT_MS = 8.0
 """Milliseconds that a page fault takes which waits for a disk: a seek; less on solid state."""
 BYTES_PER_S = Threshold(
     10 * MB,
-    of="bytes a second that a rank reads from storage, or that a host's network carries more than those of other hosts",
-    why="A judgement: any disk or link moves as much in a tenth of a second; less slows nobody.",
+    of="bytes per second that a rank reads from storage, or that a host's network carries beyond other hosts' traffic",
+    why="A judgement: any disk or link moves that much in a tenth of a second. Less traffic slows nobody down.",
 )
 TIMES = Threshold(
     2.5,
-    of="times its peers' page faults or reads that a late rank has, or other hosts' traffic that a host has",
-    why="A judgement: peers differ among themselves too, and a host with twice as many ranks sends twice as much.",
+    of="page faults or reads of a slow rank, or network traffic of a host, as a multiple of its peers'",
+    why="A judgement: peers differ among themselves too. A host with twice as many ranks sends twice as much.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Tell whether a run stands still before its first step.
+"""Decide whether a run hangs before its first step.
 
 There is no pace to learn from yet, and a slow start is no standstill: imports, a download, a data set that is made
 ready, a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take
@@ -25,20 +25,23 @@ from ddpmon.messages import MEETINGS, Stack
 
 START_S = Threshold(
     15.0,
-    of="s for which no rank came on before the first step",
-    why="A judgement: as long as a run of short steps may stand still at most (ddpmon/analysis/run_state.py).",
+    of="seconds without progress on any rank before the first step",
+    why="A judgement: ddpmon should report any hang within this time, as it does later in a run"
+    " (ddpmon/analysis/run_state.py).",
 )
 SHARED_S = 2 * START_S.enter
 """Seconds for which all ranks were at one line before the first step: after that people wonder where it is."""
 BUSY = Threshold(
     0.05,
-    of="share of a core that a rank and what it started use, mean over those seconds, or utilization of its GPU",
-    why="The probe uses less than a tenth of it (benchmarks/inside.py), and drivers report 1 or 2% of an idle GPU.",
+    of="share of a core that a rank and its child processes use on average over the last seconds, or the utilization"
+    " of its GPU",
+    why="The probe uses less than a tenth of it (benchmarks/inside.py). Drivers report 1 or 2% for an idle GPU.",
 )
 BUSY_BYTES_PER_S = Threshold(
     65_536,
-    of="bytes a second that they read and write, files and pipes, mean over those seconds",
-    why="A judgement: a download or a data set that is made ready moves more, a log line now and then less.",
+    of="bytes per second that a rank and its child processes read and write in files and pipes, on average over the"
+    " last seconds",
+    why="A judgement: a download or the preparation of a data set moves more. An occasional log line moves less.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Tell a fault of a rank from noise that comes in bursts: other ranks have had such bursts, or may have them unseen.
+"""Distinguish a faulty rank from noise in bursts: other ranks had such bursts, or may have them unnoticed.
 
 As long as no rank has a fault, ranks are exchangeable: the longest of their slow stretches may be any rank's. So a
 rank is slow for a reason of its own only if no other rank was nearly as slow for nearly as long, and if so many steps
@@ -22,8 +22,8 @@ from ddpmon.messages import OWN_PHASES
 
 AS_MUCH = Threshold(
     0.5,
-    of="share of a slowdown's lost time that a stretch of another rank loses, so that both are noise",
-    why="A judgement: the worst of some bursts is rarely twice as bad as the next.",
+    of="time lost in a slow stretch of another rank, as a share of the slowdown's lost time, to call both noise",
+    why="A judgement: among random bursts, the worst is rarely twice as bad as the second worst.",
 )
 COUNTED = 0.3
 """Share of a slowdown's excess above which steps of another rank count as slow."""

@@ -1,4 +1,4 @@
-"""Contrasts of a set of series, judged by their measured spread: which of them are larger than chance makes them."""
+"""Find the contrasts in a set of series that are larger than chance explains, given their measured spread."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from ddpmon.analysis.threshold import Threshold
 
 CHANGE_Z = Threshold(
     6.2,
-    of="z of a contrast of 4 steps, 8 ranks, six series, steps of 46 ms",
-    why="376,000 blocks a day of 46 ms steps at 48 series of 62 contrasts, many alike.",
+    of="z-score of a contrast over 4 steps, with 8 ranks, six series and steps of 46 ms",
+    why="False signals must stay rare over a day of 46 ms steps. Such a day has 376,000 blocks, with 62 contrasts of"
+    " 48 series each, many of them correlated.",
 )
 ALL_RANKS_Z = Threshold(
     6.7,
-    of="the same, of series of all ranks together",
-    why="no other series shows the tails of their noise: an earlier version, of blocks of ten steps, had three false "
-    "signals in 1.8 hours of skewed bursts with 6.1, one with 6.6, and none in 7 hours of other noise.",
+    of="the same z-score, for series of all ranks together",
+    why="No other series shows the tails of this noise. In 1.8 hours of skewed bursts, an earlier version gave three"
+    " false signals at 6.1 and one at 6.6. In 7 hours of other noise it gave none. That version used blocks of ten"
+    " steps.",
 )
 LONGER_Z = 0.13
 """Reduction of the required z for each doubling of a contrast's length: contrasts of many steps change slowly from look

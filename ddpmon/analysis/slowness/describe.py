@@ -20,8 +20,8 @@ from ddpmon.analysis.threshold import Threshold
 
 WORTH_IN_LARGE = Threshold(
     1.005,
-    of="the same in worlds of LARGE ranks and more",
-    why="Half a percent of hundreds of GPUs is more than one of them.",
+    of="the same ratio as `WORTH` in slowdown.py, in runs of 64 ranks or more",
+    why="Half a percent of hundreds of GPUs is more than one GPU.",
 )
 KEPT_ENDED = 32
 """Slowdowns that have ended, which a recurrence may continue, at most."""

@@ -1,4 +1,4 @@
-"""Noise that became so large that nothing tells whether a slowdown begins or goes on."""
+"""Detect noise that is too large to decide whether a slowdown begins or continues."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ddpmon.analysis.threshold import Threshold
 
 NOISIER = Threshold(
     2.0,
-    of="times the spread of noise from before, so that noise may hide a slowdown",
-    why="Without more noise than when it was detected, a slowdown that goes on stays detectable.",
+    of="ratio of the spread of the noise now to before, for noise that may hide a slowdown",
+    why="While noise stays as it was at detection, a slowdown that continues remains detectable.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The first step of a change of level, with its 95% interval, and whether the level rose at once or bit by bit.
+"""Estimate the first step of a change of level, with its 95% interval, and whether the rise was sudden or gradual.
 
 Noise may wander, and a window shows badly how. So the memory of the noise is not estimated and then believed: a grid
 of whitening filters (the steady state of a Kalman filter for white noise on top of an autoregression) turns the series
@@ -20,13 +20,14 @@ from ddpmon.analysis.threshold import Threshold
 
 RAMP = Threshold(
     5.0,
-    of="log Bayes factor of a ramp over a step",
-    why='"Very strong" evidence (Kass and Raftery, 1995): most changes are steps.',
+    of="log Bayes factor of a gradual rise over a sudden one",
+    why='This is "very strong" evidence (Kass and Raftery, 1995). We require it because most changes are sudden.',
 )
 LASTING = Threshold(
     0.5,
-    of="share of what the best lasting step explains without a filter that the first step must explain",
-    why="Filters for wandering noise take a short spike for a step; between it and the lasting one the level falls.",
+    of="variance that a sudden rise at a step explains without a noise filter, as a share of the best such rise",
+    why="Filters for wandering noise mistake a short spike for a lasting rise. The level falls again after a spike, so"
+    " that a rise there explains less.",
 )
 FILTERS = ((0.0, 0.0), (1.0, 0.03), (1.0, 0.6), (0.97, 0.05), (0.94, 0.17), (0.97, 0.85))
 """(phi, gain): a level with autoregression phi follows each innovation by that share. The detector's grid."""

@@ -1,4 +1,4 @@
-"""Slow stretches that come again and again: every so many steps, every so many seconds, or without a rhythm.
+"""Slow stretches that recur: at regular intervals of steps, at regular intervals of seconds, or irregularly.
 
 A rhythm has equal distances between the beginnings of its stretches. Random beginnings, as many and over the same
 time, must not be as even: a permutation test.
@@ -20,23 +20,23 @@ from ddpmon.analysis.threshold import Threshold
 
 RECURRENCES = Threshold(
     4,
-    of="slow stretches of the same ranks, to be one slowdown that comes again",
-    why="Three distances: two alike are no rhythm yet.",
+    of="slow stretches of the same ranks, to report them as one recurring slowdown",
+    why="Four stretches have three intervals. Two equal intervals are no rhythm yet.",
 )
 MORE_OFTEN = EVIDENCE / 3
 """Log likelihood ratio at which stretches come more often than before, so that it begins with the first of them: for a
 change there is evidence already, and single hiccups before it are no part of it."""
 UNEVEN = Threshold(
     0.08,
-    of="share of the period by which the beginnings of a rhythm stray on average",
-    why="Random beginnings stray by a quarter.",
+    of="mean deviation of the starts of slow stretches from a regular rhythm, as a share of its period",
+    why="Random starts deviate by a quarter of the period.",
     below=True,
     stay=0.12,
 )
 KEPT = Threshold(
     0.8,
-    of="share of the places of a rhythm at which a stretch begins",
-    why="One of five may be missed, where another rank was slow too.",
+    of="share of a rhythm's expected positions at which a slow stretch starts",
+    why="One in five may be missing where another rank was slow too.",
 )
 BETTER = 0.5
 """Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""

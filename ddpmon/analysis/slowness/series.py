@@ -1,4 +1,4 @@
-"""Series in which a slowdown shows: times of ranks beside the other ranks', and times of all beside their past."""
+"""Series that show a slowdown: each rank's times against the other ranks', and all ranks' times against their past."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SAMPLED_RANKS = 64
 """Ranks from which noise is learned: the spread of 64 is known to 9%, and more would only cost time."""
 CLIP = Threshold(
     4.0,
-    of="robust standard deviations beyond its baseline at which an excess is cut off",
-    why="with 6 there was one false signal in 8 hours of all noises, in Pareto hiccups; with 4 none. Of normal values "
-    "it cuts off 0.006%.",
+    of="robust standard deviations from its baseline at which ddpmon clips an excess",
+    why="At 6, Pareto hiccups gave one false signal in 8 hours of all kinds of noise; at 4, there was none. Clipping"
+    " at 4 affects 0.006% of normally distributed values.",
 )
 RANKS_WITH_PHASES = 2048
 """Ranks up to which phases are judged too: with more, own time shows what matters and the rest costs too much."""

@@ -19,8 +19,9 @@ EVIDENCE = CERTAIN_Z**2 / 2
 began it."""
 WORTH = Threshold(
     1.02,
-    of="time since a slowdown began over the time without it, to be told and a reason to act",
-    why="2% of the run's time. Gains are predicted to within 1.1% in nine of ten runs (benchmarks/diagnosis.py).",
+    of="ratio of the time since a slowdown began to the time without it, to report it and to warn",
+    why="This is 2% of the run's time. In nine of ten runs, predicted gains are off by at most 1.1%"
+    " (benchmarks/diagnosis.py).",
     stay=1.01,
 )
 

@@ -1,4 +1,4 @@
-"""Ranks that take turns: in most turns the slowest rank stands apart from all others, and then another one does.
+"""Ranks that take turns at being slow: in most turns, one rank is far slower than all others, and then another.
 
 One rank is the slowest of every step by chance alone, and another one in most of them. So the distance of the slowest
 rank from the second is measured by that of the second from the third: of exponential tails, the heaviest that usual
@@ -21,17 +21,19 @@ from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
     8.0,
-    of="times twice the usual distance of the second rank from the third by which the slowest exceeds the second",
-    why="By chance 0.4% of turns have it in exponential tails, 15% in Pareto tails with exponent 1.5 and 20% in skewed "
-    "bursts (benchmarks/scenario_noises.py).",
+    of="lead of the slowest rank over the second, as a multiple of twice the usual distance from the second to the"
+    " third",
+    why="By chance, 0.4% of turns reach it with exponential tails, and 15% with Pareto tails of exponent 1.5. With"
+    " skewed bursts, 20% do (benchmarks/scenario_noises.py).",
 )
 CHANCE = 1 / 4
 """Share of the turns in which one rank stands apart by chance, for a while at least: skewed bursts have it for some 30
 steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
-    of="times the usual distance of two ranks that the slower one exceeds the other by",
-    why="62.5% of turns have it at most where small differences are the most frequent ones, whatever the noise.",
+    of="distance between two ranks, as a multiple of their usual distance",
+    why="At most 62.5% of turns reach it by chance, whatever the noise, if small differences are the most frequent"
+    " ones.",
 )
 CHANCE_OF_TWO = 2 / 3
 """The same share for two ranks."""

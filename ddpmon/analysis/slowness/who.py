@@ -19,8 +19,9 @@ from ddpmon.messages import OWN_PHASES
 
 OF_ONE_PHASE = Threshold(
     0.8,
-    of="share of a rank's excess in one phase, so that ranks slow in another phase have another fault",
-    why="What makes all phases longer, as low clocks do, has half of it in one; a slow loader has all of it in data.",
+    of="share of a rank's excess in one phase, above which a rank that is slow in another phase has a different fault",
+    why="A cause that lengthens all phases, such as low clocks, puts about half of the excess into one. A slow data"
+    " loader puts all of it into the data phase.",
 )
 TOGETHER_STEPS = 16
 """Steps that first steps may lie apart to be one change: in noise they are off by as much."""

@@ -10,8 +10,8 @@ from ddpmon.analysis.threshold import Threshold
 
 EXPLAINS = Threshold(
     0.5,
-    of="share of a rank's excess over its peers that a cause, or time with a name, accounts for",
-    why="What has half of it outweighs all that is left together.",
+    of="share of a rank's excess over its peers that a cause or a named activity explains",
+    why="A cause of half the excess outweighs all other causes together.",
     keeps=0.5,
 )
 SOME = 64

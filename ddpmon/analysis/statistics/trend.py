@@ -1,4 +1,4 @@
-"""The trend of a value that is sampled every second, by its floors: the lowest value of each stretch of time.
+"""The trend of a value that is sampled every second, from its floors: the lowest value in each interval of time.
 
 What comes and goes within a stretch does not count. The pace is the mean of the rises from floor to floor, and its
 interval follows from how much these differ: rises of a random walk differ by more than their mean.
@@ -15,8 +15,8 @@ from ddpmon.analysis.threshold import Threshold
 
 GROWS = Threshold(
     0.02,
-    of="share by which the floor of a memory has risen over five stretches of 6 s, a minute or ten minutes",
-    why="A judgement: a leak that matters within a run is more, and what an allocator keeps for itself levels off.",
+    of="share by which the floor of a memory has risen over five intervals of 6 s, a minute or ten minutes",
+    why="A judgement: a leak that matters within a run grows by more. Memory that an allocator caches levels off.",
 )
 STRETCHES_S = (6, 60, 600)
 """A leak shows in half a minute where it is fast, and in an hour where it is slow or comes with each epoch."""

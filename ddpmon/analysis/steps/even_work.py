@@ -1,4 +1,4 @@
-"""The work of ranks in a step, the share of a slow rank's excess that it explains, and how to deal it out evenly."""
+"""The work of ranks in a step, the share of a slow rank's excess that it explains, and how to distribute it evenly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ddpmon.messages import OWN_PHASES
 
 MORE_WORK = Threshold(
     0.05,
-    of="share by which the samples or tokens of one rank exceed those of others",
-    why="A judgement: own time follows at most twice that share, and batches of texts differ by as much by chance.",
+    of="share by which one rank has more samples or tokens than the others",
+    why="A judgement: a rank's own time grows by at most twice that share. Batches of texts differ by as much by"
+    " chance.",
 )
 _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
 """Phases that take longer with more samples; the optimizer's step has as many parameters as ever."""

@@ -1,4 +1,4 @@
-"""Pauses of a run between training steps: it evaluates, writes checkpoints, compiles, or stops for something unknown.
+"""Pauses between training steps: evaluations, checkpoints, compilation, or unknown causes.
 
 A step in which any rank did so is set apart: means, efficiencies and everything else are of training steps alone, and
 the time that such steps took beyond training is counted by kind.
@@ -24,18 +24,21 @@ MIN_STEPS = 10
 """Training steps before it that a step is compared with, at least: before that nothing is usual yet."""
 TIMES = Threshold(
     10.0,
-    of="times as long as usual that a step takes without a pause that was reported, or one of the first steps",
-    why="A judgement: no training step is that long by chance; it did something else as well, or compiled.",
+    of="length of a step without reported pauses, or of one of the first steps, as a multiple of the usual length",
+    why="A judgement: no training step takes that long by chance. The run did something else as well, or compiled.",
 )
 LEAST_US = Threshold(
     500_000,
-    of="µs that it takes longer than usual, or that a pause takes that is told by itself",
-    why="A judgement: people notice it; ten times a step of some ms is what a busy machine does to it.",
+    of="µs by which a step without a reported pause exceeds the usual length, or that a pause must last to be reported"
+    " by itself",
+    why="A judgement: people notice half a second. Ten times the usual length alone is not enough: a busy machine does"
+    " that to steps of a few ms.",
 )
 SELDOM = Threshold(
     0.05,
-    of="share of the recent steps that are such pauses of an unknown kind",
-    why="A judgement: what comes more often is how the run trains, and is not set apart.",
+    of="share of the recent steps with such unexplained pauses",
+    why="A judgement: longer steps that are more frequent are part of how the run trains. ddpmon does not call them"
+    " pauses.",
     below=True,
 )
 MAX_LATEST = 64

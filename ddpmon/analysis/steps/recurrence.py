@@ -12,8 +12,8 @@ from ddpmon.analysis.threshold import Threshold
 
 STOPPED = Threshold(
     2.0,
-    of="times the longest distance between two occurrences, in steps since the last one, and a window at least",
-    why="A judgement: what kept its distance so far would have come once more by then.",
+    of="steps since the last event, as a multiple of the longest interval between two events, and at least a window",
+    why="A judgement: an event that kept its interval so far would have happened again by then.",
 )
 
 
