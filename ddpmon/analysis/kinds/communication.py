@@ -185,6 +185,10 @@ def _of_collectives(parallelism: str, half: float) -> str:
     by_cost=True,
     outdoes=(communication_bound.name,),
     slows="reducing gradients several times for an update",
+    remedy="Run forward and backward of all batches but the last under `model.no_sync()`. Gradients add up on each"
+    " rank, and the last backward reduces the sum. Accelerate's `accumulate()` and Lightning's"
+    " `accumulate_grad_batches` do this themselves. If the script reads the reduced gradients in between, this is"
+    " intended.",
 )
 def needless_reductions(moment: Moment) -> Iterator[Finding]:
     """DDP reduces gradients several times for each update: the script accumulates them without no_sync.
@@ -212,6 +216,8 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
     fewest_steps=FEWEST,
     by_cost=True,
     slows="the search for unused parameters",
+    remedy="Remove `find_unused_parameters=True`: every parameter got a gradient on every rank. Keep it only if some"
+    " steps use other parts of the model.",
 )
 def unused_search(moment: Moment) -> Iterator[Finding]:
     """find_unused_parameters=True is useless here: DDP searches each step for unused parameters and never found one.

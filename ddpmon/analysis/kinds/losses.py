@@ -75,6 +75,8 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     gone="losses of all ranks are alike again",
     fewest_steps=FEWEST,
     by_cost=True,
+    remedy="Replicas have the same weights, so the cause is the data or the loss. Look at which samples and labels the"
+    " rank gets, and at how the script averages its loss.",
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
     """A rank's loss is far from the other ranks' during the whole window.

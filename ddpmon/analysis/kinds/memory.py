@@ -169,6 +169,8 @@ def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
     gone="GPU memory is no longer nearly full",
     device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
+    remedy="A batch that is longer than all so far may not fit. Use smaller batches, activation checkpointing or"
+    " `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 def gpu_memory(moment: Moment) -> Iterator[Finding]:
     """A GPU is nearly full. The finding covers all such GPUs and names the fullest."""
@@ -205,6 +207,8 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
     " If the model needs all of it, use smaller batches or activation checkpointing.",
     gone="GPU memory is no longer short",
     device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
+    remedy="Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`. If the model needs all of"
+    " the memory, use smaller batches or activation checkpointing.",
 )
 def allocator_retries(moment: Moment) -> Iterator[Finding]:
     """GPU memory allocators release their cache again and again to find memory, and the GPU idles each time.

@@ -24,6 +24,10 @@ library that ddpmon does not know may exchange gradients, but then losses of ran
     " condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP, a layer that runs twice"
     " under activation checkpointing (use_reentrant=False). If ranks average their weights on purpose only now and then"
     " (local SGD), this is intended.",
+    remedy="DDP keeps replicas bit-identical. Look for code that changes weights on some ranks only: a conditional"
+    " optimizer step, a checkpoint that one rank loads, or clipping or averaging outside of DDP. A layer that runs"
+    " twice under activation checkpointing (`use_reentrant=False`) does so too. If ranks average their weights only"
+    " now and then on purpose (local SGD), this is intended.",
 )
 def replicas_differ(moment: Moment) -> Iterator[Finding]:
     """Replicas of a model differ between ranks."""

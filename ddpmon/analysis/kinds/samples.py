@@ -80,6 +80,9 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
     " seed and its epoch alone, so that without the call every rank gets the same batches in the same order each time."
     " shuffle=False says that this is intended.",
     gone="each epoch has its own order again",
+    remedy="Call `sampler.set_epoch(epoch)` before each epoch, on the DataLoader's DistributedSampler. It shuffles by"
+    " its seed and epoch alone, so every epoch has the same order without this call. `shuffle=False` says that this is"
+    " intended.",
 )
 def same_order(moment: Moment) -> Iterator[Finding]:
     """Every epoch has the samples in the order of the epoch before: the script does not call set_epoch.

@@ -31,7 +31,7 @@ MAX_NAMED = 8
     "info",
     "debugging is on{where}:| {names}",
     "{costs}. Switch it off once the fault is found.",
-    remedy="Switch it off once the fault is found.",
+    remedy="Switch them off once you have found the fault.",
 )
 def debugging(moment: Moment) -> Iterator[Finding]:
     """Debugging switches are on, and slow each step down. This is never more than a hint: they are on purpose."""
@@ -105,7 +105,7 @@ def _is_made_of_rank(values: Mapping[int, str]) -> bool:
     remedy="The training is fine, but its numbers have gaps. Check whether the machine has free cores.",
 )
 def telemetry_lost(moment: Moment) -> Iterator[Finding]:
-    """Records of steps were lost on their way to the dashboard. Many lost records are a warning.
+    """Records of steps were lost on their way from the ranks. Many lost records are a warning.
 
     The finding names the ranks, unless all of them lost records.
     """

@@ -56,6 +56,8 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
     " the batch size: batches twice as large pay it half as often, up to {gain:.2f}x the samples a second.",
     fewest_steps=FEWEST,
     by_cost=True,
+    remedy="Use larger batches. The optimizer, the synchronisation and the code around them take the same time for any"
+    " batch size.",
 )
 def overhead_bound(moment: Moment) -> Iterator[Finding]:
     """Steps are so short that fixed overhead takes most of them. This is never more than a hint: nothing is wrong.
@@ -88,6 +90,8 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
     " parts of it shows which takes the time.",
     fewest_steps=FEWEST,
     by_cost=True,
+    remedy="If the script loads or moves data there, use a DataLoader with workers, or a thread that fetches the next"
+    " batch. `with ddpmon.phase(…)` around parts of the code shows which of them takes the time.",
 )
 def gap(moment: Moment) -> Iterator[Finding]:
     """Time passes before a forward or a backward pass, outside everything that ddpmon measures.

@@ -79,6 +79,9 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     " layers are frozen on purpose, for fine-tuning, this is intended.",
     gone="the model is trained in training mode again",
     fewest_steps=1,
+    remedy="The script called `model.eval()`, and did not call `model.train()` afterwards: dropout is off, and"
+    " BatchNorm no longer follows the data. Call `model.train()` at the beginning of each epoch, on the model that"
+    " trains. If the script freezes these layers on purpose, for fine-tuning, this is intended.",
 )
 def trains_in_eval(moment: Moment) -> Iterator[Finding]:
     """A model trains in evaluation mode, after it has trained in training mode.
