@@ -27,7 +27,7 @@ def doctor(ranks: int | None, as_json: bool) -> int:
     """Check what works on this machine and what does not, and why.
 
     Checks Python, torch and the probe; gloo, NCCL and GPUs; cores, shared memory and open files; the folders of
-    recordings and sockets; the network, ssh and this terminal. Below each note and problem stands the way out.
+    recordings and sockets; the network, ssh and this terminal. Below each note and problem, it says what to do.
 
     \b
     Marks:
