@@ -233,6 +233,12 @@ def test_of_a_batch_with_an_invalid_record_the_head_can_be_read():
             messages.decode_lenient(no_batch)
 
 
+def test_as_many_values_as_a_script_logs_between_two_batches_travel():
+    logged = [Scalar(3, f"metric {number}", 0.5) for number in range(10_000)]
+    batch = msgspec.structs.replace(BATCH, scalars=logged)
+    assert decode_from_rank(encode(batch)) == batch
+
+
 def test_losses_that_are_no_numbers_travel():
     for loss in (math.nan, math.inf, -math.inf, None):
         batch = msgspec.structs.replace(BATCH, steps=[msgspec.structs.replace(STEP, loss=loss)])

@@ -293,7 +293,8 @@ class Batch(BatchHead, array_like=True, tag="batch"):
 
     steps: Annotated[list[Step], Records] = msgspec.field(default_factory=list)
     samples: Annotated[list[Sample], Records] = msgspec.field(default_factory=list)
-    scalars: Annotated[list[Scalar], Records] = msgspec.field(default_factory=list)
+    scalars: list[Scalar] = msgspec.field(default_factory=list)
+    """Not limited as the other lists are: a script may log thousands of values between two batches."""
     total_steps: StepNumber | None = None
     unsynchronised: StepCount = 0
     """Optimizer steps so far whose gradients DDP never reduced, though a model was wrapped in it."""
