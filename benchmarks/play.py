@@ -20,9 +20,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ddpmon import runs
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.steps.table import PHASES, ROW, Table, steps_of
 from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.messages import (
@@ -56,8 +57,6 @@ START_S = 5.0
 """From the start of the run to the beginning of its first step."""
 FIRST_PID = 4_000_001
 GRADIENT_BYTES = 1 << 20
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Timeline:
     """[S, R, 5]"""
     paused_us: Ints
     """[S, R] Before the step's own time, and part of its length."""
-    meets: NDArray[np.bool_]
+    meets: Bools
     """[S] Whether ranks wait for each other at its end."""
 
     @classmethod
@@ -284,7 +283,7 @@ class _Hub:
         self.books = Bookkeeping(self.store, self.recorder, self.collector)
         kind = SYNC_GRADIENTS if sync_every == 1 else SYNC_COLLECTIVE
         self.table = timeline.table(self.begin_us, 0, 0, kind)
-        self.lost: NDArray[np.bool_] = np.zeros(timeline.end_us.shape, bool)
+        self.lost: Bools = np.zeros(timeline.end_us.shape, bool)
         self.measured: dict[str, Floats] = {}
         self.pauses: dict[tuple[int, int], list[StepPause]] = {}
         for pause in pauses:

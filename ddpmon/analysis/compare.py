@@ -93,7 +93,7 @@ class Comparison:
     a: Side
     b: Side
     unit: str
-    """Unit of the work that speed counts: "steps", or "samples" or "tokens" where a step's differ."""
+    """Unit of the runs' speed: "steps"; "samples" or "tokens" if their steps hold different numbers of these."""
     median: Ratio
     mean: Ratio
     losses: Losses | None

@@ -94,7 +94,7 @@ class Wait:
     ends_at: float
     """End of the timeout, Unix time."""
     standing: Standstill
-    """Position of every rank meanwhile; some may work."""
+    """Stack of every rank during the wait; some of the ranks may be working."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ KEPT_S = 0.0001
 stretch between two of them takes more than 0.2 ms."""
 STEPS_PER_BATCH = 20
 NOTES_AT_ONCE = 160
-"""Notes of some twenty steps."""
+"""Notes that are read at once: those of about twenty steps."""
 MAKE_WAY_S = 0.001
 """Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
 READING_S = 5.0
@@ -75,7 +75,7 @@ class Sender(threading.Thread):
         self._is_last = False
         """The batch that is made next is the last."""
         self._moves = 0
-        """Number of moves of the training thread while it did something else than training."""
+        """Count of checks that found the training thread at work although it does not train."""
         self._samples: list[Sample] = []
         self._step_records = StepRecords()
         self._losses: list[Scalar] = []

@@ -50,7 +50,7 @@ class SetupReader:
         self._anomaly: deque[bool] = deque(maxlen=LOOKS)
 
     def read(self) -> Setup:
-        """Return the setup as it is now; once all models are gone, with the models as they were read last."""
+        """Return the present setup. Once the script has deleted all models, it holds the models as last read."""
         listener = self._listener
         pen, passes, now = listener.pen, listener.passes, time.monotonic()
         optimizers = {key for key, name in list(pen.optimizers.items()) if name}

@@ -79,7 +79,7 @@ def _protocol(environ: Mapping[str, str]) -> str | None:
 
 
 def _through(text: str, environ: Mapping[str, str]) -> str:
-    """Wrap a sequence so that it reaches the terminal that tmux runs in, where tmux's allow-passthrough is on."""
+    """Wrap an escape sequence so that tmux passes it on to its own terminal, if its allow-passthrough is on."""
     if "TMUX" not in environ:
         return text
     return f"{_ESCAPE}Ptmux;{text.replace(_ESCAPE, _ESCAPE * 2)}{_END}"

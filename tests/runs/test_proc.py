@@ -7,15 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ddpmon
 from ddpmon.runs import proc
-from tests.deadlines import Deadline
+from tests.conftest import wait_for
 
 OTHERS = {
     "cgroups.py": "the memory cgroup of this process, for the probe and the supervisor alike",
@@ -28,13 +27,6 @@ OTHERS = {
     "probe/inject/ddpmon_spool.py": "a path to a descriptor of this process",
 }
 """Files that name a path in /proc themselves, most of the very process that they run in or of none; and why."""
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = Deadline(30)
-    while not condition():
-        assert not deadline.passed
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -179,10 +179,8 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
         return
     worst, ranks = max(sorted(shares), key=lambda rank: shares[rank]), sorted(shares)
     reserved, in_tensors = gpus[worst].gpu_reserved_bytes, gpus[worst].gpu_allocated_bytes
-    left, of_torch = (
-        (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst]),
-        "ddpmon did not measure how much of it is torch's cache.",
-    )
+    left = (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst])
+    of_torch = "ddpmon did not measure how much of it is torch's cache."
     if reserved is not None and in_tensors is not None:
         of_torch = f"torch has {reserved / GIB:.1f} GiB of it, {in_tensors / GIB:.1f} of that in tensors."
     several = f"; {named_ranks(ranks, moment.evidence.world_size)} above {NEARLY_FULL.enter:.0%}"

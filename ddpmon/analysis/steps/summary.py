@@ -57,7 +57,7 @@ class Summary:
     tokens_per_s: Floats
     """NaN where there are no tokens."""
     gc_ms: Floats
-    """Garbage collection in a step."""
+    """Time that Python's garbage collector takes in a step."""
     sums: StepSums
     step_ms_mean: float
     step_ms_p50: float

@@ -92,7 +92,7 @@ class View(Screen[None], metaclass=Abstract):
 
     @property
     def wish(self) -> Wish:
-        """Return what it needs in a snapshot that other screens do not."""
+        """Return the parts of a snapshot that only this screen requests from the hub."""
         return Wish()
 
     @property

@@ -54,5 +54,5 @@ class BlockPane(Pane):
 
     @property
     def wish(self) -> Wish:
-        """Return what it needs in a snapshot to fill its place."""
+        """Return the parts of a snapshot that it requests from the hub to fill its place."""
         return Wish()

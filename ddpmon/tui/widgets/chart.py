@@ -308,7 +308,7 @@ class ChosenChart(WholeRun):
 
     @property
     def wish(self) -> SeriesWish | None:
-        """Return what it needs in a snapshot that is not always there."""
+        """Return the parts of a snapshot that it shows and that the hub sends only on request."""
         if self.choice.name in IN_EVERY_SNAPSHOT:
             return None
         width = self.size.width or self.app.size.width // 2
