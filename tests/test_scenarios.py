@@ -28,6 +28,16 @@ def test_a_late_rank_is_seen_by_the_hub_and_in_the_report():
     assert shown.report["steps"]["count"] == 300
 
 
+def test_a_slowdown_of_all_ranks_is_told_with_its_phase_and_first_step():
+    shown, truth, scored = played("all ranks: backward +30%", ranks=3, steps=400)
+    (live,) = shown.moments[-1].findings
+    assert live.kind == "run_slowed"
+    assert live.ranks == truth.ranks == (0, 1, 2)
+    assert live.phase == truth.phase
+    assert scored.right
+    assert scored.since_off <= 5
+
+
 def test_a_run_without_a_fault_has_a_quiet_score():
     shown, _, scored = played("no fault: evaluations", ranks=2, steps=330)
     assert scored.right

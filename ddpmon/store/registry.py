@@ -232,6 +232,7 @@ class Registry:
         """Give a process its rank, or begin a new attempt with it, or leave it out."""
         order = self._order(new)
         if order < 0:
+            self._seat_in_past(new)
             return
         if order > 0:
             if self._attempt_alive(new, now):
@@ -246,6 +247,19 @@ class Registry:
         new.attempt = self.attempt
         self.seats[new.rank] = new
         self._unseated.pop(new.key, None)
+
+    def _seat_in_past(self, new: RankProcess) -> None:
+        """Give a rank that is heard only after its attempt its place there, unless another process had it."""
+        if new.attempt >= 0 or not new.settled:
+            return
+        there = [
+            process
+            for process in self.everyone.values()
+            if 0 <= process.attempt < self.attempt and _attempt_said(process.hello) == _attempt_said(new.hello)
+        ]
+        if there and all(process.rank != new.rank for process in there):
+            new.attempt = there[0].attempt
+            self._unseated.pop(new.key, None)
 
     def _order(self, new: RankProcess) -> int:
         """Return whether it is of an earlier attempt than the current one (-1), of that (0), or of a later one (1)."""
@@ -381,3 +395,8 @@ class Registry:
 def _key(pid: int, peer: Peer | None) -> int:
     """Return the key of the process with a pid that speaks by a connection; None: a file on this machine does."""
     return peer.key(pid) if peer else pid
+
+
+def _attempt_said(hello: Hello) -> tuple[int, int, str]:
+    """Return what the ranks of one attempt on one node have in common."""
+    return hello.through, hello.restart, hello.world

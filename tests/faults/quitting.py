@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 5
+STEPS = 50
 
 
 def train(way: str) -> None:

@@ -80,6 +80,29 @@ def test_what_an_earlier_attempt_failed_of_is_told_and_is_no_fault_of_the_one_th
     assert sentence in markdown.report(made)
 
 
+def test_a_rank_heard_after_its_attempt_is_still_the_cause_of_its_end(stage):
+    """As where a rank is killed before a busy hub has read what it sent, and the next attempt is read first."""
+    stage.save(world_size=2)
+    stage.hub()
+    told = records(own_times(30, 2), first=1)
+    stays, killed = (stage.rank(number, pid=4_180_000 + number) for number in range(2))
+    stays.join(world="a")
+    stays.batch(told[0][:5])
+    lost = "RuntimeError: Read error [127.0.0.1]:15282: Connection reset by peer"
+    stays.socket.send(encode(Failure(0, stays.pid, 90, lost, "Traceback …")))
+    for rank in (stage.rank(number, pid=4_190_000 + number) for number in range(2)):
+        rank.join(restart=1, world="b")
+        rank.batch(told[rank.rank])
+        rank.bye()
+    stage.viewer().until(lambda s: s.step == 30, "the second attempt")
+    killed.join(world="a")
+    killed.batch(told[1][:5])
+    killed.acknowledged(1)
+    stage.finish()
+    (attempt,) = recorded_report(stage.run)["run"]["attempts"]
+    assert (attempt["ranks"], attempt["cause"]) == ([1], "it exited unexpectedly, as a killed process does")
+
+
 def test_attempts_that_failed_alike_are_told_while_the_next_one_runs(stage):
     stage.save(world_size=2)
     stage.hub()

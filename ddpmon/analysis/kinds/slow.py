@@ -194,9 +194,11 @@ class SlowRanks:
     @cached_property
     def gc_ms(self) -> float | None:
         """Return what garbage collection takes beyond that of the others, where that is why."""
+        if self.is_all:
+            return None
         spent = self.part.gc_ms
         over = float(np.mean(medians(spent[:, self.columns]) - medians(spent[:, self.peers])))
-        return over if not self.is_all and over >= EXPLAINS.enter * self.mean_excess_ms else None
+        return over if over >= EXPLAINS.enter * self.mean_excess_ms else None
 
     @cached_property
     def why(self) -> Cause | None:
