@@ -19,7 +19,7 @@ from ddpmon.store.store import Store
 
 
 def open_recording(run: Run) -> tuple[Store, Recorder]:
-    """The state that an earlier hub of the run left, or a fresh one; and the recorder that goes on from it."""
+    """Return the state that an earlier hub of the run left, or a fresh one; and the recorder that goes on from it."""
     path = recording_path(run.id)
     now, unix = time.monotonic(), time.time()
     trouble = None
@@ -28,7 +28,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             _roll_back(path)
             with Recording(run, tails=False) as recording:
                 store = restored_store(recording)
-                if recording.database.salvaged:
+                if recording.database.corrupt:
                     trouble = _replace(path, recording)
             store.resume(now)
             if trouble:

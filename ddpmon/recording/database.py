@@ -34,6 +34,8 @@ class Database:
         self.path = path
         self.salvaged = False
         """SQLite refuses the file: this is what could be read of a copy."""
+        self.corrupt = False
+        """SQLite finds the file itself damaged: rows are missing in the copy. A disk may refuse a whole file too."""
         self.damaged = False
         """Something in it could not be read."""
         self.on_salvage: Callable[[], None] | None = None
@@ -135,17 +137,20 @@ class Database:
         code = sqlite3.SQLITE_CORRUPT if is_no_text else getattr(error, "sqlite_errorcode", 0) & 0xFF
         if self.salvaged or code not in _READABLE_AS_COPY:
             raise self.unreadable(error) from None
+        is_damaged = code in _DAMAGED
         try:
-            salvaged = salvage(self.path, is_damaged=code in _DAMAGED)
+            salvaged = salvage(self.path, is_damaged=is_damaged)
         except (OSError, sqlite3.Error):
+            if not is_damaged:
+                raise self.unreadable(error) from None
             raise RecordingError(
                 f"{self.path} is damaged ({error}): nothing of it can be read, unless `sqlite3 FILE .recover` can"
             ) from None
         self._db.close()
         self._go_on_with(salvaged)
-        self.salvaged = True
-        self.damaged |= code in _DAMAGED
-        if not salvaged.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
+        self.salvaged, self.corrupt = True, is_damaged
+        self.damaged |= is_damaged
+        if is_damaged and not salvaged.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
             raise RecordingError(f"{self.path} is damaged ({error}): none of its ranks can be read") from None
         if self.on_salvage:
             self.on_salvage()

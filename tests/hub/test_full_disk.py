@@ -1,20 +1,23 @@
 """A disk that is full for a while loses nothing; what a disk that stays full costs is counted, not hidden."""
 
+import contextlib
 import sqlite3
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from ddpmon.export import report
-from ddpmon.messages import Ack, Batch
+from ddpmon.hub import opening
+from ddpmon.messages import Ack, Batch, Event
 from ddpmon.recording import recorder as recorder_module
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import recording_path
 from ddpmon.store.clock import Clock
 from tests.hub.conftest import until
-from tests.recordings import told_by
+from tests.recordings import record, told_by
 from tests.worlds import own_times, records
 
 
@@ -159,6 +162,35 @@ def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
         assert db.execute("SELECT count(*), min(step) FROM steps").fetchone() == (20, 21)
     db.close()
     assert (process.records, process.lost, recorder.unrecorded) == (20, 20, 20)
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_hub_goes_on_from_a_recording_whose_log_needs_room_that_the_disk_has_not(home, disk, ranks):
+    """SQLite makes the index of a log that a killed hub left anew: without room for it, reading is an I/O error."""
+    run = record(own_times(40, 2), events=[(3.0, "connected")])
+    path = recording_path(run.id)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("INSERT INTO events VALUES (4.0, 'info', 'in the log')")
+        db.execute("DELETE FROM processes WHERE rank >= ?", (ranks,))
+        left = {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-wal")}
+    for suffix, content in left.items():
+        Path(f"{path}{suffix}").write_bytes(content)
+    disk.fill()
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        with pytest.raises(sqlite3.OperationalError) as refused:
+            db.execute("SELECT count(*) FROM events").fetchall()
+        assert refused.value.sqlite_errorcode & 0xFF == sqlite3.SQLITE_IOERR
+    store, recorder = opening.open_recording(run)
+    assert [event.text for event in store.events][:2] == ["connected", "in the log"]
+    assert store.step == (40 if ranks else 0)
+    recorder.event([Event(5.0, "info", "later")])
+    recorder.write()
+    assert recorder.trouble
+    disk.free()
+    recorder.close()
+    assert [event.text for event in recorded_snapshot(run).events][-1] == "later"
+    assert {each.name for each in path.parent.glob("telemetry.*")} == {"telemetry.db"}
 
 
 def test_a_disk_that_is_full_from_the_first_record_to_the_end_leaves_the_count(stage, disk):
