@@ -111,7 +111,7 @@ class Link(Uplink):
 
     def add_block(self, block: bytes, batches: int, now: float) -> None:
         """Take what ranks sent, packed: as a bundle of its own behind what was added before."""
-        self._bundles.close(merge=self._takes_merged)
+        self._bundles.close()
         self._bundles.append(Closed(blocks=[Packed(0, block)], batches=batches))
         self._sent_at = now  # no heartbeat beside it
 

@@ -12,7 +12,7 @@ from ddpmon.messages import Batch, Sample, encode
 from ddpmon.messages.nodes import Bundle, Item, Packed
 from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.recording.merging import one_of
-from ddpmon.recording.node_blocks import pack, unpack
+from ddpmon.recording.node_blocks import pack
 
 KEPT_BYTES = 64 << 20
 """A minute of 8 ranks that step ten times a second is 0.2 MB; of 256 of them 7 MB."""
@@ -39,17 +39,6 @@ class Closed:
     @property
     def bytes(self) -> int:
         return sum(len(item.frame) for item in self.items) + sum(len(packed.block) for packed in self.blocks)
-
-    def as_items(self) -> list[Item]:
-        """Return what it holds, for a root that takes no blocks."""
-        items: list[Item] = []
-        done = 0
-        for packed in self.blocks:
-            items += self.items[done : packed.place]
-            done = packed.place
-            block = unpack(packed.block)
-            items += [Item(each.pid, encode(block.whole(place))) for place, each in enumerate(block.batches)]
-        return items + self.items[done:]
 
 
 class Bundles:
@@ -85,10 +74,13 @@ class Bundles:
         self._bytes -= self._open.popleft()[1]
         self.dropped += 1
 
-    def close(self, *, even_empty: bool = False, merge: bool = False, sparse: bool = False) -> None:
-        """Make bundles of what came since. even_empty: a heartbeat is due. merge: the root takes merged batches.
+    def close(self, *, even_empty: bool = False, sparse: bool = False) -> None:
+        """Make bundles of what came since.
 
-        sparse: of merged batches, two samples become one.
+        Args:
+            even_empty: A heartbeat is due.
+            sparse: Two samples of a rank become one.
+
         """
         while self._open or even_empty:
             even_empty = False
@@ -102,9 +94,9 @@ class Bundles:
                 if isinstance(item, Batch):
                     batches.append(item)
                     continue
-                _pack(closed, batches, merge=merge, sparse=sparse)
+                _pack(closed, batches, sparse=sparse)
                 closed.items.append(item)
-            _pack(closed, batches, merge=merge, sparse=sparse)
+            _pack(closed, batches, sparse=sparse)
             self._bytes -= size
             self.append(closed)
 
@@ -115,16 +107,14 @@ class Bundles:
         self._bytes += closed.bytes
         self._waiting.append(closed)
 
-    def next(self, now_us: int, *, stopping: bool = False, over: bool = False, blocks: bool = True) -> Bundle | None:
-        """The bundle to send now. over: the run is over here. blocks: the root takes them."""
+    def next(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
+        """Return the bundle to send now. over: the run is over here."""
         if not self._waiting or len(self._sent) >= IN_FLIGHT:
             return None
         bundle = self._waiting[0]
         first = self._sent[0].seq if self._sent else bundle.seq
-        items = bundle.items if blocks else bundle.as_items()
-        is_last = not self._open and len(self._waiting) == 1
-        packed = bundle.blocks if blocks else []
-        return Bundle(bundle.seq, first, now_us, self.dropped, items, stopping, over and is_last, packed)
+        over = over and not self._open and len(self._waiting) == 1
+        return Bundle(bundle.seq, first, now_us, self.dropped, bundle.items, stopping, over, bundle.blocks)
 
     def sent(self) -> None:
         """The bundle from `next` is on its way."""
@@ -146,10 +136,10 @@ class Bundles:
         return not (self._open or self._waiting or self._sent)
 
 
-def _pack(closed: Closed, batches: list[Batch], *, merge: bool, sparse: bool) -> None:
+def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
     """Put what was gathered behind the items that a bundle has, and gather anew."""
     if batches:
-        closed.blocks.append(Packed(len(closed.items), pack(merged(batches, sparse=sparse) if merge else batches)))
+        closed.blocks.append(Packed(len(closed.items), pack(merged(batches, sparse=sparse))))
         closed.batches += len(batches)
         batches.clear()
 

@@ -217,9 +217,7 @@ class Downlink:
             node.epoch = message.epoch
             if came_early:
                 self._store.add_event(unix, "info", f"{node.host} has joined with its hub")
-            self._send(
-                node, Joined(self._epoch, node.host, takes_blocks=True, run_id=self._store.run.id, takes_merged=True)
-            )
+            self._send(node, Joined(self._epoch, node.host, self._store.run.id))
         elif not node.epoch:
             self._send(node, SendAgain(join=True))
         elif isinstance(message, Roster):

@@ -102,7 +102,7 @@ class Uplink:
         """Name of this machine, as the root calls it."""
         self._run_id = ""
         """The root's."""
-        self._joined = self._takes_blocks = self._takes_merged = False
+        self._joined = False
         self._patience_s = LOST_S
         self._every_s = EVERY_S
         self._urgent = False
@@ -169,7 +169,7 @@ class Uplink:
             self._closed_at, self._urgent = now, False
             beat = self._joined and now - self._sent_at >= BEAT_S
             sparse = self._every_s >= SPARSE_S
-            self._bundles.close(even_empty=beat or begins_to_stop, merge=self._takes_merged, sparse=sparse)
+            self._bundles.close(even_empty=beat or begins_to_stop, sparse=sparse)
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= self._patience_s:
@@ -186,9 +186,7 @@ class Uplink:
             self._join()
         if not self._joined:
             return
-        while bundle := self._bundles.next(
-            time.monotonic_ns() // 1000, stopping=self._stopping, over=self._over, blocks=self._takes_blocks
-        ):
+        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=self._stopping, over=self._over):
             if not self._send(bundle):
                 return
             self._bundles.sent()
@@ -211,9 +209,8 @@ class Uplink:
 
     def _hear(self, message: ToNode) -> None:
         if isinstance(message, Joined):
-            self._host, self._joined, self._takes_blocks = message.host, True, message.takes_blocks
+            self._host, self._joined = message.host, True
             self._run_id = self._run_id or message.run_id
-            self._takes_merged = message.takes_merged
             seats = self._registry.seats.values()  # of other nodes too, where this hub was the root before
             hellos = [self._introduced(process.hello) for process in seats if not process.hello.through]
             self._send(Roster(hellos))

@@ -16,7 +16,7 @@ from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode, is_key
 from ddpmon.messages.wished import PrintedView
 
-LINK = 1
+LINK = 2
 """Version of these messages."""
 MAX_ITEMS = 65_536
 """In a bundle."""
@@ -97,7 +97,7 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     over: bool = False
     """The run is over on that node, and all that is to be said of its end is in this bundle or before it."""
     blocks: list[Packed] = msgspec.field(default_factory=list)
-    """Steps and samples of the ranks; only for a root that takes them."""
+    """Steps and samples of the ranks."""
 
 
 class ViewerRequest(msgspec.Struct, array_like=True, tag="look"):
@@ -123,12 +123,8 @@ class Joined(msgspec.Struct, array_like=True, tag="joined"):
     """Epoch of the root: another one wants again what was not `Recorded`."""
     host: str
     """Name of its ranks' host: two machines may have the same one."""
-    takes_blocks: bool = False
-    """True if it reads `Bundle.blocks`."""
     run_id: str = ""
     """The root's run, to a hub that was not told of it before."""
-    takes_merged: bool = False
-    """True if it takes several batches of a rank as one."""
 
 
 class Recorded(msgspec.Struct, array_like=True, tag="taken"):

@@ -88,18 +88,6 @@ def test_what_ranks_sent_is_one_block_and_what_came_between_keeps_its_place():
     assert [[block.whole(place) for place in range(len(block.batches))] for block in blocks] == [came[1:3], came[4:]]
 
 
-def test_a_root_that_takes_no_blocks_gets_each_message_in_its_order():
-    bundles = Bundles()
-    came = [batch(0, 1), item(0), batch(0, 2), batch(1, 2), item(1)]
-    for each in came:
-        bundles.add(each)
-    bundles.close()
-    bundle = bundles.next(0, blocks=False)
-    assert bundle.blocks == []
-    assert [each.pid for each in bundle.items] == [100, 1, 100, 101, 2]
-    assert [decode_from_rank(bundle.items[place].frame) for place in (0, 2, 3)] == [came[0], *came[2:4]]
-
-
 def test_only_so_much_is_on_its_way_as_the_root_reads():
     bundles = Bundles()
     for _ in range(IN_FLIGHT + 10):
@@ -185,7 +173,7 @@ def test_for_a_root_of_very_many_two_samples_are_one_that_keeps_means_and_what_i
     bundles = Bundles()
     for batch in came:
         bundles.add(batch)
-    bundles.close(merge=True, sparse=True)
+    bundles.close(sparse=True)
     assert unpack(sent(bundles)[0].blocks[0].block).batches[0].samples == expected
 
 

@@ -34,7 +34,7 @@ def test_a_root_that_does_not_answer_is_tried_less_and_less_often(uplink):
 
 @pytest.mark.parametrize(("every_ms", "count"), [(512, 2), (2000, 1)])
 def test_samples_go_in_twos_to_a_root_that_wants_bundles_as_seldom_as_can_be(uplink, monkeypatch, every_ms, count):
-    frames = [encode(Joined("f", "box1", takes_blocks=True, takes_merged=True)), encode(Recorded(1, every_ms))]
+    frames = [encode(Joined("f", "box1")), encode(Recorded(1, every_ms))]
     bundles = []
     with monkeypatch.context() as root:
         root.setattr(
