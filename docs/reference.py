@@ -86,14 +86,14 @@ FALSE_ALARMS = {
 
 RUN = """RUN is a name, the beginning of an id, or nothing for the latest run; for some commands also `HOST:RUN`, a run on
 another machine."""
-METRICS = """What ddpmon measures of each rank, and by which word it is found: over columns, in the filter (`/`), in
-charts (`m`), and as a metric of `ddpmon metrics` and `ddpmon export --format openmetrics`. Those of a step are means
-over the last steps; the others are read once a second."""
+METRICS = """This page lists what ddpmon measures of each rank. The last columns have its name over a column, in the filter (`/`),
+and as a metric of `ddpmon metrics` and `ddpmon export --format openmetrics`. Quantities of a step are means over the last
+steps. ddpmon reads all others once a second."""
 FINDINGS = """This page says what each kind of finding means, what to do about it, and which thresholds decide it. The order is
 the one in which ddpmon lists findings. A healthy run has no finding above `info`. The names are the values of `kind` in
 `ddpmon report --format json`. [Thresholds](../thresholds.md) explains the columns and lists all thresholds."""
 
-RECORDING = """Every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
+RECORDING = """This page lists every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
 CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
 SAME_COLUMNS = {"minutes": "seconds", "hours": "seconds", "scalar_hours": "scalar_minutes"}
 """Tables with the columns of another one."""
@@ -140,7 +140,7 @@ def metric_page() -> str:
         "# Quantities and metrics\n",
         f"{METRICS}\n",
         MADE,
-        "| quantity | what it is | of | unit | column | filter | metric |\n| --- | --- | --- | --- | --- | --- | --- |",
+        "| quantity | meaning | measured for | unit | column | filter | metric |\n| --- | --- | --- | --- | --- | --- | --- |",
     )
     return "\n".join([*head, *(_metric_row(row) for row in QUANTITIES.values())]) + "\n"
 

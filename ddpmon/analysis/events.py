@@ -15,7 +15,7 @@ from ddpmon.messages import Finding
 
 WORSE = Threshold(
     2.0,
-    of="cost of a finding, as a multiple of its cost when last announced, to announce it again",
+    of="cost at which ddpmon announces a finding again, as a multiple of its cost at the last announcement",
     why="A judgement: twice the cost may be worth acting on where the earlier cost was not. Noise alone does not"
     " double it.",
 )

@@ -19,7 +19,7 @@ from ddpmon.messages import Finding
 
 OVERTAKES = Threshold(
     1.3,
-    of="cost of a finding, as a multiple of the cost of the finding listed first, to take its place",
+    of="cost that moves a finding to the first place, as a multiple of the cost of the finding there",
     why="A judgement: which of two similar findings comes first does not change what anyone would do.",
 )
 

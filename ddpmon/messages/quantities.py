@@ -154,11 +154,11 @@ def _phase(name: str, meaning: str, worse: str = "high", chart: str = "") -> Qua
     )  # fmt: skip
 
 
-_OF_A_STEP = "Time in each phase per step, mean"
+_OF_A_STEP = "Mean time in each phase of a step"
 _ROWS = (
     Quantity("loss", NUMBER, "Latest loss; the sum where a step updates several models", "loss", chart="loss"),
-    Quantity("step", MS, "Length of a step, mean", "step_ms", label="step ms", chart="step ms"),
-    Quantity("own", MS, "Own time per step, mean", "own_ms", label="own ms", chart="own ms per step"),
+    Quantity("step", MS, "Mean length of a step", "step_ms", label="step ms", chart="step ms"),
+    Quantity("own", MS, "Mean own time per step", "own_ms", label="own ms", chart="own ms per step"),
     Quantity(
         "over", EXCESS, "Own time in excess of the peers' median", "over_median", label="excess", word="excess",
         metric="over_median",
@@ -166,7 +166,7 @@ _ROWS = (
     *(_phase(name, _OF_A_STEP) for name in OWN_PHASES),
     _phase("wait", _OF_A_STEP, "low", "wait ms per step"),
     _phase("transfer", _OF_A_STEP, chart="transfer ms per step"),
-    Quantity("late", MS, "Arrival less the peers' median arrival, mean", "late_ms", label="late ms"),
+    Quantity("late", MS, "Mean time by which it arrives after the median of its peers", "late_ms", label="late ms"),
     Quantity(
         "critical", SHARE, "Share of steps in which the other ranks waited for this one", "critical_share", head="crit",
     ),
@@ -179,7 +179,7 @@ _ROWS = (
         "learning_rate", NUMBER, "Learning rate of the optimizer's first parameter group", "learning_rate",
         worse="", label="learning rate", word="lr",
     ),
-    Quantity("gc", MS, "Time in Python's garbage collector per step, mean, part of the phases", "gc_ms", label="gc ms"),
+    Quantity("gc", MS, "Mean time in Python's garbage collector, within the phases", "gc_ms", label="gc ms"),
     Quantity("steps", TOTAL, "Steps finished by the rank", "steps", worse="low"),
     Quantity(
         "gpu", PERCENT, "Share of the time in which its GPU worked", "gpu.percent", GPU,
@@ -211,11 +211,11 @@ _ROWS = (
         "threads", COUNT, "Threads of the process", "threads", PROCESS, chart="threads of a rank", largest=True,
     ),
     Quantity(
-        "sent", BYTES_PER_S, "Sent over the network by its host, without loopback and RDMA", "sent_bytes_per_s", HOST,
+        "sent", BYTES_PER_S, "Traffic that its host sends, without loopback and RDMA", "sent_bytes_per_s", HOST,
         label="sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
     ),
     Quantity(
-        "received", BYTES_PER_S, "Received over the network by its host, without loopback and RDMA",
+        "received", BYTES_PER_S, "Traffic that its host receives, without loopback and RDMA",
         "received_bytes_per_s", HOST, label="received bytes/s", head="recv/s", chart="bytes/s a host receives",
         metric="network_received",
     ),
@@ -224,12 +224,12 @@ _ROWS = (
         HOST, label="io wait", word="iowait", chart="io wait of a host",
     ),
     Quantity(
-        "memory_left", BYTES, "Memory that its host has left, or its cgroup where that has less", "memory_left_bytes",
+        "memory_left", BYTES, "Memory that its host has left, or its cgroup if that has less", "memory_left_bytes",
         HOST, worse="low", label="mem left GiB", head="left GiB", word="memleft",
         chart="mem left GiB of a host", largest=True,
     ),
     Quantity(
-        "cores", SHARE, "Share of its host's cores that are busy, with its ranks or anything else", "cores_busy_share",
+        "cores", SHARE, "Share of its host's cores that ranks or other programs keep busy", "cores_busy_share",
         HOST, worse="", label="cores busy", head="cores", chart="share of a host's cores that are busy",
         metric="cores_busy",
     ),
@@ -242,11 +242,11 @@ _ROWS = (
         label="minor faults/s", head="minor/s", word="minor", chart="minor page faults/s",
     ),
     Quantity(
-        "read", BYTES_PER_S, "Read from storage by the process", "read_bytes_per_s", PROCESS,
+        "read", BYTES_PER_S, "Data that the process reads from storage", "read_bytes_per_s", PROCESS,
         label="read bytes/s", head="read/s", chart="bytes/s a rank reads",
     ),
     Quantity(
-        "written", BYTES_PER_S, "Written to storage by the process", "written_bytes_per_s", PROCESS,
+        "written", BYTES_PER_S, "Data that the process writes to storage", "written_bytes_per_s", PROCESS,
         label="written bytes/s", head="write/s", chart="bytes/s a rank writes",
     ),
     Quantity(
@@ -262,21 +262,21 @@ _ROWS = (
         worse="low", label="GPU clock MHz", head="MHz", word="mhz", chart="GPU clock, MHz",
     ),
     Quantity(
-        "gpu_allocated", BYTES, "Memory of its GPU in tensors, by torch's allocator", "gpu.allocated_bytes", GPU,
+        "gpu_allocated", BYTES, "Memory of its GPU that tensors hold, by torch's count", "gpu.allocated_bytes", GPU,
         label="GPU alloc'd GiB", head="alloc GiB", word="gpualloc", chart="GPU memory in tensors, GiB", largest=True,
     ),
     Quantity(
-        "gpu_reserved", BYTES, "Memory of its GPU that torch's allocator has taken, with its cache",
+        "gpu_reserved", BYTES, "Memory of its GPU that torch's allocator holds, with its cache",
         "gpu.reserved_bytes", GPU, label="GPU reserved GiB", head="resv GiB", word="gpureserved",
         chart="GPU memory that torch reserved, GiB", largest=True,
     ),
     Quantity(
-        "gpu_alloc_retries", TOTAL, "Times that torch's allocator has given its cache back to find room",
+        "gpu_alloc_retries", TOTAL, "Number of times that torch's allocator released its cache to find room",
         "gpu.alloc_retries", GPU, label="GPU mem retries", head="retries", word="gpuretries",
         chart="retries of torch's GPU allocator", largest=True,
     ),
     Quantity(
-        "gpu_memory_total", BYTES, "All memory of its GPU", "gpu.memory_total_bytes", GPU,
+        "gpu_memory_total", BYTES, "Total memory of its GPU", "gpu.memory_total_bytes", GPU,
         worse="", label="GPU memory of", head="of", word="gpuall", largest=True,
     ),
 )  # fmt: skip

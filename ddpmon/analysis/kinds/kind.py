@@ -1,4 +1,4 @@
-"""A kind of finding: how it is detected, how it is worded, and what follows from it. The same for every run."""
+"""A kind of finding: its detection, its words, and what follows from it. Kinds are the same for every run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LASTING = Threshold(
 )
 NEARLY_ALL = Threshold(
     0.9,
-    of="share of a timeout or of a rank's batches that is used up, or of the latest updates that GradScaler skipped",
+    of="used-up share of a timeout or of a rank's batches, or share of the latest updates that GradScaler skipped",
     why="A judgement: beyond it, little time is left to act, or the model hardly learns any more.",
 )
 

@@ -15,7 +15,7 @@ from ddpmon.messages import Finding
 
 TIMES = Threshold(
     2.0,
-    of="ratio of the mean loss after a jump to before it, or of a rank's mean loss to the other ranks'",
+    of="mean loss after a jump, as a multiple of the one before; or a rank's mean loss, as a multiple of the others'",
     why="A judgement: a model whose loss doubles has lost part of what it learnt. A loss within 30% of its earlier"
     " value has recovered.",
     stay=1.3,
@@ -24,7 +24,7 @@ OF_DEVIATION = 1.4826
 """Ratio of σ to the median absolute deviation of a normal distribution."""
 JUMP = Threshold(
     12.0,
-    of="size of a jump in standard deviations of the loss, or distance of a rank's mean loss from the others' in"
+    of="size of a jump, in standard deviations of the loss; or distance of a rank's mean loss from the others', in"
     " standard errors",
     why="A judgement, far beyond chance: losses have heavy tails, and a few blocks of steps give only a rough standard"
     " error.",

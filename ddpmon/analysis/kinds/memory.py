@@ -26,7 +26,7 @@ FULL_WITHIN_S = Threshold(
 )
 CERTAIN = Threshold(
     3.0,
-    of="ratio of the longest to the shortest estimate of the time until memory is full, to show that time",
+    of="longest estimate of the time until memory is full, as a multiple of the shortest, if ddpmon shows that time",
     why="A judgement: an estimate with a range of three to one still helps to plan.",
     below=True,
 )

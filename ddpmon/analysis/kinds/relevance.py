@@ -14,15 +14,15 @@ STAYS = 0.7
 """Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
 RELEVANT = Threshold(
     0.05,
-    of="share of the run's time that a problem other than a slow rank costs, to report it",
+    of="share of the run's time that a problem other than a slow rank must cost before ddpmon reports it",
     why="A judgement: without the problem, training is 1.05 times as fast. The fix is usually one line of code or one"
     " cable.",
     keeps=STAYS,
 )
 COSTLY = Threshold(
     0.15,
-    of="share of the run's time that a problem costs, to warn where it may be intended, or for a hint where the fix is"
-    " long",
+    of="share of the run's time that a problem must cost before ddpmon warns of something that may be intended, or"
+    " suggests a fix that takes long",
     why="A judgement: this is three times the share that ddpmon reports at all. The problem makes a step about a sixth"
     " longer.",
     keeps=STAYS,

@@ -116,8 +116,8 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
             ranks,
             severity="info",
             headline="{who} updated weights {most:,} times with gradients DDP never reduced",
-            advice="Nothing shows yet that replicas differ. If another model than the one in DDP is trained, or the"
-            " script averages gradients by itself, this is intended; else call the DDP model itself in training.",
+            advice="Nothing shows yet that replicas differ. This is intended if the script trains a second"
+            " model, or averages gradients by itself. Otherwise, call the DDP model itself in training.",
             beside=beside,
         )
 

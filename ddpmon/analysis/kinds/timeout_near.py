@@ -15,13 +15,13 @@ from ddpmon.messages import Finding
 
 NEAR = Threshold(
     0.5,
-    of="share of the process group's timeout that a wait has used up, to report it",
+    of="share of the process group's timeout that a wait has used up when ddpmon first reports it",
     why="A judgement: half of the time is left to look at the missing rank. Few waits that end normally last that"
     " long.",
 )
 NOT_ENFORCED = Threshold(
     1.25,
-    of="share of the process group's timeout that a wait has used up, to conclude that nothing enforces the timeout",
+    of="length of a wait that shows that nothing enforces the timeout, as a multiple of the timeout",
     why="A judgement: backends end a run within a second of the timeout (measured with gloo). Nothing will end a wait"
     " this long.",
 )

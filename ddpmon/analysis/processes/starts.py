@@ -41,7 +41,7 @@ BUSY_BYTES_PER_S = Threshold(
     65_536,
     of="bytes per second that a rank and its child processes read and write in files and pipes, on average over the"
     " last seconds",
-    why="A judgement: a download or the preparation of a data set moves more. An occasional log line moves less.",
+    why="A judgement: a download or the preparation of a data set moves more. Printing a line now and then moves less.",
 )
 
 

@@ -22,7 +22,7 @@ from ddpmon.messages import OWN_PHASES
 
 AS_MUCH = Threshold(
     0.5,
-    of="time lost in a slow stretch of another rank, as a share of the slowdown's lost time, to call both noise",
+    of="time that another rank loses in a slow stretch, as a share of the slowdown's cost, if ddpmon calls both noise",
     why="A judgement: among random bursts, the worst is rarely twice as bad as the second worst.",
 )
 COUNTED = 0.3

@@ -22,9 +22,9 @@ CHANGE_Z = Threshold(
 ALL_RANKS_Z = Threshold(
     6.7,
     of="the same z-score, for series of all ranks together",
-    why="No other series shows the tails of this noise. In 1.8 hours of skewed bursts, an earlier version gave three"
-    " false signals at 6.1 and one at 6.6. In 7 hours of other noise it gave none. That version used blocks of ten"
-    " steps.",
+    why="Here no comparison of ranks shows how heavy the tails of the noise are. In 1.8 hours of skewed bursts, an"
+    " earlier version gave three false signals at 6.1 and one at 6.6. In 7 hours of other noise it gave none."
+    " That version used blocks of ten steps.",
 )
 LONGER_Z = 0.13
 """Reduction of the required z for each doubling of a contrast's length: contrasts of many steps change slowly from look

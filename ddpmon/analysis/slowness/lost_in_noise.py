@@ -13,7 +13,7 @@ from ddpmon.analysis.threshold import Threshold
 
 NOISIER = Threshold(
     2.0,
-    of="ratio of the spread of the noise now to before, for noise that may hide a slowdown",
+    of="present spread of the noise, as a multiple of its earlier spread, from which on it may hide a slowdown",
     why="While noise stays as it was at detection, a slowdown that continues remains detectable.",
 )
 

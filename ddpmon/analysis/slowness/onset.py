@@ -25,9 +25,9 @@ RAMP = Threshold(
 )
 LASTING = Threshold(
     0.5,
-    of="variance that a sudden rise at a step explains without a noise filter, as a share of the best such rise",
-    why="Filters for wandering noise mistake a short spike for a lasting rise. The level falls again after a spike, so"
-    " that a rise there explains less.",
+    of="variance that a sudden rise at a step explains without a noise filter, as a share of the best rise's",
+    why="Filters for wandering noise mistake a short spike for a lasting rise. After a spike the level falls"
+    " again, so a lasting rise at that step explains less of the variance.",
 )
 FILTERS = ((0.0, 0.0), (1.0, 0.03), (1.0, 0.6), (0.97, 0.05), (0.94, 0.17), (0.97, 0.85))
 """(phi, gain): a level with autoregression phi follows each innovation by that share. The detector's grid."""

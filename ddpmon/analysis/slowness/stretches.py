@@ -15,14 +15,14 @@ from ddpmon.analysis.threshold import Threshold
 
 AT_PEERS = Threshold(
     0.25,
-    of="ratio of the excess in a rank's usual steps to its mean excess, where slow steps come and go",
+    of="excess in a rank's usual steps, as a share of its mean excess, if its slow steps come and go",
     why="The usual steps must be as fast as the peers'. A rank that is slow in all steps and has rare hiccups does not"
     " qualify.",
     below=True,
 )
 COMES_AND_GOES = Threshold(
     0.6,
-    of="share of slow steps, where slow steps come and go",
+    of="share of a rank's steps that are slow, if its slow steps come and go",
     why="Every second step may be slow, and a few more by chance. Above this share, the slow steps are the usual ones.",
     below=True,
 )

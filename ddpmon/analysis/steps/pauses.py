@@ -24,19 +24,18 @@ MIN_STEPS = 10
 """Training steps before it that a step is compared with, at least: before that nothing is usual yet."""
 TIMES = Threshold(
     10.0,
-    of="length of a step without reported pauses, or of one of the first steps, as a multiple of the usual length",
-    why="A judgement: no training step takes that long by chance. The run did something else as well, or compiled.",
+    of="length of a step that contains no reported pause, or of a first step, as a multiple of the usual length",
+    why="A judgement: no training step takes that long by chance. The rank did something else too, or compiled.",
 )
 LEAST_US = Threshold(
     500_000,
-    of="µs by which a step without a reported pause exceeds the usual length, or that a pause must last to be reported"
-    " by itself",
+    of="µs by which a step that contains no reported pause exceeds the usual length, or µs that a pause lasts",
     why="A judgement: people notice half a second. Ten times the usual length alone is not enough: a busy machine does"
     " that to steps of a few ms.",
 )
 SELDOM = Threshold(
     0.05,
-    of="share of the recent steps with such unexplained pauses",
+    of="share of the recent steps that are that long without a reported pause",
     why="A judgement: longer steps that are more frequent are part of how the run trains. ddpmon does not call them"
     " pauses.",
     below=True,

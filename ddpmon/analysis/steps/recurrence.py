@@ -12,7 +12,7 @@ from ddpmon.analysis.threshold import Threshold
 
 STOPPED = Threshold(
     2.0,
-    of="steps since the last event, as a multiple of the longest interval between two events, and at least a window",
+    of="steps since the last event, as a multiple of the longest interval between two events; never less than a window",
     why="A judgement: an event that kept its interval so far would have happened again by then.",
 )
 

@@ -1,0 +1,83 @@
+"""Draw sentences that users read, for somebody who does not know ddpmon to judge which need a second reading.
+
+    python benchmarks/sentences.py --count 40 --seed 7
+    python benchmarks/sentences.py --count 80 --seed 7 --only 'findings|tables|accuracy'
+
+A third each comes from the docs (with table cells), the help of commands, and the texts in the code: screens, findings
+and errors, where `…` replaces a value. `--only` draws from the sources whose names it matches, a page or a module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from ddpmon.cli import commands
+from tests.test_docs import PAGES, ROOT, prose
+from tests.test_sentences import READ_BY_PEOPLE, help_sentences, texts
+
+SHORTEST_WORDS = 4
+"""Number of words that make a sentence; with fewer, a text is a name or a value."""
+WORD = re.compile(r"[A-Za-z][a-z']+")
+PATTERN = "(?"
+"""Part of a regular expression, which is no text for users."""
+
+
+def sentences(text: str) -> list[str]:
+    """Split a text after full stops, and leave out what is too short to be one sentence."""
+    parts = [] if PATTERN in text else re.split(r"(?<=[.!?])\s+", text.strip())
+    return [part for part in parts if len(WORD.findall(part)) >= SHORTEST_WORDS]
+
+
+def of_docs() -> Iterator[tuple[str, str]]:
+    """Yield (page, sentence)."""
+    for page in PAGES:
+        for paragraph in prose(page):
+            yield from ((page.relative_to(ROOT).as_posix(), each) for each in sentences(paragraph))
+
+
+def of_help() -> Iterator[tuple[str, str]]:
+    """Yield (command, sentence)."""
+    shown = {name: command for name, command in commands.commands.items() if not command.hidden}
+    for name, command in sorted(shown.items()):
+        for text in [command.help, *(getattr(option, "help", None) for option in command.params)]:
+            yield from ((f"ddpmon {name} --help", each) for one in help_sentences(text) for each in sentences(one))
+
+
+def of_code() -> Iterator[tuple[str, str]]:
+    """Yield (module, sentence)."""
+    for package in (*READ_BY_PEOPLE, "analysis"):
+        for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
+            for text in texts(path.read_text()):
+                yield from ((path.relative_to(ROOT).as_posix(), each) for each in sentences(text))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=40, help="how many sentences to draw")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the draw")
+    parser.add_argument("--only", default="", metavar="REGEX", help="sources whose names match")
+    arguments = parser.parse_args()
+    chance = random.Random(arguments.seed)
+    pools = [
+        sorted({(source, text) for source, text in pool if re.search(arguments.only, source)})
+        for pool in (of_docs(), of_help(), of_code())
+    ]
+    for pool in pools:
+        chance.shuffle(pool)
+    for number in range(1, arguments.count + 1):
+        pools = [pool for pool in pools if pool]
+        if not pools:
+            sys.exit("there are no more sentences")
+        source, text = pools[number % len(pools)].pop()
+        print(f"{number:3}  {source}\n     {text}")
+
+
+if __name__ == "__main__":
+    main()
