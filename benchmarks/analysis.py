@@ -1,4 +1,4 @@
-"""What the analysis costs: a window of 600 steps from scratch, and each further second of a run.
+"""Measure what the analysis costs: a window of 600 steps from scratch, and each further second of a run.
 
     python benchmarks/analysis.py                     8, 64 and 1,024 ranks, in under a minute
     python benchmarks/analysis.py --updates 60        more updates
@@ -39,7 +39,7 @@ STEPS = 600
 OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)
 LATE_MS = 10.0
 STALL_MS, STALLS = 8.0, 0.03
-"""What a rank takes longer now and then, and in which share of its steps."""
+"""Extra milliseconds of a stalled step of a rank, and the share of steps that stall."""
 TRANSFER_US = 3000
 
 
@@ -47,11 +47,11 @@ TRANSFER_US = 3000
 class Cost:
     scratch_ms: float
     rows_ms: float
-    """Of an update: records into the window."""
+    """Time of an update for records to enter the window."""
     evidence_ms: float
-    """Of an update: what the samples of the ranks' processes say."""
+    """Time of an update for reading the samples of the ranks' processes."""
     judge_ms: float
-    """Of an update: means and findings."""
+    """Time of an update for means and findings."""
 
 
 def told(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:

@@ -1,4 +1,4 @@
-"""How well faults are named: real torchrun runs on gloo under `ddpmon run --headless`, a fault injected into each.
+"""Measure how well ddpmon names faults: real torchrun runs on gloo under `ddpmon run --headless`, each with one fault.
 
     python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
     python benchmarks/diagnosis.py --quick   one of each kind, in about three minutes
@@ -93,7 +93,7 @@ class Case:
 
     @classmethod
     def of(cls, arguments: list[str]) -> Case:
-        """From what `arguments` made of it."""
+        """Make the case that the `arguments` of a run describe."""
         given = dict(itertools.pairwise(arguments))
         return cls(
             given["--kind"], tuple(map(int, given["--ranks"].split(","))), given["--phase"], float(given["--size"]),

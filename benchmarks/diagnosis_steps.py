@@ -33,7 +33,7 @@ WAS_SLOW = "data"
 
 
 class Schedule:
-    """How long this rank sleeps in a phase of the current step."""
+    """The sleeps of this rank in each phase of the current step."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.step = args, 0

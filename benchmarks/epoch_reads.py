@@ -1,4 +1,4 @@
-"""What reading a DataLoader takes on the training thread when a pass over it begins and when it ends.
+"""Measure what reading a DataLoader costs the training thread when a pass over it begins and when it ends.
 
     ddpmon run --headless --nproc 2 benchmarks/epoch_reads.py       half a minute
 

@@ -54,12 +54,12 @@ PLACE_MS, RUNS_MS = 10.0, 10.0
 class Verdict:
     right: bool
     after_s: float | None
-    """From the first faulty step until the first right sentence."""
+    """Seconds from the first faulty step until the first right sentence."""
     said: str
 
 
 def verdict(tool: Tool, scenario: Scenario, folder: Path) -> Verdict:
-    """What a tool says of a run with a fault, and when it first said it."""
+    """Return what a tool says of a run with a fault, and when it first said it."""
     mark = folder / "mark"
     finished = run(tool, NPROC, FAULTS, [*scenario.arguments, "--steps", STEPS_A_VERDICT, "--mark", str(mark)], folder)
     over = time.time()
@@ -80,16 +80,16 @@ def verdict(tool: Tool, scenario: Scenario, folder: Path) -> Verdict:
 
 @dataclass
 class Costs:
-    """Of one run."""
+    """The costs of one run."""
 
     tool: str
     step_ms: float
     cpu_ms: float
-    """Of all processes, a step."""
+    """CPU milliseconds of all processes per step."""
     seconds: float
-    """From start to end."""
+    """Seconds from start to end."""
     cpu_s: float
-    """Of all processes, from start to end."""
+    """CPU seconds of all processes from start to end."""
     bytes: float
     """Left on disk, a rank and step."""
 

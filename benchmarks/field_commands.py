@@ -29,10 +29,10 @@ from rates import watched as watched_command
 REAPER = Path(__file__).parent / "reaper.py"
 POLL_S = 0.1
 COLUMNS, LINES = 240, 60
-"""Of a terminal that a tool draws on: wide enough for its sentences to stand in one line."""
+"""Size of a terminal that a tool draws on: wide enough for each of its sentences to stand in one line."""
 
 OnScreen = Callable[[list[str]], str]
-"""What the lines of a screen say of how the run does."""
+"""A function that returns what the lines of a screen say about how the run does."""
 
 
 @dataclass
@@ -41,9 +41,9 @@ class Finished:
 
     folder: Path
     lines: list[tuple[float, str]] = field(default_factory=list)
-    """What it printed, with the moment (time.time()); of a tool that draws, what its screen said, each time anew."""
+    """Printed lines with the moment (time.time()) of each; of a tool that draws, the whole screen at each change."""
     seconds: float = 0.0
-    """From its start until nothing of it was left."""
+    """Seconds from its start until none of its processes was left."""
     cpu_s: float = 0.0
     """CPU of every process of it and of the tool, for so long."""
     steps_cpu_cores: float = 0.0
@@ -55,9 +55,9 @@ class Tool:
 
     name = "bare torchrun"
     in_place = False
-    """Whether the script can switch it on and off, and so measure it in place."""
+    """True if the script can switch it on and off, and so measure it in place."""
     draws = False
-    """Whether it shows its sentences on a screen that it draws again and again."""
+    """True if it shows its sentences on a screen that it draws again and again."""
 
     def command(self, nproc: int, script: Path) -> list[str]:
         return bare_command(nproc, script)
@@ -66,7 +66,7 @@ class Tool:
         return {}
 
     def accompany(self, ranks: list[psutil.Process], folder: Path) -> list[subprocess.Popen[bytes]]:
-        """What is started beside the ranks."""
+        """Return what is started beside the ranks."""
         return []
 
     def verdict(self, finished: Finished) -> str:
@@ -74,15 +74,15 @@ class Tool:
         return ""
 
     def is_said(self, line: str) -> bool:
-        """Whether a line that was printed is a sentence of the tool's on how the run does."""
+        """Return whether a line that was printed is a sentence of the tool's on how the run does."""
         return False
 
     def on_screen(self, display: list[str]) -> str:
-        """What it says on its screen of how the run does; "": nothing."""
+        """Return what it says on its screen of how the run does; "": nothing."""
         return ""
 
     def bytes_left(self, folder: Path) -> int:
-        """What it wrote to disk."""
+        """Return what it wrote to disk."""
         return 0
 
 
@@ -176,7 +176,7 @@ def of_costs(packages: Path) -> list[Tool]:
 
 
 def of_verdicts(packages: Path) -> list[Tool]:
-    """Those that give one, in the way in which they say it first."""
+    """Return those that give one, in the way in which they say it first."""
     return [Ddpmon(), TraceML(packages, live=True)]
 
 

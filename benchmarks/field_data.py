@@ -78,7 +78,7 @@ def pairs(root: Path, count: str) -> None:
 
 
 def tokenizer(root: Path) -> None:
-    """Of whole words, with the marks that BERT and GPT want; most words are unknown to it."""
+    """Write a tokenizer of whole words, with the marks that BERT and GPT need; it knows few words."""
     words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "</s>", *"abcdefghijklmnopqrstuvwxyz.,:#"]
     model = {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(words)}, "unk_token": "[UNK]"}
     whole = {

@@ -24,12 +24,12 @@ class Scenario:
     name: str
     arguments: list[str]
     ranks: tuple[int, ...] = ()
-    """Those that must be named."""
+    """Ranks that a verdict must name."""
     words: str = ""
     """A pattern of what must be said besides."""
 
     def is_right(self, said: str) -> bool:
-        """Whether sentences name these ranks and no other as the first, and say what is wrong."""
+        """Return whether sentences name these ranks and no other as the first, and say what is wrong."""
         if self.name == "clean":
             return not re.search(r"straggler|\bslow\b|\blate\b|imbalance", said, re.IGNORECASE)
         named = re.findall(r"\b(?:R|rank |ranks )(\d+)", said, re.IGNORECASE)

@@ -14,7 +14,7 @@ import field_data
 
 WITNESS = Path(__file__).parent / "field_witness.py"
 INSIDE = r"(?:[^()]|\([^()]*\))*"
-"""What is between a call's parentheses, another call's included."""
+"""Pattern of the text between a call's parentheses, nested calls included."""
 FOR_CPU = (
     (rf"torch\.cuda\.(set_device|synchronize|empty_cache)\({INSIDE}\)", "None"),
     (rf"\.cuda\({INSIDE}\)", ".cpu()"),
@@ -28,7 +28,7 @@ FOR_CPU = (
     (r"(torch\.)?nn\.SyncBatchNorm\.convert_sync_batchnorm\((\w+)\)", r"\2"),
     (r"dist\.all_reduce\((\w+), op=dist\.ReduceOp\.AVG\)", r"dist.all_reduce(\1); \1 /= dist.get_world_size()"),
 )
-"""What stands between most programs and two processes without a GPU, for the files that `cpu` names."""
+"""Replacements that most programs need to run as two processes without a GPU, in the files that `cpu` names."""
 OFFLINE = {
     **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
     **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"), "1"),
@@ -42,7 +42,7 @@ STILL = {
     "TOKENIZERS_PARALLELISM": "false",
     "COLUMNS": "120",
 }
-"""Of two runs of one script the same output comes, and none of it from the clock."""
+"""Variables with which two runs of one script print the same, and nothing that depends on the clock."""
 
 
 class UnfitError(Exception):
@@ -85,7 +85,7 @@ class Program:
     skip: int = 1
     """Printed losses of steps that no exported row can have: the first of a process has no beginning."""
     mask: tuple[str, ...] = ()
-    """Of the output: what differs from run to run, times above all."""
+    """Patterns of output that differs between runs, times above all."""
 
 
 def programs(table: Path) -> list[Program]:

@@ -41,16 +41,16 @@ class Slowed:
 
 @dataclass
 class Run:
-    """What a run printed, by where it printed it, and what the witness and ddpmon tell of it."""
+    """The output of a run by stream, and what the witness and ddpmon recorded about it."""
 
     exit: int
     output: dict[str, list[str]]
     raw: dict[str, str]
     weights: dict[int, str] = field(default_factory=dict)
     stamps: list[list[float]] = field(default_factory=list)
-    """Of the lowest rank: when each optimizer's steps ended, in seconds."""
+    """Seconds at which each optimizer step of the lowest rank ended."""
     pauses: list[float] = field(default_factory=list)
-    """When that rank began an evaluation, a checkpoint or a DataLoader's iterator."""
+    """Seconds at which that rank began an evaluation, a checkpoint or a DataLoader's iterator."""
     report: dict | None = None
     rows: list[dict[str, str]] = field(default_factory=list)
     headless: list[str] = field(default_factory=list)
@@ -144,7 +144,7 @@ def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def stopping_again_and_again(witness: Path, slowed: Slowed | None) -> Iterator[list[int]]:
-    """From the rank's first step on. Counts the bursts."""
+    """Stop and continue a rank again and again from its first step on, and count the bursts."""
     over, bursts = threading.Event(), [0]
 
     def slow(rank: int, period_s: float) -> None:

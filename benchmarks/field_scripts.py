@@ -48,7 +48,7 @@ SLOWED = 1
 
 @dataclass
 class Outcome:
-    """What came of one program; None where it cannot be told."""
+    """The results of one program; None where a result is not known."""
 
     name: str
     error: str = ""

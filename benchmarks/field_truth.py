@@ -1,4 +1,4 @@
-"""What ddpmon told of a run against what the run printed and its witness noted."""
+"""Compare ddpmon's account of a run with what the run printed and its witness noted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def pauses(run: Run) -> str:
 
 
 def loss_agreement(program: Program, run: Run) -> str:
-    """How many printed losses the export has, in their order: 19/20; else what one has to multiply by."""
+    """Return how many printed losses the export has, in their order: 19/20; else what one has to multiply by."""
     if not program.losses:
         return "none printed"
     text = run.raw.get("all") or "".join(text for name, text in run.raw.items() if name.startswith("0 "))
@@ -121,7 +121,7 @@ def paused_share(run: Run) -> float:
 
 
 def false_findings(run: Run) -> list[str]:
-    """Of a clean run: findings above info, and alarms that --headless raised while it ran, but for long pauses."""
+    """Return the findings above info of a clean run, and the alarms of --headless while it ran, except long pauses."""
     right = NOT_OF_RANKS | ({"pauses"} if paused_share(run) > LONG_PAUSES else set())
     wrong = [f["text"] for f in run.findings if f["severity"] != "info" and f["kind"] not in right]
     texts = list(wrong)
@@ -137,7 +137,7 @@ def busy(run: Run) -> list[str]:
 
 
 def named(run: Run, rank: int) -> str:
-    """Whether a finding above info is of this rank alone: in the report, else in a line of --headless."""
+    """Return whether a finding above info is of this rank alone: in the report, else in a line of --headless."""
     if any(f["severity"] != "info" and f["ranks"] == [rank] for f in run.findings):
         return "yes"
     return "live" if any(re.match(rf"^\S+  !+ rank {rank} is slow", text) for text in run.headless) else "NO"

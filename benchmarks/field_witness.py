@@ -1,4 +1,4 @@
-"""What a rank really does, noted inside of it without ddpmon: the copies that field_scripts.py runs import this.
+"""Note what a rank really does, from inside it and without ddpmon: the copies that field_scripts.py runs import this.
 
 Counts calls of each optimizer's step by torch's own hook, keeps their times and those of what a script does between
 steps (evaluate, save, begin with a DataLoader), and at the end of the process writes them and a digest of the weights
@@ -55,7 +55,8 @@ def note_pause(owner: object, name: str) -> None:
 
 
 def digest() -> str:
-    """Of all weights that were ever optimized, in the optimizers' order; of a sharded one, this rank's part."""
+    """Return a digest of all weights that were ever optimized, in the optimizers' order; of a sharded one, this rank's
+    part."""
     state = hashlib.sha256()
     for optimizer in optimizers.values():
         for group in optimizer.param_groups:

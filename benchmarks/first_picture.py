@@ -1,4 +1,5 @@
-"""From nothing to a picture: a wheel of this checkout in an empty environment, without torch, and the demo on a screen.
+"""Go from nothing to a picture: a wheel of this checkout in an empty environment, without torch, and the demo on a
+screen.
 
     python benchmarks/first_picture.py [--count 3]
 

@@ -1,4 +1,4 @@
-"""How long the training thread is held up: gaps in a loop that does nothing but read the clock, bare and watched.
+"""Measure how long the training thread is held up: gaps in a loop that only reads the clock, bare and watched.
 
     python benchmarks/gil.py                about two minutes
 

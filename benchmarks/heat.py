@@ -1,4 +1,4 @@
-"""How quiet the heat map is where nothing is wrong, and how much of a late rank it shows by itself, without findings.
+"""Measure how quiet the heat map is where nothing is wrong, and how much of a late rank it shows without findings.
 
     python benchmarks/heat.py                       2 to 1,024 ranks, 1, 8, 64 and 512 steps a column; some minutes
     python benchmarks/heat.py --ranks 64 --worlds 20
@@ -82,7 +82,7 @@ def heat_of(times: np.ndarray) -> Heat:
 
 
 def measure(kind: str, share: float, ranks: int, worlds: int) -> dict[int, dict[str, list[float]]]:
-    """By steps a column and by name: a value for each world."""
+    """Return a value for each world, by steps per column and by name."""
     result = {steps: defaultdict[str, list[float]](list) for steps in HEAT_STEPS}
     rank = ranks // 2
     host = np.arange(rank - rank % PER_HOST, rank - rank % PER_HOST + PER_HOST)

@@ -1,4 +1,4 @@
-"""What it costs a hub to keep every quantity over time, for the charts.
+"""Measure what it costs a hub to record every quantity over time, for the charts.
 
     python benchmarks/history.py                      8, 64 and 1,024 ranks, in under a minute
     python benchmarks/history.py --steps-per-s 50     more steps in each update

@@ -53,7 +53,7 @@ class Watch(threading.Thread):
         self.done = threading.Event()
         self.refused: list[str] = []
         self.ranks: set[int] = set()
-        """Those that are there."""
+        """Ranks that have connected."""
 
     def run(self) -> None:
         viewer = zmq.Context.instance().socket(zmq.DEALER)
@@ -143,7 +143,7 @@ def attack(count: int, seed: int) -> list[str]:
 
 
 def wrong(run: runs.Run, told: list[dict[str, int]]) -> list[str]:
-    """What the recording has otherwise than the honest ranks told it."""
+    """Return what the recording has otherwise than the honest ranks told it."""
     trouble = []
     with sqlite3.connect(recording_path(run.id)) as db:
         for rank, facts in enumerate(told):

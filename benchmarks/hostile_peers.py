@@ -1,4 +1,4 @@
-"""Who speaks to the hub in hostile_frames.py, each a process: an honest rank, a sender of bad frames.
+"""The peers of the hub in hostile_frames.py, each a process: an honest rank, and a sender of bad frames.
 
 python benchmarks/hostile_peers.py honest RUN RANK BEGAN_US            until its standard input has a last step
 python benchmarks/hostile_peers.py hostile RUN KIND COUNT SEED PIDS    PIDS: of honest ranks, with commas

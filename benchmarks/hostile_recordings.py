@@ -219,7 +219,7 @@ def _open(path: Path, base: Base) -> Iterator[sqlite3.Connection]:
 
 
 def play(run: Run) -> None:
-    """What a replay shows at several moments, with all that a screen can wish for."""
+    """Read a replay at several moments, with every view that a screen can request."""
     wish = Wish(HeatWish(), TimelineWish(), CostWish(), InspectWish(0), stacks=True, series=SeriesWish("loss"))
     player = Player(run)
     try:

@@ -26,9 +26,9 @@ from tests.tui.hostile import taken, true_snapshots
 from tests.tui.hostile_views import assert_plain, dashboard, texts
 
 LONG_S = 10.0
-"""Of a core."""
+"""Seconds of a core after which a snapshot counts as slow."""
 MEMORY_BYTES = 4 << 30
-"""What runs away ends here instead of taking the machine's."""
+"""Memory limit at which a runaway test ends, before it takes the machine's memory."""
 
 
 class Hunt:

@@ -1,4 +1,4 @@
-"""What printing costs a rank whose output goes through the run's drain, beside one that prints into a file.
+"""Measure what printing costs a rank whose output goes through the run's drain, beside one that prints into a file.
 
     python benchmarks/output.py [--ranks 8] [--lines 20000] [--megabytes 40] [--rounds 5]
 
@@ -68,7 +68,7 @@ def drained(ranks: int) -> Iterator[tuple[str, int]]:
 
 
 def slowest_s(ranks: int, what: str, count: int, folder: Path, run_id: str | None) -> float:
-    """How long the slowest of so many ranks takes; without a run they print into files."""
+    """Return how long the slowest of so many ranks takes; without a run they print into files."""
     started = []
     for rank in range(ranks):
         where = runs.socket_dir(run_id) if run_id else folder

@@ -1,4 +1,4 @@
-"""What watching costs the training thread, in place.
+"""Measure what watching costs the training thread, in place.
 
     python benchmarks/overhead.py                      the whole table (about four minutes)
     python benchmarks/overhead.py --cases 1            a quick look
@@ -54,7 +54,7 @@ def in_place(
     folder: str,
     environment: dict[str, str] | None = None,
 ) -> dict:
-    """What one run measured: `step_ms`, and by cycle, of each state's two blocks, microseconds of each step."""
+    """Return what one run measured: `step_ms`, and by cycle, of each state's two blocks, microseconds of each step."""
     arguments = ["--parameters", str(parameters), "--step-ms", str(step_ms), "--seconds", str(seconds), "--in-place"]
     return json.loads(result_of([*command, *arguments], folder, environment))
 
@@ -69,7 +69,7 @@ def blocks(measured: dict, state: str, whole: bool = False) -> np.ndarray:
 
 
 def added(measured: dict, state: str, whole: bool = False) -> Estimate:
-    """What a state adds to a step of the first one."""
+    """Return what a state adds to a step of the first one."""
     first = next(iter(measured["cycles"][0]))
     return estimate((blocks(measured, state, whole) - blocks(measured, first, whole)).mean(axis=1))
 

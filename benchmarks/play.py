@@ -54,7 +54,7 @@ from ddpmon.store.store import Store
 
 TICK_US, SAMPLE_US = 500_000, 1_000_000
 START_S = 5.0
-"""From the start of the run to the beginning of its first step."""
+"""Seconds from the start of the run to the beginning of its first step."""
 FIRST_PID = 4_000_001
 GRADIENT_BYTES = 1 << 20
 
@@ -83,7 +83,7 @@ class Shown:
     until: int | None
     cost_ms: float | None
     gain: float | None
-    """How many times as fast the run would be if all ranks that the finding names were fixed."""
+    """Speedup of the run if all ranks that the finding names were fixed."""
     advice: str
     evidence: dict[str, Any]
 
@@ -101,12 +101,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a dashboard shows at one moment."""
+    """The dashboard's state at one moment."""
 
     step: int
     """The last step that has ended on all ranks."""
     seconds: float
-    """Since the first step began."""
+    """Seconds since the first step began."""
     state: str
     verdict: str
     findings: tuple[Shown, ...]
@@ -142,13 +142,13 @@ class Played:
 
     @property
     def hours(self) -> float:
-        """How long the run took."""
+        """Return how long the run took."""
         return float(self.step_ms.sum()) / 3.6e6
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """When each rank ended each step. µs since the first one began."""
+    """The times at which each rank ended each step, in µs since the first one began."""
 
     start_us: Ints
     end_us: Ints

@@ -1,4 +1,4 @@
-"""What the dashboard costs where it runs, and how fast it answers, with every rank changing twice a second.
+"""Measure what the dashboard costs where it runs, and how fast it answers, with every rank changing twice a second.
 
     python benchmarks/render.py                              all of it, some 25 minutes
     python benchmarks/render.py --ranks 64 --sizes 80x24     one world, one terminal
@@ -55,7 +55,7 @@ class Screen:
     within: bytes = b""
     """A key on it."""
     said: str = ""
-    """What that key changes, as a regular expression."""
+    """Regular expression of the text that the key changes."""
 
 
 SCREENS = {
@@ -71,7 +71,7 @@ SCREENS = {
 }
 FIRST = "world: own time"
 FULL = ("q detach", FIRST, "ranks, slowest first")
-"""What stands on a full first screen, beside ranks in its last line but one."""
+"""Texts on a full first screen, beside ranks in its last line but one."""
 START_S, FILLED_S = 10.0, 2.0
 """The most that a dashboard may take to its first screen, and that to be full."""
 PRESSES = 12
@@ -90,7 +90,7 @@ class Press:
     took_ms: float | None = None
 
     def look(self, at: float, text: str) -> bool:
-        """Whether it is answered by now."""
+        """Return whether it is answered by now."""
         screen = SCREENS[self.screen]
         if self.within:
             found = re.search(screen.said, text)
@@ -146,7 +146,7 @@ def watch_frames(file: str) -> None:
 
 
 def attach(run_id: str, frames: str) -> None:
-    """As `ddpmon attach` does."""
+    """Run `ddpmon attach` on a run, and count its frames."""
     from ddpmon import runs
     from ddpmon.cli import watching
 
@@ -262,7 +262,7 @@ def one_screen(
 
 
 def start(run_id: str, ranks: int, size: str, times: int) -> None:
-    """How long `ddpmon attach` takes to a full screen."""
+    """Measure how long `ddpmon attach` takes to a full screen."""
     taken = []
     for _ in range(times):
         with shown([sys.executable, "-m", "ddpmon", "attach", run_id], SIZES[size]) as dashboard:
@@ -284,7 +284,7 @@ def full_after(dashboard: Dashboard, size: tuple[int, int]) -> float | None:
 
 
 def hub(run_id: str, ranks: int, seconds: float) -> None:
-    """What the hub takes that collects, analyses and records them while a viewer looks on."""
+    """Measure the hub that collects, analyses and records these ranks while a viewer looks on."""
     from ddpmon import runs
 
     (process,) = [each for each in psutil.Process().children() if "ddpmon.hub" in each.cmdline()]

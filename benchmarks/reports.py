@@ -40,7 +40,7 @@ PROGRAMS = Path(sys.executable).parent
 LIMIT_S = 90.0
 POLL_INTERVAL_S = 1.0
 STOPPING_S = 40.0
-"""How long a run may take to end after it was asked to."""
+"""Seconds that a run may take to end after a stop."""
 REPORT_LINES = 24
 OUTPUT_LINES = 12
 TORCHRUN = re.compile(r"\btorchrun\s+(?:--standalone\s+)?")
@@ -192,7 +192,7 @@ class Screens:
         self._shown = ""
         self._snapshot: Snapshot | None = None
         self._first_at: dict[str, float] = {}
-        """When each kind of finding was first on the screen."""
+        """Seconds after which each kind of finding was first on the screen."""
 
     def show(self, snapshot: Snapshot | None, at_s: float) -> None:
         """Print verdict and findings of a snapshot."""

@@ -1,4 +1,4 @@
-"""What a root hub takes for thousands of ranks, and whether it still tells the truth of them.
+"""Measure what a root hub costs for thousands of ranks, and check that it still reports them correctly.
 
     python benchmarks/scale.py                          64, 256 and 1,024 ranks, 40 s each
     python benchmarks/scale.py --ranks 16384 --seconds 60
@@ -59,7 +59,7 @@ SCREENS = {
     "heat": Wish(heat=HeatWish(rows=44, columns=140)),
     "timeline": Wish(timeline=TimelineWish(rows=44)),
 }
-"""What some screens of that size wish for."""
+"""View requests of some screens of that size."""
 PER_NODE = 8
 SETTLE_S = 8.0
 NODES_A_PROCESS = 2048
@@ -74,7 +74,7 @@ profile.dump_stats(sys.argv[2])
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What is to be measured."""
+    """The measurements to make."""
 
     seconds: float = 40.0
     rate: float = 10.0
@@ -87,18 +87,18 @@ class Wanted:
 
 @dataclasses.dataclass
 class Result:
-    """What came of one world."""
+    """The results of one world."""
 
     ranks: int
     cpu: float
-    """Of one core."""
+    """CPU seconds per second of one core."""
     peak_mb: float
     seen: list[tuple[int, int]]
-    """When a viewer had a snapshot, CLOCK_MONOTONIC in µs, and the step it tells of."""
+    """Moments at which a viewer had a snapshot (CLOCK_MONOTONIC in µs), and the step of each."""
     viewer_kb_per_s: float | None = None
     kb_per_s_rank: float = 0.0
     behind_s: float = 0.0
-    """How far the made-up nodes fell behind."""
+    """Seconds that the made-up nodes fell behind."""
     latency_s: tuple[float, float] | None = None
     """Step end to a viewer that has decoded the snapshot, or to a screen that shows it: median and 95th percentile."""
     records: int = 0
@@ -106,14 +106,14 @@ class Result:
     bounds_wrong: int = 0
     """Ranks whose least or largest own time is not in the recording."""
     kinds: list[str] = dataclasses.field(default_factory=list)
-    """Of findings that are worth a warning."""
+    """Kinds of findings that are worth a warning."""
     blamed: list[int] = dataclasses.field(default_factory=list)
     since: tuple[int, int] | None = None
     """Told and true."""
     gain: tuple[float, float] | None = None
     """Told and true."""
     bytes_a_record: float = 0.0
-    """Of the recording."""
+    """Size of the recording per record."""
     left_over: int = 0
     """Nodes of which the root had not recorded all at the end."""
 
@@ -251,14 +251,14 @@ def _measured(
 
 
 def _painted(dashboard: Dashboard) -> Iterator[tuple[int, int]]:
-    """When a step was on the screen, and which."""
+    """Yield when each step was on the screen, and its number."""
     for at, screen in played(dashboard, SIZE):
         if step := STEP_SHOWN.search(screen):
             yield round(at * 1e6), int(step[1].replace(",", ""))
 
 
 def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> None:
-    """What the root has of it, beside what was played."""
+    """Compare the root's account of the world with what was played."""
     result.kb_per_s_rank = sum(said.sent_bytes for said in saids) / result.ranks / args.seconds / 1e3
     result.behind_s = max(said.behind_s for said in saids)
     result.left_over = sum(said.left_over for said in saids)
@@ -291,7 +291,7 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
 
 
 def _latency(seen: list[tuple[int, int]], ends_us: list[int]) -> tuple[float, float] | None:
-    """Of the steps that a viewer saw while it looked, from the end of each until a snapshot told of it."""
+    """Return the latency of the steps that a viewer saw: from the end of each until a snapshot showed it."""
     took, place = [], 0
     for step, end in enumerate(ends_us, 1):
         while place < len(seen) and seen[place][1] < step:
@@ -302,7 +302,7 @@ def _latency(seen: list[tuple[int, int]], ends_us: list[int]) -> tuple[float, fl
 
 
 def line(result: Result) -> str:
-    """As a row of the table."""
+    """Return the result as a row of the table."""
     since, gain, latency = result.since, result.gain, result.latency_s
     to_viewer = "–" if result.viewer_kb_per_s is None else f"{result.viewer_kb_per_s:,.0f}"
     words = [

@@ -1,4 +1,4 @@
-"""What the hub of a node takes for its own ranks, beside their training, while the root takes all of it.
+"""Measure what the hub of a node costs beside the training of its ranks, while the root accepts all of it.
 
     python benchmarks/scale_node_hub.py                  8 ranks of 10 steps a second, a minute
     python benchmarks/scale_node_hub.py --profile FILE   what its time goes into

@@ -41,20 +41,20 @@ from ddpmon.messages.nodes import Packed
 from ddpmon.recording.node_blocks import pack_rows
 
 PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
-"""Of a step: the five phases of a rank that is as fast as all."""
+"""The share of a step that each of the five phases takes on a rank of normal speed."""
 NOISE = 0.02
 TRANSFER_SHARE = 0.1
 LATE_SHARE = 0.12
-"""What the late rank takes longer in data."""
+"""Extra share of a step that the late rank spends in data."""
 HOUR_US = 3_600_000_000
 SAMPLE_S = 1.0
 SEND_S = 0.34
-"""How often a rank sends."""
+"""Interval at which a rank sends."""
 TICK_S = 0.05
 TURN_S, FEW = 0.5, 64
-"""How often each node hears what the root says where there are more than `FEW`; else with each tick."""
+"""Interval at which each node reads the root's messages where there are more than `FEW`; else it reads at each tick."""
 KEPT_S = 12.0
-"""How far a node may be behind with its steps."""
+"""Seconds that a node may be behind with its steps."""
 FLUSH_S = 60.0
 """The most that the root may take to have all of it at the end."""
 
@@ -117,7 +117,7 @@ class Link(Uplink):
 
     @property
     def every_s(self) -> float:
-        """How often the root wants bundles."""
+        """Return how often the root wants bundles."""
         return self._every_s
 
     def _send(self, message: object) -> bool:
@@ -141,7 +141,7 @@ class Node:
         self.link.lossy = plan.lossy_every > 0 and number % plan.lossy_every == plan.lossy_every - 1
         self.link.meet(plan.root)
         self.seq = self.sent_step = 0
-        """Of each of its ranks: batches, and up to which step it sent them."""
+        """Batches sent by each of its ranks, and the last step in them."""
         self._sent_at = self._sampled_at = 0.0
 
     def begin(self, attempt: int) -> None:
@@ -160,7 +160,7 @@ class Node:
             self.link.add(process, hello)
 
     def send(self, rows: NDArray[np.uint8], step: int, now: float, shares: Shares) -> None:
-        """What its ranks have to tell. rows: [ranks, steps, bytes] since the last time. step: the last."""
+        """Send the data of its ranks. rows: [ranks, steps, bytes] since the last call. step: the last one."""
         merged = max(0, round((now - self._sent_at) / SEND_S) - 1) if self._sent_at else 0
         times = [now] if now - self._sampled_at >= SAMPLE_S else []
         while times and times[0] - self._sampled_at >= 2 * SAMPLE_S and self._sampled_at:

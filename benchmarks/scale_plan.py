@@ -1,4 +1,4 @@
-"""What `scale.py` has its made-up nodes play, and what they say of it afterwards: files between processes."""
+"""The plan that `scale.py` has its made-up nodes play, and their answers: files between processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ddpmon.messages import Card
 
 
 class Plan(msgspec.Struct):
-    """What is to be played."""
+    """The world to play."""
 
     root: Card
     keys: list[Keys]
-    """Of each node's hub; the first is node 1's."""
+    """Keys of each node's hub; the first are those of node 1."""
     first: int
-    """Of the nodes that this process plays, counted from 0."""
+    """First of the nodes that this process plays, counted from 0."""
     nodes: int
     """That it plays."""
     per_node: int
@@ -31,11 +31,11 @@ class Plan(msgspec.Struct):
     """Every n-th node loses one bundle in ten; 0: none does."""
     restart_after_s: float | None = None
     said: str = ""
-    """Where to write what was said."""
+    """Path of the file for the answer."""
 
 
 class Said(msgspec.Struct):
-    """What a process played, for who compares it with what the root made of it."""
+    """The steps that a process played, to compare with the root's account of them."""
 
     records: list[int] = msgspec.field(default_factory=list)
     """Steps of each of its ranks in the last attempt."""
@@ -50,8 +50,8 @@ class Said(msgspec.Struct):
     mended_us: list[int] = msgspec.field(default_factory=list)
     """The same, had the late rank not been late."""
     ends_us: list[int] = msgspec.field(default_factory=list)
-    """When each ended, CLOCK_MONOTONIC of this machine."""
+    """End of each step, CLOCK_MONOTONIC of this machine."""
     behind_s: float = 0.0
-    """How far this process fell behind at most: what it says of the root is worth nothing where that is long."""
+    """Longest delay of this process: where it is long, its measurements of the root are worthless."""
     left_over: int = 0
     """Nodes of which the root had not recorded all at the end."""

@@ -15,7 +15,7 @@ from ddpmon.messages import EVALUATION, OWN_PHASES
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 SHARES = np.array([0.05, 0.25, 0.40, 0.05, 0.05])
-"""Of a step: data, forward, backward, optimizer, other; the rest is transfer."""
+"""The share of a step that data, forward, backward, optimizer and other take; the rest is transfer."""
 TRANSFER_SHARE = 0.2
 TRANSFER_NOISE = 0.03
 LEAST = 0.3
@@ -27,7 +27,7 @@ FORWARD, BACKWARD, OTHER = (OWN_PHASES.index(phase) for phase in ("forward", "ba
 
 @dataclass
 class Work:
-    """What ranks do where nothing is wrong. options: arguments of `play` besides own and transfer times."""
+    """The work of ranks where nothing is wrong. options: arguments of `play` besides own and transfer times."""
 
     own_ms: Floats
     """[S, R, 5]"""
@@ -217,10 +217,9 @@ NOISES: dict[str, Noise] = {
     "MoE bursts": Noise((white(0.05),), _moe_bursts, takes_turns=True),
     "evaluations": Noise((white(0.05),), options=_evaluations),
 }
-"""By name. The first 13 are pure: stalls: in half a percent of a rank's steps one of the length of a step; hiccups: in
-every step with Pareto tails; periodic: every 50th step of all ranks; differing: each rank for good; warm-up: the first
-steps; shared: all ranks alike; host: all ranks of a host alike; busy: skewed bursts of some steps. Then come mixtures,
-levels that change, and work that differs on purpose.
-"""
+"""Noises by name. The first 13 are pure: stalls: in half a percent of a rank's steps one of the length of a step;
+hiccups: in every step with Pareto tails; periodic: every 50th step of all ranks; differing: each rank for good;
+warm-up: the first steps; shared: all ranks alike; host: all ranks of a host alike; busy: skewed bursts of some steps.
+Then come mixtures, levels that change, and work that differs on purpose."""
 NEEDS_HOSTS = frozenset(name for name in NOISES if "host" in name)
 """Noises that mean something only where there are two hosts at least."""

@@ -70,7 +70,7 @@ class Score:
     told_after: int | None = None
     """Steps from the fault's first one until its ranks are named."""
     agree: list[str] = field(default_factory=list)
-    """What differs between the last live moment, the dashboard of the ended run, and the report; empty: nothing."""
+    """Differences between the last live moment, the dashboard of the ended run, and the report; empty: none."""
     recoveries: int = 0
     """Events that a rank recovered while it did not."""
     false: int = 0
@@ -79,7 +79,7 @@ class Score:
     """Events that ranks take turns where they do."""
     moments: int = 0
     changes: int = 0
-    """Of the sentence on screen, but for its figures, from one moment to the next, without a fault."""
+    """Changes of the sentence on screen, except its figures, from one moment to the next, without a fault."""
     last_live: str = ""
     reported: str = ""
     accusations: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ def pattern_of(shown: Shown) -> str | None:
 
 
 def accuses(shown: Shown) -> bool:
-    """Whether a finding says that somebody is or was slow, as a reason to act."""
+    """Return whether a finding says that somebody is or was slow, as a reason to act."""
     return pattern_of(shown) is not None and (shown.severity != "info" or shown.until is not None)
 
 
@@ -222,7 +222,8 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
 
 
 def disagreements(played: Played) -> list[str]:
-    """What of "who", "phase", "pattern", "since", "cost" and "verdict" differs where it should be one and the same.
+    """Return what of "who", "phase", "pattern", "since", "cost" and "verdict" differs where it should be one and the
+    same.
 
     What goes on at the last live moment must be in the report and on the ended dashboard, and be all that goes on
     there; what they say of stretches that are over must be the same, and must have been shown while the run went on.

@@ -25,7 +25,7 @@ BEGIN = 7 / 15
 
 @dataclass(frozen=True)
 class Truth:
-    """What is wrong. since, until: first and last step with it, counted from 1; until None: it lasts."""
+    """The fault. since, until: first and last step with it, counted from 1; until None: it lasts."""
 
     pattern: str = NOTHING
     ranks: tuple[int, ...] = ()
@@ -270,7 +270,7 @@ class Scenario:
     steps: int = 1500
     step_ms: float = 46.0
     hosts: int = 1
-    """Of equal size; worlds of 16 ranks and more have hosts of eight."""
+    """Hosts of equal size; worlds of 16 ranks and more have hosts of eight."""
 
     def draft(self, seed: int) -> Draft:
         """The run without its fault."""

@@ -152,7 +152,7 @@ def sums(scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def _share(values: Iterable[bool]) -> list[int]:
-    """How many of how many."""
+    """Return how many of how many."""
     listed = list(values)
     return [sum(listed), len(listed)]
 

@@ -1,4 +1,4 @@
-"""What a dashboard over ssh costs: bytes on the line a second, and the time to its first screen.
+"""Measure what a dashboard over ssh costs: bytes on the line a second, and the time to its first screen.
 
     python benchmarks/ssh_rate.py [--ranks 64] [--seconds 20] [--times 5]
 
@@ -77,7 +77,7 @@ class Relay:
         return found
 
     def first_s(self) -> float:
-        """From its start to its first snapshot."""
+        """Return the seconds from its start to its first snapshot."""
         while not self.read(0.01):
             pass
         return time.perf_counter() - self._began

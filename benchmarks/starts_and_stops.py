@@ -42,12 +42,12 @@ time.sleep(float(sys.argv[1]))
 
 @dataclass
 class Outcome:
-    """What became of all runs."""
+    """The results of all runs."""
 
     states: Counter[str] = field(default_factory=Counter)
     killed: Counter[str] = field(default_factory=Counter)
     left: list[str] = field(default_factory=list)
-    """Of each run something is left of: what."""
+    """One line for each run of which something is left, with what it is."""
 
 
 def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
@@ -112,7 +112,7 @@ def one(number: int, script: Path, chance: random.Random, outcome: Outcome) -> N
 
 
 def leftovers(run: runs.Run) -> list[str]:
-    """What is left of a run: command lines of processes, folders of sockets."""
+    """Return what is left of a run: command lines of processes, folders of sockets."""
     found = [_command_line(process.pid) for process in processes.with_run_id(run.id)]
     found += [line for line in map(_command_line, _pids()) if run.id in line]
     if runs.socket_dir(run.id).exists():

@@ -125,7 +125,7 @@ class Training:
         self._loader = iter(DataLoader(Endless(WIDTHS[parameters]), batch_size=16))
         self._work = torch.randn(192, 192)
         self.rounds = 0
-        """How much work a step does besides."""
+        """Rounds of additional work in a step."""
         self._lengthen = self._inside.timed(self._multiply)
 
     def _multiply(self) -> None:
@@ -248,7 +248,7 @@ class Wrappers:
 
 
 def states(training: Training, traced: Around | None) -> dict[str, Callable[[], None]]:
-    """By name, what puts the process into each state that is compared, the first being the base."""
+    """Return, by name, the functions that put the process into each compared state; the first state is the base."""
     if traced is not None:
 
         def use(around: Around) -> Callable[[], None]:

@@ -50,7 +50,7 @@ TURNS = 10
 TOLD_STEPS = 440
 """Before the first that is told when it ends: so that series are nearly as long as they become."""
 AT_ONCE = 20
-"""Of those, from each rank: a hub takes ranks that say nothing of steps seconds ago for lost."""
+"""Steps that each rank sends at once: a hub treats ranks that send no steps for seconds as lost."""
 
 
 class Ranks:
@@ -82,7 +82,7 @@ class Ranks:
             self._sockets[rank].send(encode(facts))
 
     def make_steps(self) -> bool:
-        """Those that ended since, a few of them; says whether that is all."""
+        """Return those that ended since, a few of them; says whether that is all."""
         for _ in range(AT_ONCE):
             if (length := self._one_step()) is None:
                 return True
@@ -110,7 +110,7 @@ class Ranks:
         return length
 
     def send(self, part: slice) -> None:
-        """What some ranks have to tell, the state of their devices with it."""
+        """Send the steps of some ranks, and the state of their devices."""
         for rank in range(self.world_size)[part]:
             steps, self._waiting[rank] = self._waiting[rank], []
             self._seq[rank] += 1

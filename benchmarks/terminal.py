@@ -55,7 +55,7 @@ class Dashboard:
         return None
 
     def press(self, key: bytes) -> float:
-        """When it was pressed."""
+        """Return when it was pressed."""
         self.read(0.02)
         pressed = time.perf_counter()
         os.write(self.master, key)
@@ -65,7 +65,7 @@ class Dashboard:
         return sum(len(data) for at, data in self.written if at >= since)
 
     def cpu_s(self) -> float:
-        """By the kernel's count, in nanoseconds, of all threads."""
+        """Return the CPU seconds of all threads, as the kernel counts them in nanoseconds."""
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
         return sum(int(path.read_text().split()[0]) for path in tasks) / 1e9
 
@@ -94,7 +94,7 @@ def shown(command: list[str], size: tuple[int, int]) -> Iterator[Dashboard]:
 
 
 def played(dashboard: Dashboard, size: tuple[int, int]) -> Iterator[tuple[float, str]]:
-    """When something came, and what the screen showed then."""
+    """Yield the moments at which output came, and the screen at each."""
     screen = pyte.Screen(*size)
     stream = pyte.ByteStream(screen)
     held = b""

@@ -1,4 +1,4 @@
-"""Which versions of torch the probe works with: the ways of training of the tests, bare and watched, on each of them.
+"""Check which versions of torch the probe works with: the ways of training of the tests, bare and watched, on each.
 
     python benchmarks/versions.py [--only 2.6 ...] [--keep FOLDER]
 
@@ -48,12 +48,12 @@ for way in ways:
     same += all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in pairs)
 print(same)
 """
-"""How many ways ended with the same weights, read by the torch that wrote them."""
+"""A script that counts the ways that ended with the same weights, read by the torch that wrote them."""
 
 
 @dataclass
 class Outcome:
-    """What came of one version under one command."""
+    """The results of one version under one command."""
 
     version: str
     command: str

@@ -1,4 +1,4 @@
-"""How large the recording of a long run becomes: 64 ranks at 10 steps a second through the real recorder.
+"""Measure how large the recording of a long run becomes: 64 ranks at 10 steps a second through the real recorder.
 
     python benchmarks/week.py                        a week with everything a twentieth: time, and room for it
     python benchmarks/week.py --scale 1 --days 1     a day as it is: 55 million records, some ten minutes
