@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 IMPORTED_BY_RANKS = ("torch", "torch._dynamo", "torch.distributed.run", "vision", "lightning", "transformers.trainer")
-"""What takes a rank more than a second to compile; `vision` is torchvision."""
+"""Modules that take more than a second to compile when a rank imports them; `vision` is torchvision."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist starts workers

@@ -1,4 +1,4 @@
-"""What tests of several parts share: a home of their own for runs, the command line, waiting with a deadline."""
+"""Shared parts of tests: a home of their own for runs, the command line, waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytest_plugins = ["tests.compiled", "tests.order", "tests.quick", "tests.second_
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """From here on garbage is searched for among what tests make, and seldom: it was a tenth of their time."""
+    """Collect garbage seldom, and only among objects that tests make: it was a tenth of their time."""
     gc.freeze()
     gc.set_threshold(300_000, 20, 20)
     gc.enable()
@@ -104,7 +104,7 @@ def fresh_programs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for(what: Callable[[], Any], timeout_s: float = 60.0, every_s: float = 0.02) -> Any:
-    """What `what` returns once that is true of it; fails the test when the time is over.
+    """Return what `what` returns once that is true of it; fails the test when the time is over.
 
     every_s: how long to wait before asking again: longer where asking costs more than waiting.
     """

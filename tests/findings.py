@@ -79,11 +79,11 @@ def judged(
 
 
 def of_kinds(*kinds: str, world: World | None = None, before: Sequence[Finding] = (), **evidence: Any) -> list[Finding]:
-    """What is found of some kinds. evidence: as in `Evidence`."""
+    """Return what is found of some kinds. evidence: as in `Evidence`."""
     return [each for each in judged(world, Evidence(**evidence), before) if each.kind in kinds]
 
 
 def causes(world: World, before: Sequence[Finding] = (), **evidence: Any) -> list[Finding]:
-    """What is found to hold all ranks back alike."""
+    """Return what is found to hold all ranks back alike."""
     kinds = ("data_bound", "gc_pauses", "loss_diverged", "communication_bound", "loss_spiked", "overhead_bound")
     return of_kinds(*kinds, world=world, before=before, **evidence)

@@ -10,7 +10,7 @@ import pytest
 
 
 def unshared(kind: str, *options: str) -> list[str]:
-    """What to put before a command line for a namespace of its own; the test is skipped where none can be made."""
+    """Return the words before a command line that give it its own namespace; skip the test where none can be made."""
     prefix = ["unshare", *options]
     try:
         allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
@@ -23,13 +23,13 @@ def unshared(kind: str, *options: str) -> list[str]:
 
 @pytest.fixture
 def other_namespace() -> list[str]:
-    """What to put before a command line for other pids than ours, with a /proc of its own."""
+    """Return what to put before a command line for other pids than ours, with a /proc of its own."""
     return unshared("pid", *([] if os.getuid() == 0 else ["-Ur"]), "-pf", "--mount-proc")
 
 
 @pytest.fixture
 def no_names(tmp_path: Path) -> list[str]:
-    """What to put before a command line so that no host name resolves for it, not even localhost."""
+    """Return what to put before a command line so that no host name resolves for it, not even localhost."""
     empty = tmp_path / "empty"
     empty.touch()
     mounts = "".join(f"mount --bind {empty} {file} && " for file in ("/etc/hosts", "/etc/resolv.conf"))

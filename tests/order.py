@@ -1,4 +1,4 @@
-"""Which worker runs what, and when: no long module is last, none keeps the others waiting, and no core waits for ranks.
+"""Choose which worker runs what, and when: no long module is last, and no core waits for ranks.
 
 Modules with real ranks come first, and wait much: four at a time left a core idle for a fifth of the whole run. So the
 last of three workers or more begins at the other end, with what only computes, until they meet.

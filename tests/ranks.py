@@ -31,7 +31,7 @@ from typing import NoReturn
 from tests.deadlines import Deadline
 
 TORCH = ("torch", "torch._dynamo")
-"""What a rank imports anyway: without the second no optimizer is made."""
+"""Modules that a rank imports anyway: without the second no optimizer is made."""
 LIGHT = ("eager", "torch")
 """Half of it, where neither torch.compile nor FSDP is asked for: tests/light/eager.py."""
 LIGHT_TRAIN = Path(__file__).parent / "light" / "train.py"
@@ -54,7 +54,7 @@ class Order:
     output: tuple[str, ...] = ()
     """The files of stdout and stderr, of all ranks together; none: where they are."""
     whole: bool = True
-    """Whether the environment is all of it."""
+    """True if the environment is all of it."""
 
     def set_environment(self, rank: int) -> None:
         """Make it that of a rank that torchrun started."""
@@ -110,7 +110,7 @@ def _meeting() -> dict[str, str]:
 
 
 AT_IMPORT = frozenset(("DDPMON_SOCKET", "DDPMON_BUCKETS", "PYTHONPATH", "HF_HUB_OFFLINE"))
-"""What is read once and for all when modules are imported: ranks that differ in it are not forked from one process."""
+"""Variables that modules read once, at import: ranks that differ in them are not forked from one process."""
 
 
 class _Origin:

@@ -20,7 +20,7 @@ from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0
 FIRST_S = 5.0
-"""From the start of the run to its first step."""
+"""Seconds from the start of the run to its first step."""
 
 
 def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
@@ -169,4 +169,4 @@ UNUSABLE = {
         "earlier ddpmon (schema 2): this one reads schema 3",
     ),
 }
-"""How a recording may be damaged so that nobody can show it, and what is said of it then."""
+"""Ways to damage a recording so that it cannot be shown, and the message for each."""

@@ -1,4 +1,4 @@
-"""Which failures are tried a second time: those that say nothing about ddpmon.
+"""Try failures a second time that are not the fault of ddpmon.
 
 Two do: gloo itself aborts at exit now and then (bare programs do so too), and what waits for processes, threads and
 terminals waits in vain on a machine that is busy just then. At most five in a whole run (`--max-suite-reruns`); the
@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 WAITED_IN_VAIN = re.compile(r"\bnot within [0-9]|\bnever came\b|\bwas never written\b|\bit never ended\b")
-"""What a test says whose time was over."""
+"""Words of a test whose deadline has passed."""
 GLOO_ABORTED = re.compile(
     rb"terminate called without an active exception|terminate called after throwing an instance of 'gloo::"
 )
-"""What the C++ runtime prints of a rank whose gloo threads outlive what they use."""
+"""Message of the C++ runtime for a rank whose gloo threads outlive what they use."""
 
 _BEGAN = pytest.StashKey[float]()
 _ABORTED = pytest.StashKey[bool]()
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_worth_one(item: pytest.Item, error: BaseException) -> bool:
-    """Whether an error of a test may come from gloo, or from too little time."""
+    """Return whether an error of a test may come from gloo, or from too little time."""
     waited = isinstance(error, subprocess.TimeoutExpired) or WAITED_IN_VAIN.search(str(error)) is not None
     return waited or item.stash.get(_ABORTED, False)
 
@@ -67,7 +67,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _logs_since(item: pytest.Item, began: float) -> Iterator[Path]:
-    """What processes of this test, or of the fixtures it is the first to use, have printed into files."""
+    """Yield the log files of processes of this test, or of fixtures it is the first to use."""
     homes = Path("/tmp").glob(f"dm-{os.getpid()}-*")  # of this worker, as tests.conftest names them
     folders = [item.config._tmp_path_factory.getbasetemp(), *homes]  # pytest has no other door to it
     for folder in folders:

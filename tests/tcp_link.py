@@ -69,7 +69,7 @@ class TcpLink:
         self._ways = [way for way in self._ways if self._move(way, now)]
 
     def _move(self, way, now):
-        """Whether the connection still stands."""
+        """Return whether the connection still stands."""
         try:
             self._take(way, now)
             while way.flying and way.flying[0][0] <= now:

@@ -25,7 +25,7 @@ from tests.tui import kinds, measured, odd, snapshots
 
 
 def _is_possible(make) -> bool:
-    """Whether a viewer would take it: some that tests paint are none of a hub's."""
+    """Return whether a viewer would take it: some that tests paint are none of a hub's."""
     try:
         decode_snapshot(encode(make()))
     except WireError:
@@ -76,7 +76,7 @@ class Looking:
 
 
 def close(one, other):
-    """Whether two trees are the same to four digits."""
+    """Return whether two trees are the same to four digits."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or abs(one - other) <= 2e-4 * abs(one) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, dict):

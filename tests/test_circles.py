@@ -24,14 +24,14 @@ def modules(root: Path, package: str) -> dict[str, Path]:
 
 
 def imports(module: str, path: Path, every: Collection[str]) -> set[str]:
-    """Which of `every` module another one imports. That a module's packages are imported before it is no arrow."""
+    """Return the modules of `every` that a module imports. The packages above those do not count."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     wanted = {name for node in ast.walk(ast.parse(path.read_text())) for name in _names(node, package)}
     return {next((its for its in _prefixes(name) if its in every), module) for name in wanted} - {module}
 
 
 def _names(node: ast.AST, package: str) -> Iterator[str]:
-    """What a statement or a call imports, with the name that is taken from it: as "package.module.name"."""
+    """Yield what a statement or a call imports, with the imported name: as "package.module.name"."""
     match node:
         case ast.Import(names=names):
             yield from (name.name for name in names)

@@ -38,7 +38,7 @@ while True:
     hub.recv_multipart()
     print("frame", flush=True)
 """
-"""As another user where the tests may become one; says how many frames it was handed."""
+"""A program that runs as another user where the tests may become one, and prints how many frames it received."""
 
 
 FRAME = encode(Bye(0, 1, 0, 0))
@@ -65,7 +65,7 @@ class Stranger:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Where anybody may make a folder, as in /tmp."""
+    """Yield a folder in which anybody may make a folder, as in /tmp."""
     folder = short_folder()
     folder.chmod(0o777)
     (folder / "s").mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""What benchmarks/field.py takes for a right verdict, whichever tool it is of."""
+"""Test which verdicts benchmarks/field.py accepts, whichever tool they come from."""
 
 from __future__ import annotations
 

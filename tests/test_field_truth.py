@@ -1,4 +1,4 @@
-"""What benchmarks/field_scripts.py takes for the true steps of a program, from what its witness noted."""
+"""Test which steps benchmarks/field_scripts.py reads from the notes of a program's witness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom, and what stays out: checked on the import graph and in interpreters of their own."""
+"""Test who may import whom, and what stays out: on the import graph, and in fresh interpreters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_dashboard_of_a_live_run_opens_without_what_reads_recordings():
 
 
 def test_either_end_of_a_line_opens_without_what_reads_recordings():
-    """Which is most of the time to the first screen after a login."""
+    """Importing those takes most of the time to the first screen after a login."""
     assert not loaded_by("import ddpmon.remote.relay") & {"numpy", "sqlite3", "psutil", "pynvml", "textual", "rich"}
     assert not loaded_by("import ddpmon.remote.source, ddpmon.tui.app") & {"numpy", "sqlite3", "psutil", "pynvml"}
 
@@ -76,7 +76,7 @@ def test_the_supervisor_needs_the_standard_library_alone():
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ls"], ["run", "--help"]])
 def test_an_answer_that_needs_no_run_loads_little(home, arguments):
-    """Which is what lets it come at once: a process that loads more answers later on any machine."""
+    """A process that loads more modules answers later on any machine."""
     command = f"sys.argv[1:] = {arguments}\nfrom ddpmon.cli import main\ntry: main()\nexcept SystemExit: pass"
     heavy = {"torch", "numpy", "zmq", "textual", "rich", "psutil", "msgspec", "pynvml", "sqlite3"}
     assert not loaded_by(command) & heavy

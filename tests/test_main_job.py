@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 TRAINING = Path(__file__).parent.parent / "training"
 RANKS = 2
 MODULES = (*ranks.TORCH, "vision")
-"""What the scripts import that takes time: the last one torchvision."""
+"""Modules of the scripts that take time to import: the last one is torchvision."""
 WORKLOADS = {
     "mnist.py": ["--epochs", "1"],
     "resnet.py": ["--epochs", "1", "--images", "80", "--image-size", "16", "--batch-size", "4"],

@@ -1,4 +1,4 @@
-"""What comes over the wire is checked: damaged frames give WireError, and nothing else."""
+"""Test that damaged frames give WireError, and nothing else."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What looks like a secret is hidden, and what does not is left alone."""
+"""Test that secrets are hidden, and that other texts are left alone."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_disk_that_takes_nothing_is_one_line(run, monkeypatch):
 
 
 def test_two_writers_do_not_undo_each_other(run):
-    """As the supervisor ends a run while somebody renames it, many times over."""
+    """The supervisor ends a run while somebody renames it, many times over."""
 
     def write(field, values):
         for value in values:

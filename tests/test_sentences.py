@@ -49,7 +49,8 @@ def _is_empty(node: ast.AST) -> bool:
 
 
 def sentences_read(source: str, *, same_line: bool = False) -> list[str]:
-    """Where a sentence is compared, searched or taken apart. same_line: two sentences may be compared as a whole."""
+    """Return where a sentence is compared, searched or taken apart. same_line: two sentences may be compared as a
+    whole."""
     read = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Compare):

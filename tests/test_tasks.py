@@ -1,4 +1,4 @@
-"""What launchers tell a process of its place, from variables as they set them."""
+"""Test the place that launchers give a process, from variables as they set them."""
 
 import pytest
 from hypothesis import given

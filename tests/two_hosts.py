@@ -18,7 +18,7 @@ from ddpmon.store.store import Store
 BEGAN = 1_789_000_000.0
 AHEAD_US = 5 * 3_600_000_000
 FIRST_US = 5_000_000
-"""From the start of the run to its first step."""
+"""Microseconds from the start of the run to its first step."""
 SECOND = 1_000_000
 PIDS = 4_000_000
 
@@ -71,7 +71,7 @@ class Root:
         self._take(rank, batch, end_us / 1e6)
 
     def turn(self, *, save=False):
-        """What a hub does several times a second. save: a checkpoint too."""
+        """Do what a hub does several times a second. save: write a checkpoint too."""
         self.store.digest()
         self.recorder.silences(self.store.silences.take_changed())
         if save:

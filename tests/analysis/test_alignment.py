@@ -1,4 +1,4 @@
-"""Which steps are handed out, and when."""
+"""Test which steps are handed out, and when."""
 
 from dataclasses import fields
 

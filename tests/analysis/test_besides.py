@@ -1,4 +1,4 @@
-"""What a run does besides training is told where it takes a share worth having."""
+"""Test that work besides training is reported where its share is large enough."""
 
 from __future__ import annotations
 

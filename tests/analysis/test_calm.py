@@ -11,7 +11,7 @@ from tests.worlds import OWN, own_times, records, world_of, world_with
 
 
 def slow(found):
-    """Those of ranks that are slow now."""
+    """Return the findings of ranks that are slow now."""
     return [f for f in found if f.kind == "straggler" and f.severity == "warn" and f.until_step is None]
 
 
@@ -69,7 +69,7 @@ def test_ten_steps_are_enough_for_half_a_step():
 
 
 def test_of_a_thousand_ranks_that_wander_one_is_far_out_and_not_slow():
-    """Of so many normal values one is 3.8 standard deviations out in one of seven draws, and of few hardly ever."""
+    """One normal value in so many is 3.8 standard deviations out in one of seven draws; in few values hardly ever."""
     factors = wandering(100, 1024, share=0.1, lasts=33, seed=1)
     factors[70:, 5, 0] = 1 + 0.1 * np.minimum(3.8, np.arange(30))
     assert slow(judged(world_with(own_times(100, 1024, noise=0.01) * factors))) == []

@@ -1,4 +1,4 @@
-"""What holds all ranks back alike, losses that are far apart; and silence when all is well."""
+"""Test what slows all ranks down alike, and losses that are far apart; and silence when nothing is wrong."""
 
 import numpy as np
 import pytest

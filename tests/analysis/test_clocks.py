@@ -131,7 +131,7 @@ def learned(told, hosts=None):
 
 
 def errors_us(agreement, offset_us, ppm, shared, told):
-    """How far what is to be added at the latest step is off what is true there."""
+    """Return how far the correction of the latest step is off the true one."""
     end = told[2][-1].end_us - told[2][-1].length_us + told[2][-1].syncs[-1].end_us
     true = shared[2][-1].end_us  # on the reference's clock, less what waking took, which is in both
     shown = offset_us + true * (1 + ppm / 1e6)

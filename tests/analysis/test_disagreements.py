@@ -113,7 +113,7 @@ def test_other_calls_that_nothing_tells_apart_are_named_with_both_lines(at):
 
 
 def test_ranks_that_hold_each_other_up_are_named_though_another_one_is_further(at):
-    """As rank 1 where rank 0 broadcasts to it: it trains on, while rank 0 waits for rank 2 to take the broadcast."""
+    """Rank 1 receives a broadcast of rank 0 and trains on, while rank 0 waits for rank 2 to receive it."""
     finding = told(at(GATHER, "broadcast"), at(BACKWARD, GRADIENTS, sequence=101), at(COUNT, "all_reduce"))
     assert finding.ranks == [0]
     assert finding.text == "rank 0 left the loop: broadcast in train.py:16 <module>"

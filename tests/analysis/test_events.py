@@ -1,4 +1,4 @@
-"""What is told of findings that come and go."""
+"""Test the events of findings that come and go."""
 
 from math import inf
 
@@ -26,7 +26,7 @@ def changes(before, now):
 
 
 def unfolding(*moments):
-    """What is told of a run. moments: (seconds, findings)"""
+    """Return the events of a run. moments: (seconds, findings)"""
     news, before, told = Announcer(), [], []
     for seconds, now in moments:
         told += [(seconds, event.text) for event in news.announce(before, now, seconds)]

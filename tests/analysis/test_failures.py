@@ -1,4 +1,4 @@
-"""Who failed first."""
+"""Test which rank failed first."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is found in made-up worlds, and what is not."""
+"""Test which findings made-up worlds have, and which they do not have."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def test_a_straggler_that_moves_is_not_pinned_on_one_rank():
 
 
 def test_too_few_steps_tell_nothing():
-    """Of what noise could be: six steps of twice the peers' time are another matter (test_calm.py)."""
+    """Noise could explain them. Six steps of twice the peers' time are another matter (test_calm.py)."""
     own = own_times(19, 4)
     own[:, 0, 0] += 5
     assert found_in(own) == []

@@ -1,4 +1,4 @@
-"""Who else is on a rank's GPU, and which errors GPUs had: told for what it is, and silent where all is well."""
+"""Test other processes on a rank's GPU and errors of GPUs; and silence where nothing is wrong."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who did not come, from made-up stacks whose right answer is known."""
+"""Test which rank did not come, from made-up stacks with a known answer."""
 
 from dataclasses import replace
 

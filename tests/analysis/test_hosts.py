@@ -98,7 +98,7 @@ def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
 
 @pytest.mark.parametrize(("seed", "steps"), [(150, 90), (183, 110), (241, 110), (377, 110)])
 def test_hosts_of_ranks_that_wander_are_not_slow(seed, steps):
-    """Of two hosts a short window shows little of how far they stray; their ranks show it."""
+    """A short window of two hosts shows little of how far they stray; their ranks show it."""
     own = own_times(steps, 8, noise=0.01, seed=seed) * wandering(steps, 8, share=0.1, lasts=33, seed=seed)
     told = judged(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding.text for finding in told if finding.severity != "info"] == []

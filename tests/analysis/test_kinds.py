@@ -1,4 +1,4 @@
-"""What holds for every kind of finding."""
+"""Test what holds for every kind of finding."""
 
 import ast
 import importlib

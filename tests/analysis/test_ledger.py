@@ -21,7 +21,7 @@ def slow(rank=2, since=1, until=None, cost_ms=10.0, severity="warn", phase="data
 
 
 def judge(ledger, last, *findings, over=False):
-    """What is shown after a judgement of the steps up to `last`, which took 50 ms each."""
+    """Judge the steps up to `last`, which took 50 ms each, and return the findings."""
     ledger.enter(findings, Judgement(last * STEP_S, max(1, last - WINDOW + 1), last), over=over)
     return ledger.findings(last * STEP_S)
 

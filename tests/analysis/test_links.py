@@ -46,7 +46,7 @@ def test_its_transfer_is_named_and_not_its_work(over):
 
 @pytest.mark.parametrize(("starved", "named"), [(0.02, True), (None, True), (0.35, False)])
 def test_a_rank_that_waits_for_a_core_when_it_may_go_on_has_no_slow_link(starved, named):
-    """As four ranks on two cores do."""
+    """Four ranks on two cores wait so."""
     conditions = [Conditions(rank, "here", starved_share=starved) for rank in range(4)]
     own = own_times(120, 4, noise=0.02)
     told = judged(world_of(slow_links(own, [0, 0, 0, 5])), Evidence(world_size=4, conditions=conditions))

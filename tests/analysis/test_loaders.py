@@ -1,4 +1,4 @@
-"""What to do about data that all ranks wait for: how many workers keep up, and whether the cores are there."""
+"""Test the advice about data that all ranks wait for: how many workers keep up, and whether the cores are there."""
 
 import pytest
 

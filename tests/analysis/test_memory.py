@@ -47,7 +47,7 @@ def test_a_slow_leak_is_seen_in_minutes_and_its_end_too():
 
 @pytest.mark.parametrize("stretch", [40, 400])
 def test_noise_steps_and_walks_are_no_trend(stretch):
-    """Of 400 series without a trend at most four are told as one: the interval is meant to hold 98%."""
+    """Among 400 series without a trend at most four may show one: the interval is meant to hold 98%."""
     rng = np.random.default_rng(1)
     series = [
         *(1000 + rng.normal(0, 100, (100, stretch))),

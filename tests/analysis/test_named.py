@@ -1,4 +1,4 @@
-"""What scripts name: means of each rank, and which name explains a straggler."""
+"""Test the phases that scripts name: means of each rank, and which name explains a straggler."""
 
 import msgspec
 import pytest

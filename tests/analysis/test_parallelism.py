@@ -1,4 +1,4 @@
-"""What is said of runs that train with something else than DDP, and what is advised then."""
+"""Test the sentences and the advice about runs that train with something else than DDP."""
 
 import dataclasses
 

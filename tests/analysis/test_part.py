@@ -1,4 +1,4 @@
-"""What is told by a hub that hears a part of the world only."""
+"""Test the findings of a hub that hears only a part of the world."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How long a run may go without a step before it counts as stalled."""
+"""Test how long a run may go without a step before it counts as stalled."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What is found goes over the wire and into reports, whatever made its numbers."""
+"""Test that findings can be sent and written into reports, whatever types their numbers have."""
 
 import json
 from dataclasses import replace

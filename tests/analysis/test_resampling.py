@@ -1,4 +1,4 @@
-"""How certain medians and means are when neighbouring steps are alike."""
+"""Test the confidence in medians and means of series whose neighbouring steps are alike."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What each rank's process and GPU did second by second."""
+"""Test what each rank's process and GPU did, second by second."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which steps the means of a live view tell of."""
+"""Test which steps the means of a live view cover."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When the first step stands still, and what is only a slow start."""
+"""Test when the first step stands still, and when a start is only slow."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a threshold does, that each is on the page, and that no number at the top of a file is without a reason."""
+"""Test thresholds, and that the page has each of them and each constant with its reason."""
 
 import ast
 import importlib
@@ -93,7 +93,7 @@ def assigned(tree):
 
 
 def is_number(value):
-    """Whether an expression is made of numbers, alone or several of them."""
+    """Return whether an expression is made of numbers, alone or several of them."""
     match value:
         case ast.Constant(value=bool()):
             return False

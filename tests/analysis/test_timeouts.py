@@ -1,4 +1,4 @@
-"""When a wait nears the timeout of its process group, from made-up waits whose end is known."""
+"""Test when a wait nears the timeout of its process group, from made-up waits with a known end."""
 
 from math import inf
 
@@ -60,7 +60,7 @@ def test_who_is_waited_for_is_named_with_its_line_and_when_the_run_ends():
     ],
 )
 def test_from_half_of_the_timeout_it_is_told_and_from_nine_tenths_it_is_critical(share, severity):
-    """Of a wait that went on long after its timeout, nothing that is supposed here is true."""
+    """No sentence about a wait that went on long after its timeout would be true."""
     found = findings(None, evaluating(share * TIMEOUT_S))
     assert [finding.severity for finding in found] == ([severity] if severity else [])
 

@@ -1,4 +1,4 @@
-"""What shows that ranks train wrongly, and what only looks like it, in made-up steps and digests."""
+"""Test which signs show that ranks train wrongly, and which only look so, in made-up steps and digests."""
 
 import numpy as np
 import pytest

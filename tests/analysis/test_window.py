@@ -1,4 +1,4 @@
-"""What a window kept from step to step is what the same steps say from scratch."""
+"""Test that a window that grows step by step equals one from scratch."""
 
 import dataclasses
 

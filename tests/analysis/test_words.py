@@ -1,4 +1,4 @@
-"""How sentences say ranks and times."""
+"""Test how sentences name ranks and times."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a person gets wrong is answered with one line on stderr and an exit code, never with a traceback."""
+"""Test that each mistake of a user gives one line on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def user(tmp_path, monkeypatch):
 
 
 def completed(*words: str) -> list[str]:
-    """What bash would offer for the last word, by the file that was installed."""
+    """Return what bash would offer for the last word, by the file that was installed."""
     script = f"""
         source "$HOME/.local/share/bash-completion/completions/ddpmon"
         COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}

@@ -13,7 +13,7 @@ from tests.in_process import called
 
 @pytest.fixture
 def checks(monkeypatch):
-    """What is found, in the place of this machine."""
+    """Give the doctor made-up checks instead of those of this machine."""
 
     def call(*found: object) -> None:
         monkeypatch.setattr(ddpmon.doctor, "examine", lambda _environ, _ranks: iter(found))

@@ -44,7 +44,7 @@ def foreign(home):
 
 
 def said(*arguments: str, answer: bytes = b"", code: tuple[int, ...] = (0, 1, 2)) -> str:
-    """What a command writes to a terminal of its own, to its end."""
+    """Return what a command writes to a terminal of its own, to its end."""
     ended, written = called_in_a_terminal(*arguments, answer=answer)
     assert ended in code
     return written

@@ -1,4 +1,4 @@
-"""What a terminal can show."""
+"""Test what a terminal can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves for other tools is read back as they would, and says what the recording says."""
+"""Test that other tools can read what is exported, and that it equals the recording."""
 
 import csv
 import io
@@ -149,7 +149,7 @@ def test_a_row_that_cannot_be_read_is_left_out(home):
 
 
 def metrics(text):
-    """What a Prometheus takes from it: {(name, labels): value}, and the type of each family."""
+    """Return the metrics as Prometheus reads them: {(name, labels): value}, and the type of each family."""
     families = list(text_string_to_metric_families(text))
     samples = [sample for family in families for sample in family.samples]
     values = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}

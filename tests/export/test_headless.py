@@ -1,4 +1,4 @@
-"""Which lines a headless run prints, and when."""
+"""Test which lines a headless run prints, and when."""
 
 from __future__ import annotations
 

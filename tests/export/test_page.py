@@ -28,7 +28,7 @@ def demo(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def parts(demo):
-    """What its page is made from: the report, and what it has charts of."""
+    """Return the parts of the run's page: the report, and the series of its charts."""
     built, shot, store = report.with_source(demo)
     return built, page.views(shot, store)
 

@@ -22,7 +22,8 @@ METADATA |= {"thread_sort_index": "sort_index", "process_labels": "labels"}
 
 
 def faults(text: str) -> list[str]:
-    """What breaks a rule: fields that an event of its phase must have, slices of a track that lie across each other.
+    """Return what breaks a rule: fields that an event of its phase must have, slices of a track that lie across each
+    other.
 
     Complete events and metadata alone: any other phase would need rules of its own here (B and E in pairs, flows with
     both ends), so it is a fault until it has them.

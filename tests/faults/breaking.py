@@ -1,4 +1,4 @@
-"""What the rows of docs/faults.md do to a run, and what is to be true of it then."""
+"""Do to a run what the rows of docs/faults.md name, and check the state that they promise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.faults.training import Training
 from tests.tui.terminal import Terminal
 
 MEGABYTES = 64
-"""Of the disk that a run is recorded on."""
+"""Size of the disk that a run is recorded on."""
 
 
 def _signal(training: Training, what: str, *numbers: signal.Signals) -> list[int]:

@@ -21,7 +21,7 @@ class Row:
 
     @property
     def ends(self) -> bool:
-        """Whether the run is over then."""
+        """Return whether the run is over then."""
         return self.training.startswith("ends")
 
     def __str__(self) -> str:

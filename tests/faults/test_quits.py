@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("quitting.py")
 
 
 def quits() -> dict[str, str]:
-    """What happens to a rank, and what the report then says of it, from the page's table."""
+    """Return what happens to a rank, and what the report then says of it, from the page's table."""
     _, _, page = PAGE.read_text().partition("\n## A rank that ends while the others train\n")
     lines = [line for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     return dict([cell.strip().strip("`") for cell in line.strip("|").split(" | ")][:2] for line in lines)

@@ -63,14 +63,14 @@ class Training:
             return 0
 
     def goes_on(self) -> bool:
-        """Whether both ranks make further steps."""
+        """Return whether both ranks make further steps."""
         before = self.step()
         wait_for(lambda: self.step() >= before + 10, 60)
         return True
 
     @staticmethod
     def until(holds: Callable[[], Any], timeout_s: float = 90.0) -> Any:
-        """What `holds` returns once that is true, where asking costs more than waiting."""
+        """Return what `holds` returns once that is true, where asking costs more than waiting."""
 
         def asked() -> Any:
             time.sleep(0.1)
@@ -79,7 +79,7 @@ class Training:
         return wait_for(asked, timeout_s)
 
     def status(self) -> tuple[str, int]:
-        """What `ddpmon status` says, and with what it exits."""
+        """Return what `ddpmon status` says, and with what it exits."""
         told = called("status")
         return told.stdout + told.stderr, told.returncode
 

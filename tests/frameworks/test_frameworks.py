@@ -24,13 +24,13 @@ pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).parent / "scripts"
 STEPS = 8
 SAMPLES = 8
-"""Of a rank in a step: two batches of four."""
+"""Samples of a rank in a step: two batches of four."""
 TIMEOUT_S = 80
 
 # Lightning starts the ranks after the first one itself.
 OWN_LAUNCHERS = {"lightning_trainer": [sys.executable, str(SCRIPTS / "lightning_trainer.py")]}
 MODULES = (*ranks.TORCH, "vision_first", "lightning", "transformers.trainer", "tqdm")
-"""What the scripts import that takes time."""
+"""Modules of the scripts that take time to import."""
 TRANSFORMERS = (*ranks.TORCH, "vision_first", "transformers.trainer")
 PROGRESS = {"lightning_trainer": (STEPS, 2, 2), "transformers_trainer": (STEPS, 1, 1)}
 """The steps there will be, the last epoch and of how many, as trainers know them."""
@@ -39,14 +39,14 @@ ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 @dataclasses.dataclass
 class Rank:
-    """What one rank ended with."""
+    """The final weights and the losses of one rank."""
 
     weights: str
     losses: list[float]
 
 
 def left_by(folder: Path) -> list[Rank]:
-    """What the ranks of a run left in its folder, by rank."""
+    """Return what the ranks of a run left in its folder, by rank."""
     return [Rank(**json.loads(path.read_text())) for path in sorted(folder.glob("rank-*.json"))]
 
 
@@ -90,7 +90,7 @@ def watched(cli: Cli, tmp_path: Path):
 
 
 def progress() -> tuple[int | None, int | None, int | None]:
-    """What the report of the latest run says there was to do."""
+    """Return what the report of the latest run says there was to do."""
     steps = recorded_report(runs.find(None))["steps"]
     return steps["total"], steps["epoch"], steps["epochs"]
 

@@ -228,7 +228,7 @@ class Stage:
         return self.peers[-1]
 
     def end(self, exit_code=0, **changes):
-        """What the supervisor does when the command has ended."""
+        """Write the end of the command, as the supervisor does."""
         self.save(ended_at=time.time(), exit_code=exit_code, **changes)
         self.hubs[-1].send_signal(signal.SIGTERM)
 

@@ -35,7 +35,7 @@ class Machine(Stage):
     towards = "127.0.0.1"
 
     def meet(self, rank, nodes=2, **known):
-        """What the probe says of the process group's store; returns the hub's card for it."""
+        """Hand in what the probe reads in the process group's store; return the hub's card for it."""
         rank.socket.send(encode(Meeting(rank.rank, rank.pid, int(rank.rank > 0), nodes, self.towards, **known)))
         return rank.answer(Card)
 
@@ -90,7 +90,7 @@ def seen_whole(snapshot):
 
 
 def have_told(steps):
-    """Whether every rank of the world was heard, and has told of so many steps."""
+    """Return whether every rank of the world was heard, and has told of so many steps."""
     return lambda snapshot: seen_whole(snapshot) and all(rank.steps == steps for rank in snapshot.ranks)
 
 

@@ -1,4 +1,4 @@
-"""Where hubs of several machines meet and listen, and who is let in there."""
+"""Test where hubs of several machines meet and listen, and whom they admit."""
 
 import contextlib
 import socket

@@ -22,7 +22,7 @@ KEEPS = "import pathlib, sys; pathlib.Path(sys.argv[1]).open('a').write(sys.stdi
 
 
 def told(path):
-    """What the program was told, oldest first."""
+    """Return the messages that the program received, oldest first."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -107,7 +107,7 @@ def test_a_program_that_fails_is_told_and_harms_nobody(stage, hub, program, said
 
 
 class Judged:
-    """As much of a store as alerts look at."""
+    """The part of a store that alerts read."""
 
     def __init__(self, run):
         self.run, self.state, self.step, self.announced, self.verdict = run, "running", 0, [], None

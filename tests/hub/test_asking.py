@@ -45,7 +45,7 @@ def joined(stage, count=2):
 
 
 def tells(rank):
-    """What a probe answers."""
+    """Return the answer of a probe."""
     now = time.monotonic_ns() // 1000
     rank.socket.send(encode(Stack(rank.rank, rank.pid, now, rank.step, now, 1, list(FRAMES), 0)))
 

@@ -1,4 +1,4 @@
-"""What a node keeps for the root."""
+"""Test what a node keeps for the root."""
 
 import msgspec
 import pytest
@@ -69,7 +69,7 @@ def test_of_too_much_the_oldest_goes_is_counted_and_the_rest_says_where_it_begin
 
 
 def batch(rank, seq, steps=2):
-    """Of the common kind, but for a step that fits into no row."""
+    """Return a batch of the common kind, except for a step that does not fit into a row."""
     told = [Step(seq * 10 + step, 10**6, 100, 1, 2, 3, 4, 5, [Sync(0, 15, 100)], 0.5) for step in range(steps)]
     told[-1].named_us = {"augment": 3} if seq == 2 else {}
     return Batch(rank, 100 + rank, seq, 10**6, 4, seq * 10 + steps, 0, steps=told)

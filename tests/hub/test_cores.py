@@ -1,4 +1,4 @@
-"""How busy each core of the hub's machine is: read once a second, kept in bounded memory, never asked of a rank."""
+"""Test the load of each core of the hub's machine: read once a second, in bounded memory, never asked of a rank."""
 
 import os
 import sys

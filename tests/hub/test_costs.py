@@ -1,4 +1,4 @@
-"""What all-reduce costs over the steps that a viewer wishes for, through a hub, its death and its recording."""
+"""Test the cost of all-reduce over requested steps, through a hub, its death and its recording."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What faulthandler writes of a rank, read back."""
+"""Test that a dump of faulthandler can be read back."""
 
 import faulthandler
 import os

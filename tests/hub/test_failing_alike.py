@@ -222,7 +222,7 @@ reads_past_the_end()
 
 
 def test_the_line_in_which_compiled_code_crashed_is_told(stage, tmp_path):
-    """As faulthandler prints it, for which the probe sees in every rank."""
+    """The output of faulthandler, which the probe enables in every rank, has that line."""
     script = tmp_path / "crashes.py"
     script.write_text(f"import sys{CRASHES}")
     folder = stage.dir / "logs" / "ranks" / "x" / "attempt_0" / "0"

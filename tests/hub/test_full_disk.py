@@ -55,7 +55,7 @@ def tell(ranks, told, begin, end):
 
 
 def lost_everywhere(run):
-    """What each place says that was lost."""
+    """Return the losses that each view of the run reports."""
     made, shot = report.build(run), recorded_snapshot(run)
     found = {each["evidence"]["lost"] for each in made["findings"] if each["kind"] == "telemetry_lost"}
     return made["steps"]["records_lost"], shot.records_lost, found.pop() if found else 0

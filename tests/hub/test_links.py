@@ -23,8 +23,8 @@ from tests.two_hosts import AHEAD_US, PIDS, Root
 from tests.worlds import own_times, records
 
 TURN_S = 0.04
-"""By which the clock of both hubs and of the link goes on in a turn, however long that takes: a busy machine makes
-nobody late."""
+"""Seconds that the clock of both hubs and of the link advances in a turn, however long the turn takes: a busy machine
+makes nobody late."""
 POLL_S = 0.005
 DRIFT = 100e-6
 SEND_S = 0.5
@@ -133,7 +133,7 @@ class TwoHubs:
         return [event.text for event in self.store.events]
 
     def records(self):
-        """By rank, how many of its steps the root has taken in."""
+        """Return, by rank, how many of its steps the root has accepted."""
         return {rank: process.records for rank, process in self.store.registry.seats.items()}
 
     def all_there(self):

@@ -1,4 +1,4 @@
-"""What hubs of several machines tell of one world, and what outlives the death of one of them."""
+"""Test what hubs of several machines report about one world, and what outlives the death of one of them."""
 
 import contextlib
 import signal
@@ -282,7 +282,7 @@ def test_the_end_is_told_to_the_viewers_of_every_machine_and_all_is_recorded(mac
 
 @pytest.fixture
 def hours_ahead():
-    """What to put before a command line, so that its monotonic clock is five hours ahead."""
+    """Return the words before a command line that put its monotonic clock five hours ahead."""
     return unshared("time", "--time", "--monotonic", str(5 * HOUR_US // 1_000_000), "--fork", "--kill-child")
 
 
@@ -312,7 +312,7 @@ Root Cause (first observed failure):
 
 
 def write_logs(machine, launcher, **stderr):
-    """What torchrun and the local ranks of a machine wrote."""
+    """Write the logs of torchrun and of the local ranks of a machine."""
     logs = machine.dir / "logs"
     (logs / "launcher.log").write_text(launcher)
     for local, text in stderr.items():

@@ -1,4 +1,4 @@
-"""What is dear is done seldom, what is cheap every time."""
+"""Test that expensive work is done seldom, and cheap work every time."""
 
 import time
 

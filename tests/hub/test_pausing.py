@@ -121,7 +121,7 @@ def test_means_are_of_training_steps_and_the_evaluation_is_told(store):
 
 
 def test_an_evaluation_after_the_last_step_counts_too(store):
-    """Of a run that trains for one epoch there is no other."""
+    """A run that trains for one epoch has no other evaluation."""
     store.add_closing_pauses(store.registry.seats[0], [Pause(EVALUATION, 0, 3_000_000)])
     store.add_closing_pauses(store.registry.seats[1], [Pause(EVALUATION, 0, 2_000_000), Pause(CHECKPOINT, 0, 500_000)])
     store.digest(final=True)

@@ -1,4 +1,4 @@
-"""How many steps and epochs there will be: from what ranks say to screen, status and report."""
+"""Test how many steps and epochs are planned: from the messages of ranks to screen, status and report."""
 
 import json
 

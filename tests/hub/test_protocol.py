@@ -1,4 +1,4 @@
-"""What ranks and the hub say to each other."""
+"""Test the messages between ranks and the hub."""
 
 import random
 import signal

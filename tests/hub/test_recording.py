@@ -1,4 +1,4 @@
-"""What is written down comes back."""
+"""Test that a recording returns what was written."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""Of a recording that was cut, flipped or lost its log comes every row that is whole, and how many there were."""
+"""Test that every whole row of a damaged recording is read, and that the missing ones are counted."""
 
 import contextlib
 import os

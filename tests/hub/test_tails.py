@@ -1,4 +1,4 @@
-"""What ranks leave in the run's folder reaches the recording, and nothing else that lies there does any harm."""
+"""Test that the tails of ranks reach the recording, and that other files in their folder do no harm."""
 
 import sqlite3
 import time
@@ -76,7 +76,7 @@ def test_what_was_heard_already_is_not_recorded_twice(stage):
 
 
 def test_what_an_earlier_attempt_left_does_not_disturb_the_current_one(stage):
-    """Of rank 0 there is a process in this attempt already, of rank 1 not yet."""
+    """Rank 0 has a process in this attempt already, rank 1 does not have one yet."""
     stage.save(world_size=2)
     told = records(own_times(40, 2), first=1)
     stage.hub()
@@ -130,7 +130,7 @@ def test_what_a_rank_left_before_the_machine_was_started_anew_is_not_of_the_futu
 
 
 def test_names_of_files_that_are_no_utf8_end_no_hub(stage):
-    """Of the script, and of what lies where ranks leave their tails."""
+    """The script's name and a name in the folder of the tails are no UTF-8."""
     stage.save(world_size=1, script="tr\udce4in.py")
     leave(stage.dir, "0-\udcff", b"")
     stage.hub()

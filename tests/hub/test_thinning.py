@@ -27,7 +27,7 @@ TIMES = ("length", "data", "forward", "backward", "optimizer", "other", "wait", 
 
 
 def exact(run):
-    """What every step of every rank was, in µs, where nothing is merged; and the column that was waited for."""
+    """Return each step of every rank in µs where nothing is merged, and the column of the rank that was waited for."""
     with Recording(run) as recording:
         worlds = [piece.world for piece in pieces(recording)]
     values = {name: [getattr(world, f"{name}_ms") for world in worlds] for name in ("length", "wait", "transfer")}

@@ -1,4 +1,4 @@
-"""What ranks left for a hub that never came is in everything that is read of their run, and read only."""
+"""Test that the tails which no hub came for are part of every view of their run, and that reading leaves them."""
 
 import hashlib
 import signal
@@ -18,7 +18,7 @@ from tests.worlds import own_times, records
 
 
 def exported(run):
-    """How many steps of each rank there are for other tools."""
+    """Return how many steps of each rank are exported."""
     with Recording(run) as recording:
         return [sum(len(piece.records) for piece in pieces(recording)), recording.damaged]
 

@@ -1,4 +1,4 @@
-"""How a node's hub comes to the root."""
+"""Test how a node's hub connects to the root."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What the snapshot says of all-reduce, of efficiency and of the machines."""
+"""Test what the snapshot contains about all-reduce, efficiency and the machines."""
 
 import dataclasses
 from collections import deque

@@ -1,4 +1,4 @@
-"""What viewers get, and what they cost."""
+"""Test what viewers receive, and what they cost."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.worlds import own_times, records
 
 
 def unchanged(version):
-    """What a hub makes of a run to which nothing happens."""
+    """Return the answer of a hub about a run to which nothing happened."""
     run = RunView(id="20260101-000000-aaaa", name="mnist", world_size=0)
     return Snapshot(epoch="a hub", version=version, at=0.0, run=run, state="running", verdict="")
 

@@ -1,4 +1,4 @@
-"""What only one screen shows is built for the viewers that wish for it, and for nobody else."""
+"""Test that the parts of one screen are built only for viewers that request them."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Whether a rank's processes do anything, by what the kernel counts."""
+"""Test whether a rank's processes do anything, by the kernel's counters."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def rank():
 
 
 def looked(rank, what, samples=()):
-    """Whether it counts as idle, having done this between two looks that are said to be some seconds apart."""
+    """Return whether it counts as idle, having done this between two looks that are said to be some seconds apart."""
     process = SimpleNamespace(hello=SimpleNamespace(pid=rank.pid), samples=samples)
     working = Working(WINDOW_S)
     working.measure([rank.pid], 0.0)

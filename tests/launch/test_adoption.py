@@ -40,7 +40,7 @@ def kill(*killed: runs.Process) -> None:
 
 
 def the_kernel_tells(code: int) -> bool:
-    """Whether a process's exit code can be asked for once it is gone."""
+    """Return whether a process's exit code can be asked for once it is gone."""
     with subprocess.Popen([sys.executable, "-c", f"input(); raise SystemExit({code})"], stdin=subprocess.PIPE) as ended:
         stranger = unseen.Stranger(runs.Process.of(ended.pid))
         ended.communicate(b"\n")

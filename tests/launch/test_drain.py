@@ -1,4 +1,4 @@
-"""What a run prints is in its logs whatever becomes of the drain, the supervisor and the disk, and harms nobody."""
+"""Test that output is logged whatever becomes of the drain, the supervisor and the disk."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_children_print_however_they_are_started(python):
 
 
 def test_what_torchrun_redirects_from_a_rank_without_the_probe_is_taken_too(python, tmp_path):
-    """As `python -E` prints: into torchrun's own file, without appending."""
+    """With `python -E` the rank prints into torchrun's own file, without appending."""
     started = python(
         """
         print("before", flush=True)

@@ -80,7 +80,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(waiting, disk):
 
 
 def test_how_a_run_ended_is_written_once_there_is_room(waiting, disk, tmp_path):
-    """As where not even the reserved room can be written to: a file system that copies what it changes."""
+    """Even the reserved room cannot be written to on a file system that copies what it changes."""
     reserve = waiting.folder / "run.json.reserve"
     os.truncate(reserve, 0)
     disk.fill()

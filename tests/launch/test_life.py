@@ -1,4 +1,4 @@
-"""When the supervisor asks, when it kills, when it is done: events in, instructions out, on a made-up clock."""
+"""Test when the supervisor asks, kills and is done: events in, instructions out, on a made-up clock."""
 
 from __future__ import annotations
 

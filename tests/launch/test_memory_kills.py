@@ -1,4 +1,4 @@
-"""Whether the kernel killed for want of memory: made-up counters, and real processes in a cgroup with a limit."""
+"""Test which kills are for want of memory: made-up counters, and real processes in a cgroup with a limit."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What is started: as it was asked for, or once more; and what is refused before anything starts."""
+"""Test which commands start, for a new run or a repeated one, and which are refused before that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpmon.launch.torchrun import NodeOptions
 
 @pytest.fixture(autouse=True)
 def with_torch(monkeypatch):
-    """Whether torch is installed is for other tests."""
+    """Skip the check for torch: other tests are about it."""
     monkeypatch.setattr(spec, "check_torch", lambda: None)
 
 

@@ -1,4 +1,4 @@
-"""What is left of a run whose supervisor was killed is found and ended, however it tried to leave."""
+"""Test that every process left of a run whose supervisor was killed is found and ended, however it tried to leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before anything starts, each with one line that says what to do."""
+"""Test the mistakes that are refused before anything starts, each with one line that says what to do."""
 
 from __future__ import annotations
 

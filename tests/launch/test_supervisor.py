@@ -171,7 +171,7 @@ def test_a_stop_now_ends_the_grace_of_one_before(python, tmp_path):
 
 
 def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, tmp_path):
-    """As `x` in a second dashboard, or another shell: the checkpoint that is being written is whole."""
+    """A second dashboard or another shell may ask: the checkpoint that is being written is whole."""
     started = python(
         f"""
         def save(*_):
@@ -258,7 +258,7 @@ def test_ranks_whose_launcher_takes_no_signal_are_signalled_themselves(python, t
 
 
 def test_ranks_that_an_asked_launcher_leaves_behind_while_it_forks_them_are_asked_at_once(python, tmp_path):
-    """As torchrun does, which notes its ranks once it has forked them all."""
+    """torchrun notes its ranks only once it has forked them all."""
     started = python(
         f"""
         if "RANK" not in os.environ:

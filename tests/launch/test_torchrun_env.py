@@ -1,4 +1,4 @@
-"""Where torchrun's own variables are set, `ddpmon run` heeds them as torchrun would."""
+"""Test that `ddpmon run` heeds torchrun's own variables as torchrun would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POD = {
     "PET_MASTER_ADDR": "mnist-node-0-0.mnist",
     "PET_MASTER_PORT": "29400",
 }
-"""As in a pod of a TrainJob."""
+"""Variables in a pod of a TrainJob."""
 
 
 def test_a_pod_knows_its_place():

@@ -55,7 +55,7 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
 
 
 def told(folder: Path, what: str) -> list[str]:
-    """What both ranks said, in their order, once they have."""
+    """Return what both ranks said, in their order, once they have."""
     paths = [folder / f"{what}-{rank}" for rank in range(2)]
     wait_for(lambda: all(path.exists() for path in paths), 60)
     return [path.read_text() for path in paths]

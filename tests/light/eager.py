@@ -13,7 +13,7 @@ import types
 
 
 def _compiler() -> types.ModuleType:
-    """What torch._dynamo is to who does not compile."""
+    """Return what torch._dynamo is to who does not compile."""
     made = types.ModuleType("torch._dynamo")
     made.disable = lambda fn=None, recursive=True, *, reason=None, wrapping=True: fn
     made.graph_break = lambda: None

@@ -22,7 +22,7 @@ PORT = 29_571
 HUB_PORT = 29_572
 LAUNCH_S = 120
 APART_S = 18_000
-"""How far the monotonic clocks of the hosts are apart."""
+"""Seconds between the monotonic clocks of the hosts."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Host:
     folder: Path
     started: list[subprocess.Popen] = field(default_factory=list)
     answering: subprocess.Popen | None = None
-    """What runs command lines there."""
+    """The process that runs command lines there."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Host:
         return self.started[-1]
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """What `ddpmon WORDS` says on this host."""
+        """Return what `ddpmon WORDS` says on this host."""
         if self.answering is None:
             with (self.folder / "answering.err").open("wb") as errors:
                 self.answering = subprocess.Popen(
@@ -191,7 +191,7 @@ class Cable:
 
 
 def cable():
-    """For a fixture: two hosts, skipped where they cannot be."""
+    """Make two hosts for a fixture; skip where they cannot be made."""
     if shutil.which("ip") is None:
         pytest.skip("no ip here, which makes network namespaces (Debian: iproute2)")
     folder = short_folder()

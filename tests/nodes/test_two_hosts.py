@@ -44,7 +44,7 @@ def report(host):
 
 
 def events(host):
-    """What the terminal of `ddpmon run --headless` printed."""
+    """Return the output of `ddpmon run --headless`."""
     return host.log()
 
 
@@ -174,7 +174,7 @@ def trains(told, ranks, attempts):
 
 
 def kill_all(host):
-    """As if the machine had lost its power."""
+    """Kill all processes of a host, as a loss of power would."""
     for pid in subprocess.check_output(["ip", "netns", "pids", host.namespace], text=True).split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the real nvidia-ml-py reads from the library reaches a rank's samples; errors leave values unknown."""
+"""Test that values of the real nvidia-ml-py reach a rank's samples, and that errors leave them unknown."""
 
 from __future__ import annotations
 

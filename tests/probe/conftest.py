@@ -144,11 +144,11 @@ class Both:
     ranks: int
     bare: str
     watched: str
-    """What all ranks printed."""
+    """The output of all ranks."""
     ear: Ear
 
     def same_weights(self, way: str = "") -> bool:
-        """Whether each rank's weights are the same, to the last bit."""
+        """Return whether each rank's weights are the same, to the last bit."""
         return all(self._same(f".{way}.{rank}" if way else f".{rank}") for rank in range(self.ranks))
 
     def _same(self, suffix: str) -> bool:
@@ -209,7 +209,7 @@ class Ways(Both):
     """Several ways of training in one bare run and one watched run."""
 
     steps: dict[str, tuple[list[Step], ...]]
-    """Of both ranks, by way."""
+    """Steps of both ranks, by way."""
 
 
 def ways(ear: Ear, folder: Path, script: Path, names: Iterable[str]) -> Ways:

@@ -21,7 +21,7 @@ SCRIPT = SCRIPTS / "apart.py"
 
 
 def judged(ear: Ear) -> tuple[str, list[Finding]]:
-    """How the ranks train, and what is found of their weights."""
+    """Return how the ranks train, and what is found of their weights."""
     replicas = Replicas()
     for rank in (0, 1):
         assert len(ear.steps(rank)) == 11

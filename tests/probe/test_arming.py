@@ -27,7 +27,7 @@ WAYS = [
 
 @pytest.fixture(scope="module")
 def without_us() -> str:
-    """What a script finds in the import system when nobody watches."""
+    """Return what a script finds in the import system when nobody watches."""
     bare = python(SCRIPT, "looked_up", address=None)
     facts, armed = bare.stdout.splitlines()
     assert armed == "armed: False"

@@ -1,4 +1,4 @@
-"""What is read from real tqdm bars, in a time that the test has in its hands."""
+"""Test what is read from real tqdm bars, on a made-up clock."""
 
 from __future__ import annotations
 

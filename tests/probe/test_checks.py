@@ -15,7 +15,7 @@ from ddpmon.store.store import Store
 from tests.probe.conftest import SCRIPTS, Ear, forked
 
 OF_MACHINES = {kind.name for kind in KINDS if kind.by_cost or kind.fewest_steps > 40} | {"cpu_starved", "pauses"}
-"""What a busy machine makes true of any run."""
+"""Kinds of findings that a busy machine causes in any run."""
 
 
 def found(ear: Ear, mode: str) -> dict[str, Finding]:

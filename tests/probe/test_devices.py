@@ -1,4 +1,4 @@
-"""What a rank's samples tell: rates of counters, starvation of the training thread, throttling in words."""
+"""Test the samples of a rank: rates of counters, starvation of the training thread, throttling in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank leaves torchrun of its exception is a whole file or none: half of one would end torchrun itself."""
+"""Test that the file with a rank's exception is whole or missing: half of one would end torchrun itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failure(error_file: Path) -> ProcessFailure:
-    """What torchrun makes of a rank that failed."""
+    """Return what torchrun makes of a rank that failed."""
     return ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(error_file))
 
 

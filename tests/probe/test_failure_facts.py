@@ -13,7 +13,7 @@ from tests.probe.conftest import SCRIPTS, forked
 
 @pytest.fixture(scope="module")
 def failed():
-    """By the name of each way to fail: the failure as a rank reports it."""
+    """Return, by the name of each way to fail, the failure as a rank reports it."""
     done = forked(None, SCRIPTS / "failing.py", address=None)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(rows) == 21, done.stdout + done.stderr

@@ -58,7 +58,7 @@ def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) ->
 
 
 def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: Path) -> None:
-    """What it did not acknowledge lies in the run's folder afterwards, and nothing else does."""
+    """The unacknowledged batches are in the run's folder afterwards, and nothing else is."""
     ear.answering = False
     tmp_path.chmod(0o700)
     done = forked(2, SMALL, address=ear.address, DDPMON_RUN_DIR=str(tmp_path))

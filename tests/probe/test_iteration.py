@@ -1,4 +1,4 @@
-"""Which synchronisations make up a step, from the order in which a script synchronises and updates."""
+"""Test which synchronisations make up a step, from the order in which a script synchronises and updates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Script:
             self.iteration.optimizer_made(optimizer)
 
     def does(self, what: str) -> list[int]:
-        """How many synchronisations each step has that is finished by now."""
+        """Return how many synchronisations each step has that is finished by now."""
         for letter in what:
             if letter == "s":
                 self.clock.cut(self.clock.start + 1)
@@ -117,7 +117,7 @@ def test_one_training_after_another_counts_anew(before: str, after: str, steps: 
 
 
 def test_optimizers_of_a_training_before_may_live_on() -> None:
-    """As garbage that is not collected yet, in one process that trains several models."""
+    """They are garbage that is not collected yet, in one process that trains several models."""
     script = Script("a")
     assert script.does("sasasa") == [1, 1, 1]
     for name in "bc":

@@ -103,7 +103,7 @@ def test_what_waits_keeps_neither_batches_nor_optimizers_alive(listener: Listene
 
 
 def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: list[int]) -> None:
-    """What waits are plain values, which it lets go of when it first comes by, and it comes by while they are few."""
+    """Pending records are plain values: the collector untracks them at its first pass, while they are few."""
     listener.defer()
     optimizer, loss = sgd(), torch.ones((), requires_grad=True)
     train(listener, now, optimizer, loss)

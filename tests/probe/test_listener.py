@@ -1,4 +1,4 @@
-"""What the listener makes of calls, one by one, in a process that trains nothing."""
+"""Test what the listener makes of calls, one by one, in a process that trains nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = torch.nn.Linear(3, 1)
 
 
 class Plain:
-    """What is read of an optimizer. Any of torch's own loads its compiler, which takes seconds in each worker."""
+    """The attributes of an optimizer that are read. Any of torch's own loads its compiler, which takes seconds."""
 
     def __init__(self) -> None:
         self.param_groups = [{"params": list(MODEL.parameters()), "lr": 0.001}]
@@ -219,7 +219,7 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listene
 
 
 def test_a_loader_that_is_gone_through_without_training_is_an_evaluation(listener: Listener, now: list[int]) -> None:
-    """Of another model than the trained one (an average of its weights), in which no forward is heard."""
+    """It evaluates another model than the trained one (an average of its weights), in which no forward is heard."""
     fetch(listener, now)
     train(listener, now)
     now[0] += 2
@@ -386,7 +386,7 @@ def test_collectives_inside_backward_are_heard_on_autograds_own_threads(
 
 
 def test_the_collector_may_run_while_a_process_that_was_forked_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails then is printed into what the script prints."""
+    """A failure would be printed into the script's output."""
     listener, failed, often = Listener(Identity("test")), [], gc.get_threshold()
     monkeypatch.setattr(sys, "unraisablehook", failed.append)
     gc.callbacks.append(listener.collecting)

@@ -1,4 +1,4 @@
-"""What backward is called on, read as the loss that it is, or left alone."""
+"""Test that the loss on which backward is called is read, and that other tensors are left alone."""
 
 import pytest
 import torch

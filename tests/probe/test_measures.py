@@ -1,4 +1,4 @@
-"""What real ranks report: every step, phases that add up, delays where they are."""
+"""Test the reports of real ranks: every step, phases that add up, delays where they are."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ADDRESS = "tcp://10.0.0.1:40000"
 
 
 class Rank:
-    """What an exchange asks of a rank's identity."""
+    """The part of a rank's identity that an exchange reads."""
 
     def __init__(self, rank, run_id="", world_size=2):
         self.rank, self.run_id, self.world_size = rank, run_id, world_size

@@ -1,4 +1,4 @@
-"""What waits for the hub is bounded, ordered and counted."""
+"""Test that the outbox is bounded, ordered and counted."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ OWN = "ranks/exec/attempt_1/3/"
 
 
 def printed_into(spooled: int) -> str:
-    """What a spool holds; it is taken."""
+    """Return what a spool holds; it is taken."""
     end = spool.opened(f"/proc/self/fd/{spooled}")
     text = end.read(1 << 20).decode()
     end.close()
@@ -71,7 +71,7 @@ class Spools:
         return printed_into(self.launcher)
 
     def received(self) -> dict[str, str]:
-        """What was printed into each spool that was handed over."""
+        """Return what was printed into each spool that was handed over."""
         found = {}
         while True:
             try:

@@ -1,4 +1,4 @@
-"""How a process trains is told by what it does: on torch's real wrappers."""
+"""Test how the way in which a process trains is detected, on torch's real wrappers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_one_process_waits_for_nobody(listener: Listener, monkeypatch: pytest.Mo
 def test_the_gpu_of_parameters_that_no_ddp_model_has_is_the_ranks(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As under FSDP. A parameter says that it is on a GPU; there is none here."""
+    """FSDP trains so. The parameter says that it is on a GPU; there is none here."""
     listener.parallelism._stepped = "torch.optim.sgd", [SimpleNamespace(is_cuda=True, device=torch.device("cuda", 3))]
     settled = listener.parallelism.settle(4, ddp=False, forward=True, on_device=False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
@@ -255,7 +255,7 @@ def test_a_forward_that_raised_does_not_hide_the_next_one(listener: Listener) ->
 
 
 def test_deepspeeds_engine_is_heard(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as its engine is what it has been for years: a module that is called, around the one that is trained."""
+    """Its engine has been this for years: a module that is called, around the one that is trained."""
 
     class DeepSpeedEngine(nn.Module):
         def __init__(self) -> None:

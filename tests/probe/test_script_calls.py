@@ -1,4 +1,4 @@
-"""What scripts hand to ddpmon.log and ddpmon.step: taken as they mean it or left out with one warning, never more."""
+"""Test arguments of ddpmon.log and ddpmon.step: accepted as meant, or left out with one warning."""
 
 from __future__ import annotations
 

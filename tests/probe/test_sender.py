@@ -1,4 +1,4 @@
-"""What a rank says of an exception that nobody caught."""
+"""Test the report of an exception that nobody caught."""
 
 import pytest
 from torch._utils import ExceptionWrapper
@@ -8,7 +8,7 @@ from ddpmon.probe.sender import one_line
 
 
 def raised(source):
-    """What running a line of Python raises."""
+    """Return the exception that a line of Python raises."""
     try:
         exec(compile(source, "train.py", "exec"))
     except Exception as error:
@@ -17,7 +17,7 @@ def raised(source):
 
 
 def of_a_worker():
-    """What torch raises in a rank for an error in its DataLoader worker."""
+    """Return the exception that torch raises in a rank for an error in its DataLoader worker."""
     try:
         raise ValueError("bad picture")
     except ValueError:

@@ -32,7 +32,7 @@ TOLD = {
 
 @pytest.fixture(scope="module")
 def heard(socket_dir):
-    """What the ranks printed, and the setup of each as the hub heard it last."""
+    """Return the output of the ranks, and the last setup that the hub heard of each."""
     with listening(socket_dir) as ear:
         done = forked(2, SCRIPTS / "setups.py", address=ear.address)
         assert done.returncode == 0, done.stderr
@@ -102,7 +102,7 @@ def test_a_setup_that_was_made_just_before_the_end_is_read_then(heard, setups):
 
 
 def test_an_optimizer_of_copies_is_left_alone(setups):
-    """As those that keep weights in full precision: the weights of the model change."""
+    """Optimizers that keep weights in full precision do so: the weights of the model change."""
     of_ranks = setups["optimizer_of_an_old_net"]
     assert of_kinds("parameters_not_updated", setups=of_ranks, world_size=2) == []
 

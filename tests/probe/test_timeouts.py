@@ -1,4 +1,4 @@
-"""How long torch lets ranks wait is read from torch, and said by who waits."""
+"""Test that the timeouts of torch's process groups are read, and reported by waiting ranks."""
 
 import time
 from datetime import timedelta
@@ -88,7 +88,7 @@ ALIKE = {"0": {33.0}, "1": {33.0}, "": {33.0}}
     ],
 )
 def test_who_waits_says_the_timeout_of_what_it_waits_in(monkeypatch, groups, name, group, expected):
-    """Where groups differ and that of the collective is not known, its timeout is not either."""
+    """The timeout is unknown where groups differ and that of the collective is not known."""
     monkeypatch.setattr(collectives, "timeouts_s", lambda name="": set(groups.get(name, ())))
     assert stack._timeout_s(Collective(name, group)) == expected
 

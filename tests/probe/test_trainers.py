@@ -1,4 +1,4 @@
-"""What Hugging Face's and Lightning's trainers say, as they would say it, in a process that trains nothing."""
+"""Test the calls of Hugging Face's and Lightning's trainers, in a process that trains nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpmon.probe.listener import Listener
 
 
 class CallbackHandler:
-    """As Hugging Face's Trainer calls it."""
+    """The calls that Hugging Face's Trainer makes."""
 
     def call_event(self, event, args, state, control, **named):
         if event == "on_log":
@@ -28,7 +28,7 @@ class CallbackHandler:
 
 
 class _FitLoop:
-    """As Lightning runs it."""
+    """The loop that Lightning runs."""
 
     def __init__(self, **trainer) -> None:
         facts = dict(

@@ -112,7 +112,7 @@ def test_samples_are_found_in_any_batch(both: Ways) -> None:
 
 
 def test_every_model_of_a_step_has_a_loss_of_its_own(both: Ways) -> None:
-    """Those of the GAN's critic, two a step, go together."""
+    """The losses of the GAN's critic, two a step, belong together."""
     losses = {
         name: [scalar for batch in both.ear.batches(0) for scalar in batch.scalars if scalar.name == f"loss {name}"]
         for name in ("Sequential", "Linear")
@@ -137,7 +137,7 @@ def test_an_evaluation_and_a_checkpoint_are_no_part_of_a_step(both: Ways) -> Non
 
 
 def test_workers_that_are_started_are_no_part_of_a_step(both: Ways) -> None:
-    """Of an epoch each, the evaluation's own included; workers that stay are started once."""
+    """Workers start in each epoch, for the evaluation too; workers that stay start once."""
     for steps in both.steps["workers_each_epoch"]:
         starts = [[one.end_us - one.start_us for one in step.pauses if one.kind == STARTING_WORKERS] for step in steps]
         assert sum(starts[0]) > 200_000
@@ -154,7 +154,7 @@ def test_workers_that_are_started_are_no_part_of_a_step(both: Ways) -> None:
 
 @pytest.mark.parametrize("way", ["compiled_around", "compiled_inside"])
 def test_a_compilation_is_no_part_of_a_step(both: Ways, way: str) -> None:
-    """As long as Dynamo says that it compiled are the pauses, which no phase of a step counts."""
+    """The pauses are as long as Dynamo says that it compiled, and no phase of a step counts them."""
     for rank, steps in enumerate(both.steps[way]):
         compiled_us = torch.load(both.folder / f"watched.compiled_s.{rank}")[way] * 1e6
         pauses = [pause for step in steps for pause in step.pauses if pause.kind == COMPILATION]

@@ -1,4 +1,4 @@
-"""What makes up a step is what the script's optimizers say, in every kind of loop, and weights stay the same."""
+"""Test that the script's optimizers define a step, in every kind of loop, and that weights stay the same."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SYNCHRONISATIONS: dict[str, list[int]] = {
     "graphs": [1] * 4,
     "zero": [4] * 4,
 }
-"""How many gradient synchronisations each step has."""
+"""Gradient synchronisations of each step."""
 DELAY_US = 30_000
-"""How much longer rank 1 takes for each chunk and each move, in the ways that delay it."""
+"""Extra microseconds of rank 1 for each chunk and each move, in the ways that delay it."""
 
 
 @pytest.fixture(scope="module")
@@ -117,5 +117,5 @@ def test_a_rank_out_of_data_counts_the_steps_of_the_others(both: Ways) -> None:
 
 
 def test_no_gradients_are_called_unsynchronised(both: Ways) -> None:
-    """Those of embeddings, and of the loss around the others, are no parameters'."""
+    """Gradients of embeddings, and of the loss around the others, are no parameters' gradients."""
     assert both.ear.batches(0)[-1].unsynchronised == 0

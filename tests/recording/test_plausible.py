@@ -1,4 +1,4 @@
-"""What a rank tells is bound to what can be at that moment."""
+"""Test that a rank's values are limited to what is possible at that moment."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a report reads of a recording, and what a run shows at its end."""
+"""Test what a report reads of a recording, and what a run shows at its end."""
 
 import math
 import sqlite3

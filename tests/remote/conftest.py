@@ -72,7 +72,7 @@ class Far:
         return psutil.Process(self.server.pid).children(recursive=False)
 
     def relays(self):
-        """What runs at the far side for someone here."""
+        """Return the processes at the far side that serve someone here."""
         found = []
         for process in psutil.process_iter(["cmdline", "environ"]):
             words, around = process.info["cmdline"] or [], process.info["environ"] or {}

@@ -1,4 +1,4 @@
-"""What is a run of this machine, what is one elsewhere, and what ssh is given of it."""
+"""Test which runs are of this machine, which are elsewhere, and the arguments that ssh gets."""
 
 import contextlib
 import os

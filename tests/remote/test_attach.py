@@ -13,7 +13,7 @@ from tests.tui.terminal import Terminal
 
 
 def words(screen):
-    """What a screen says, whatever lines it is broken into."""
+    """Return the words of a screen, whatever lines they are broken into."""
     return " ".join(screen.split())
 
 

@@ -1,4 +1,4 @@
-"""What the far side passes on of its source, over pipes in place of ssh."""
+"""Test what the far side passes on of its source, over pipes in place of ssh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Announcing(FakeSource):
 
 
 def passed_on(source: FakeSource, want: Want | None = None) -> list[object]:
-    """What the near side gets of one look at the source."""
+    """Return what the near side gets of one look at the source."""
     incoming, outgoing = os.pipe()
     try:
         (run,) = runs.all_runs()

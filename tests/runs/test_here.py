@@ -1,4 +1,4 @@
-"""What can be said of a run from here: by its pids, by its lock, or not at all."""
+"""Test what can be known about a run from here: by its pids, by its lock, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks printed: read as it grows, folded, harmless, bounded."""
+"""Test that the output of ranks is read as it grows, folded, harmless and bounded."""
 
 import dataclasses
 

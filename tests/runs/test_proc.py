@@ -1,4 +1,4 @@
-"""What /proc says of processes is read in one place, and said as the kernel means it."""
+"""Test the one place that reads /proc, and that it reports processes as the kernel means it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ VARIABLES = {"HF_TOKEN": "t0ken-value", "GREETING": "hello"}
 
 
 def files_with(folder, words) -> dict[str, list[str]]:
-    """What is found in which files below a folder."""
+    """Return what is found in which files below a folder."""
     found = {}
     for path in folder.rglob("*"):
         if path.is_file() and (here := [word for word in words if word.encode() in path.read_bytes()]):

@@ -1,4 +1,4 @@
-"""What the store makes of a rank's samples, as evidence for why it is late."""
+"""Test what the store makes of a rank's samples, as evidence for why it is late."""
 
 from collections import deque
 

@@ -15,7 +15,7 @@ ALIVE, DEAD = Process.of(os.getpid()), Process(os.getpid(), 1)
 
 
 class Launched(Peer):
-    """What speaks for a process that a launcher started as its rank."""
+    """The evidence that a launcher started a process as its rank."""
 
     def has_pid(self, pid):
         return True

@@ -1,4 +1,4 @@
-"""What the root makes of ranks on another machine whose clock is hours ahead: charts, replay, steps without them."""
+"""Test what the root makes of ranks on a machine whose clock is hours ahead: charts, replay, steps without them."""
 
 import pytest
 
@@ -102,7 +102,7 @@ def _played(run):
 
 
 def test_steps_of_all_that_are_heard_are_whole_though_one_was_silent_before(root):
-    """What was kept while the link was cut and came too late for the live view is read side by side."""
+    """Records that were kept while the link was cut, and came too late for the live view, are read side by side."""
     steps = told(600, late=3)
     root.train(steps, 1, 100)
     root.train(steps, 101, 400, ranks=(0, 1))

@@ -1,4 +1,4 @@
-"""When a run counts as stalled, by the hub's own clock; the test's, so that nothing waits."""
+"""Test when a run counts as stalled, by the hub's clock, which is the test's: nothing waits."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""How long a rank has waited, by the hub's own clock; the test's, so that nothing waits."""
+"""Test how long a rank has waited, by the hub's clock, which is the test's: nothing waits."""
 
 import dataclasses
 import time

@@ -15,7 +15,7 @@ from tests.deadlines import Deadline, busy_factor
 TRAINING = Path(__file__).parents[2] / "training"
 DEADLINE_S = 120
 MODULES = (*ranks.TORCH, "vision")
-"""What the scripts import that takes time: the last one torchvision."""
+"""Modules of the scripts that take time to import: the last one is torchvision."""
 
 sys.path.insert(0, str(TRAINING))  # as Python does for a script there: its modules import each other by name
 

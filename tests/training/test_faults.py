@@ -19,7 +19,7 @@ def parse(monkeypatch, *words, rank=1, world_size=2):
 
 @pytest.fixture
 def slept(monkeypatch):
-    """Where the training was, and for how long, at each sleep; nothing really sleeps."""
+    """Record where the training was, and for how long, at each sleep; nothing really sleeps."""
     places = []
     monkeypatch.setattr(faults.time, "sleep", lambda s: places.append((Trainer.place, s)) if s else None)
     return places

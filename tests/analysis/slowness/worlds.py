@@ -13,7 +13,7 @@ from ddpmon.analysis.steps.world import World
 
 STEP_MS = 46.0
 SHARES = np.array([0.05, 0.25, 0.40, 0.05, 0.05])
-"""Of each phase in a step; the transfer is the rest."""
+"""The share of each phase in a step; the transfer is the rest."""
 
 Floats = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""What the scripts share: a few batches made from a seed, and the facts that each rank leaves for the test."""
+"""Shared parts of the scripts: a few batches made from a seed, and the facts that each rank writes for the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKERS = 1
 
 
 def folder() -> Path:
-    """Where to leave the facts: the script's one argument."""
+    """Return where to leave the facts: the script's one argument."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     return parser.parse_known_args()[0].folder

@@ -14,7 +14,7 @@ from tqdm import tqdm
 EPOCHS = 2
 BATCHES = 80
 SECONDS = 0.05
-"""Of a batch: bars are looked at once a second."""
+"""Length of a batch: bars are read once a second."""
 
 
 def main():

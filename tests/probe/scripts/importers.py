@@ -19,7 +19,7 @@ import ddpmon.api
 
 
 def looked_up() -> None:
-    """As datasets, evaluate and transformers do: is it there?"""
+    """datasets, evaluate and transformers ask so whether it is installed."""
     assert importlib.util.find_spec("torch") is not None
     assert importlib.util.find_spec("torch") is not None
     import torch  # noqa: F401

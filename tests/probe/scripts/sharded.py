@@ -1,4 +1,4 @@
-"""What people train with instead of DDP, a few steps each: `sharded.py NAME… --save PATH --late RANK --steps N`.
+"""Train with each alternative to DDP for a few steps: `sharded.py NAME… --save PATH --late RANK --steps N`.
 
 The late rank takes 80 ms longer for each batch. The weights are saved per rank.
 """

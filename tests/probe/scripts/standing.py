@@ -21,7 +21,7 @@ FOLDER = Path(sys.argv[1])
 
 
 def held(order: Path) -> bool:
-    """Whether the test has not let go yet."""
+    """Return whether the test has not let go yet."""
     return order.exists() and not os.path.exists(f"{order}.end")
 
 

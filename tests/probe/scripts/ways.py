@@ -109,7 +109,7 @@ def scaler_skips():
 
 @way
 def manual_optimization():
-    """As Lightning's: DDP is told only after the forward that its gradients are to be reduced."""
+    """Lightning tells DDP only after the forward that its gradients are to be reduced."""
     model = DDP(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []

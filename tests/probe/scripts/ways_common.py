@@ -1,4 +1,4 @@
-"""What the ways of training stand on: a little model, its batches, the plain loop, and the list of all ways."""
+"""Shared parts of the ways of training: a little model, its batches, the plain loop, and the list of all ways."""
 
 import sys
 
@@ -9,11 +9,11 @@ from torch import nn
 STEPS = 12
 BATCH = 8
 WAYS = {}
-"""By name: each trains and returns what was trained."""
+"""Functions by name: each trains and returns what it trained."""
 running = ""
 """The name of the way that trains now."""
 compiled_s = {}
-"""By way: how long Dynamo says that it compiled."""
+"""Seconds of compilation that Dynamo reports, by way."""
 
 
 def way(function):

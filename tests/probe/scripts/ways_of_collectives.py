@@ -128,7 +128,7 @@ def inherited_wait():
 
 
 def inspectable():
-    """What a curious script sees of torch's functions."""
+    """A curious script inspects torch's functions."""
     return [
         inherited_wait(),
         dist.all_reduce.__name__,

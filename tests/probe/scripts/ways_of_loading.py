@@ -1,4 +1,4 @@
-"""How batches come: DataLoaders of all kinds, and what a batch may be."""
+"""Ways of loading: DataLoaders of all kinds, and all kinds of batches."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What makes up a step: accumulation, several losses and optimizers, rollouts, teachers, backward inside backward."""
+"""Ways of stepping: accumulation, several losses and optimizers, rollouts, teachers, backward inside backward."""
 
 import time
 
@@ -13,7 +13,7 @@ from ways_common import BATCH, batches, net, report, way
 
 STEPS = 4
 DELAY_S = 0.03
-"""How much longer rank 1 takes for one chunk or one move."""
+"""Extra seconds of rank 1 for one chunk or one move."""
 
 
 def loss_of(model, batch):
@@ -266,7 +266,7 @@ def teacher():
 
 @way
 def guessed_labels():
-    """As MixMatch: two forwards of unlabelled images guess their labels, then all are trained on."""
+    """MixMatch guesses labels with two forwards of unlabelled images, then trains on all images."""
     model = DDP(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x, _ = next(iter(batches(1)))
@@ -283,7 +283,7 @@ def guessed_labels():
 
 @way
 def rollouts():
-    """As PPO: moves without gradients, on rank 1 in a slow environment, then some updates."""
+    """PPO makes moves without gradients, on rank 1 in a slow environment, then some updates."""
     model = DDP(net())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     for batch in batches(STEPS):
