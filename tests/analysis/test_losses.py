@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from tests.findings import causes
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
 from tests.worlds import own_times, world_with
 
 
 def spiked(loss):
-    own = own_times(*loss.shape)
-    return [f for f in causes(world_with(own, loss=loss)) if f.kind == "loss_spiked"]
+    """Return the spikes found in losses [S, R] of ranks of which none is slow."""
+    world = world_with(own_times(*loss.shape), loss=loss)
+    return [finding for finding in findings(world, Evidence()) if finding.kind == "loss_spiked"]
 
 
 def falling(seed, steps=200, ranks=4, noise=0.1):
