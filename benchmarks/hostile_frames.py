@@ -1,46 +1,238 @@
-"""Frames that cannot be, at a real hub over real sockets, while honest ranks tell it what is true.
-
-    python benchmarks/hostile_frames.py                          100,000 frames of each kind
-    python benchmarks/hostile_frames.py --seed 7 --count 2000    a quick look
+"""Part of hostile.py: invalid frames at a real hub over real sockets, while honest ranks report their steps.
 
 Kinds: random bytes; valid frames in which bytes were changed; valid frames with a field at an extreme; each from a
 process that is no rank, in the names of honest ranks too. Then mutated and extreme frames of a process that is a rank
 itself, and the same three kinds at the viewers' socket.
 
-Printed are what was sent and how fast it was taken, what the hub refused, its memory, the longest wait of a viewer, and
-whether the recording holds of every honest rank exactly what it told. Exit code 1 where something is not as it must be.
+Each peer of the hub is a process of its own:
+
+    python benchmarks/hostile_frames.py honest RUN RANK BEGAN_US            until its standard input has a last step
+    python benchmarks/hostile_frames.py hostile RUN KIND COUNT SEED PIDS    PIDS: of honest ranks, with commas
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
+import math
 import os
+import random
 import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import zmq
-from hostile_peers import STEP_S, WORLD
+from made_up_runs import hub_log, make_run, own_home, start_hub
 
 from ddpmon import runs
 from ddpmon.messages import (
+    PROTOCOL,
+    STAGE_TRAINING,
+    SYNC_GRADIENTS,
+    Ack,
+    Ask,
+    Batch,
+    Bucket,
+    Bye,
+    Collective,
+    CostWish,
+    Digest,
+    Failure,
+    HeatWish,
+    Hello,
+    InspectWish,
+    Layout,
     Next,
+    Pause,
+    Sample,
+    Scalar,
+    SeriesWish,
+    Stack,
+    Step,
+    Sync,
+    TimelineWish,
+    Welcome,
+    Wish,
     decode_snapshot,
+    decode_to_rank,
     encode,
 )
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import recording_path
 
+COUNT = 100_000
+"""Frames of each kind."""
 FROM = ("random", "mutated", "extreme", "rank-mixed", "viewer-random", "viewer-mutated", "viewer-extreme")
-PEERS = Path(__file__).with_name("hostile_peers.py")
+WORLD = 4
+STEP_S = 0.01
+SENDS_S = 0.1
+PATIENCE_S = 60.0
+"""Time without an acknowledgement after which an honest rank gives up: a busy machine has a slow hub."""
+EXTREMES = (
+    -1, 0, 1, 1 << 31, 1 << 40, 1 << 47, (1 << 53) - 1, 1 << 53, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -(1 << 63),
+    2.5, 1000.0, math.nan, math.inf, -math.inf, 1e308, None, True, "", "x" * 300, "\x1b[31m\x00", [], {}, [[]], [None],
+)  # fmt: skip
+
+
+class Rank:
+    """An honest rank in this process: keeps what it sent until the hub has it, as the probe does."""
+
+    def __init__(self, run_id: str, rank: int, began_us: int) -> None:
+        """began_us: when the first step began, on every rank."""
+        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(runs.ingest_address(run_id))
+        self._run_id, self._rank = run_id, rank
+        self._held: list[tuple[int, bytes]] = []
+        self._seq = self._step = 0
+        self._end_us = began_us
+
+    def hello(self) -> Hello:
+        host = socket.gethostname()
+        return Hello(
+            PROTOCOL, self._run_id, self._rank, self._rank, WORLD, 0, host, os.getpid(), STAGE_TRAINING,
+            notes=["a note"], cores=2,
+        )  # fmt: skip
+
+    def hear(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._socket.poll(max(0.0, end - time.monotonic()) * 1e3):
+            message = decode_to_rank(self._socket.recv())
+            if isinstance(message, Ack):
+                self._held = [(seq, frame) for seq, frame in self._held if seq > message.seq]
+            elif isinstance(message, Welcome) and not message.has_hello:
+                self._socket.send(encode(self.hello()))
+                for _, frame in self._held:
+                    self._socket.send(frame)
+
+    def tell(self, last: float = math.inf) -> None:
+        """The steps that ended since, up to the last one."""
+        steps = []
+        length = round(STEP_S * 1e6)
+        while self._end_us + length <= time.monotonic_ns() // 1000 and self._step < last and len(steps) < 1000:
+            self._step += 1
+            self._end_us += length
+            arrival = 8000 + 100 * self._rank
+            syncs = [Sync(SYNC_GRADIENTS, arrival, length, 4096)]
+            phases = (1000, 3000, arrival - 4600, 300, 300)
+            steps.append(Step(self._step, self._end_us, length, *phases, syncs, 1 / self._step, 8))
+        self._seq += 1
+        now = time.monotonic_ns() // 1000
+        samples = [Sample(now, 50.0, 1 << 28)]
+        batch = Batch(
+            self._rank, os.getpid(), self._seq, now, STAGE_TRAINING, self._step, 0, steps=steps, samples=samples
+        )
+        self._held.append((self._seq, encode(batch)))
+        self._socket.send(self._held[-1][1])
+
+    def serve(self, lasts: list[int]) -> None:
+        """Until there is a last step, and that is told."""
+        self._socket.send(encode(self.hello()))
+        while not lasts or self._step < lasts[0]:
+            self.tell(lasts[0] if lasts else math.inf)
+            self.hear(SENDS_S)
+        bye = encode(Bye(self._rank, os.getpid(), self._seq))
+        self._socket.send(bye)
+        left, patience = len(self._held), time.monotonic() + PATIENCE_S
+        while self._held and time.monotonic() < patience:
+            self.hear(0.1)
+            if len(self._held) < left:
+                left, patience = len(self._held), time.monotonic() + PATIENCE_S
+        print(json.dumps({"steps": self._step, "unacknowledged": len(self._held)}), flush=True)
+
+
+def messages_of(run_id: str, rank: int, pid: int, seq: int) -> list[msgspec.Struct]:
+    """One of each kind that a rank may send."""
+    now = time.monotonic_ns() // 1000
+    step = Step(
+        seq, now, 10_000, 1000, 3000, 3500, 300, 300, [Sync(0, 8000, 10_000, 4096)], 2.5, 64, 64, 0.1, 40,
+        [Bucket(1, 5000, 9000)], {"augment": 900}, [Pause(0, 0, 50)],
+    )  # fmt: skip
+    batch = Batch(
+        rank, pid, seq, now, STAGE_TRAINING, seq, 0, 2, [step], [Sample(now, 50.0, 1 << 30, 50.0)],
+        [Scalar(seq, "accuracy", 0.9)], 100, 0, [Digest(seq, 0, 99, "0", 12, 4)], [Layout(1, 0, 0, 4096, ["0.w"])],
+        None, seq, [Pause(1, 0, 100)], 1, 2,
+    )  # fmt: skip
+    stack = Stack(rank, pid, now, 3, 100, 2, ["train.py:40 main"], 0, Collective("barrier", "0", 12), issued={"0": 12})
+    host = socket.gethostname()
+    hello = Hello(PROTOCOL, run_id, rank, rank, WORLD, 0, host, pid, STAGE_TRAINING, notes=["n"])
+    elsewhere = msgspec.structs.replace(hello, host="elsewhere", restart=1)
+    failure = Failure(rank, pid, now, "ValueError: x", "Traceback", 3)
+    return [hello, elsewhere, batch, batch, batch, failure, stack, Bye(rank, pid, seq)]
+
+
+def requests() -> list[msgspec.Struct]:
+    """One of each kind that a viewer may send."""
+    wish = Wish(HeatWish(), TimelineWish(), CostWish(), InspectWish(), True, SeriesWish())
+    return [Next(), Next(3, "an epoch", wish), Ask([0, 1]), Ask()]
+
+
+def randomly(noise: random.Random, _: msgspec.Struct) -> bytes:
+    return noise.randbytes(noise.choice((0, 1, 3, 20, 100, 300)))
+
+
+def mutated(noise: random.Random, message: msgspec.Struct) -> bytes:
+    frame = bytearray(encode(message))
+    for _ in range(noise.randint(1, 4)):
+        frame[noise.randrange(len(frame))] = noise.randrange(256)
+    return bytes(frame[: noise.randint(1, len(frame))] if noise.random() < 0.1 else frame)
+
+
+def extreme(noise: random.Random, message: msgspec.Struct) -> bytes:
+    """A field somewhere in it gets a value at which numbers, texts and lists end."""
+    told = msgspec.msgpack.decode(encode(message))
+    inside = told
+    while True:
+        lists = [part for part in inside if isinstance(part, list) and part]
+        if not lists or noise.random() < 0.5:
+            break
+        inside = noise.choice(lists)
+    place = noise.randrange(1 if inside is told else 0, len(inside))
+    inside[place] = noise.choice(EXTREMES)
+    return msgspec.msgpack.encode(told)
+
+
+def mixed(noise: random.Random, message: msgspec.Struct) -> bytes:
+    return noise.choice((mutated, extreme))(noise, message)
+
+
+KINDS = {"random": randomly, "mutated": mutated, "extreme": extreme, "mixed": mixed}
+
+
+def hostile(run_id: str, kind: str, count: int, seed: int, pids: list[int]) -> None:
+    """Send so many frames. kind: of KINDS, behind "viewer-" or "rank-" what is attacked, or as whom."""
+    who, _, how = kind.rpartition("-")
+    noise = random.Random(seed)
+    context = zmq.Context()
+    peer = context.socket(zmq.DEALER)
+    peer.setsockopt(zmq.LINGER, 5000)
+    peer.setsockopt(zmq.RCVHWM, 10)
+    peer.connect(runs.view_address(run_id) if who == "viewer" else runs.ingest_address(run_id))
+    own = WORLD - 1
+    if who == "rank":
+        peer.send(encode(messages_of(run_id, own, os.getpid(), 1)[0]))
+    for number in range(1, count + 1):
+        if who == "viewer":
+            message = noise.choice(requests())
+        elif who == "rank":
+            message = noise.choice(messages_of(run_id, own, os.getpid(), number)[2:-1])
+        else:
+            rank = noise.randrange(WORLD)
+            pid = noise.choice([*pids, os.getpid(), noise.randrange(1, 1 << 22)])
+            message = noise.choice(messages_of(run_id, rank, pid, noise.randrange(1, 5000)))
+        peer.send_multipart([KINDS[how](noise, message)] * (1 if noise.random() < 0.99 else 3))
+        if number % 64 == 0:
+            while peer.poll(0):
+                peer.recv()
+    peer.send(b"the last")
+    peer.close()
+    context.term()
 
 
 class Watch(threading.Thread):
@@ -80,34 +272,19 @@ def memory_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
 
-@contextlib.contextmanager
-def run_with_hub() -> Iterator[tuple[runs.Run, subprocess.Popen[bytes]]]:
-    with tempfile.TemporaryDirectory(prefix="ddpmon-h") as home:
-        os.environ["DDPMON_HOME"] = home
-        os.environ["DDPMON_RUNTIME_DIR"] = home
-        run = runs.Run(
-            id=runs.new_id(), name="attacked", argv=["true"], script="train.py", script_args=[], cwd="/",
-            host=socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time(), world_size=WORLD,
-            supervisor=runs.Process.of(os.getpid()),
-        )  # fmt: skip
-        runs.create(run)
-        with (runs.run_dir(run.id) / "logs" / "hub.log").open("ab") as log:
-            hub = subprocess.Popen([sys.executable, "-m", "ddpmon.hub", run.id], stdout=log, stderr=log)
-        try:
-            yield run, hub
-        finally:
-            hub.kill()
-            hub.wait()
-
-
-def peer(*arguments: object, **options: object) -> subprocess.Popen[str]:
-    command = [sys.executable, PEERS, *map(str, arguments)]
+def peer(*words: object, **options: object) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, *map(str, words)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 
-def attack(count: int, seed: int) -> list[str]:
-    """All of it; returns what is not as it must be."""
-    with run_with_hub() as (run, hub):
+def hunt(seed: int, numbers: Sequence[int]) -> list[str]:
+    """Send one frame of each kind per number, and return each fault of the hub, the viewers and the recording."""
+    with own_home(), contextlib.ExitStack() as ends:
+        run = make_run("attacked", WORLD)
+        hub = start_hub(run)
+        ends.callback(hub.wait)
+        ends.callback(hub.kill)
+        count = len(numbers)
         as_rank = [os.environ | {"DDPMON_RUN_ID": run.id, "RANK": str(rank)} for rank in range(WORLD)]
         began_us = time.monotonic_ns() // 1000
         ranks = [peer("honest", run.id, rank, began_us, env=as_rank[rank]) for rank in range(WORLD - 1)]
@@ -133,17 +310,19 @@ def attack(count: int, seed: int) -> list[str]:
         ended = runs.update(run.id, ended_at=time.time(), exit_code=0)
         hub.terminate()
         hub.wait(300)  # it reads all of it again for its report
-        log = (runs.run_dir(run.id) / "logs" / "hub.log").read_text()
+        log = hub_log(run).read_text()
         print(f"refused: {'; '.join(watch.refused)}")
         print(f"hub at most {most:.0f} MB")
         print(f"a viewer waited at most {watch.longest_s:.1f} s")
         if log:
             trouble.append(f"the hub said: {log[-2000:]}")
-        return trouble + wrong(ended, told)
+        trouble += differences(ended, told)
+        print(*trouble, sep="\n")
+        return trouble
 
 
-def wrong(run: runs.Run, told: list[dict[str, int]]) -> list[str]:
-    """Return what the recording has otherwise than the honest ranks told it."""
+def differences(run: runs.Run, told: list[dict[str, int]]) -> list[str]:
+    """Return where the recording differs from what the honest ranks sent."""
     trouble = []
     with sqlite3.connect(recording_path(run.id)) as db:
         for rank, facts in enumerate(told):
@@ -168,13 +347,13 @@ def wrong(run: runs.Run, told: list[dict[str, int]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=100_000, help="frames of each kind")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    if trouble := attack(args.count, args.seed):
-        raise SystemExit("\n".join(["NOT AS IT MUST BE:", *trouble]))
-    print("every honest rank's numbers are exact")
+    role, *words = sys.argv[1:]
+    if role == "honest":
+        lasts: list[int] = []
+        threading.Thread(target=lambda: lasts.append(int(sys.stdin.readline() or 0)), daemon=True).start()
+        Rank(words[0], int(words[1]), int(words[2])).serve(lasts)
+    else:
+        hostile(words[0], words[1], int(words[2]), int(words[3]), [int(pid) for pid in words[4].split(",")])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Damages a recording in a hundred ways and reads each with every command: none may crash, hang or tell what is not so.
-
-    python benchmarks/hostile_recordings.py --seed 1 --count 300
-    python benchmarks/hostile_recordings.py --seed 1 --only 217        one of them again, with its traceback
+"""Part of hostile.py: damaged recordings, each read with every command.
 
 The recording that ships with ddpmon is cut, with and without its write-ahead log; bytes are flipped and pages wiped;
 columns get values of other types and sizes; rows, tables and columns go; views, folders and pipes take their place.
@@ -11,7 +8,6 @@ columns get values of other types and sizes; rows, tables and columns go; views,
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -22,13 +18,14 @@ import shutil
 import signal
 import sqlite3
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from made_up_runs import own_home
 
 from ddpmon import cli, runs
 from ddpmon.cli.replaying import unpack
@@ -38,6 +35,7 @@ from ddpmon.recording import schema, tables
 from ddpmon.recording.player import Player
 from ddpmon.runs import Run
 
+COUNT = 300
 HANGS_S = 120.0
 """A command that takes so long on such a small recording hangs."""
 GROWS_BYTES = 1 << 30
@@ -317,35 +315,24 @@ def attack(number: int, seed: int, base: Base) -> tuple[str, dict[str, str], lis
     return told, refused, crashes
 
 
-def main() -> int:
-    """Attack; 1 if anything crashed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--only", type=int)
-    wanted = parser.parse_args()
-    numbers = range(wanted.count) if wanted.only is None else [wanted.only]
-    with tempfile.TemporaryDirectory(prefix="ddpmon-") as home:
-        os.environ["DDPMON_HOME"] = home
+def hunt(seed: int, numbers: Sequence[int]) -> list[str]:
+    """Damage one recording per number, have every command read it, and return each crash, hang and leak."""
+    with own_home() as home:
         signal.signal(signal.SIGALRM, hang)
-        found = base(Path(home))
-        outcomes = Counter[str]()
-        longest = 0.0
+        found = base(home)
+        outcomes, trouble, longest = Counter[str](), [], 0.0
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         for number in numbers:
             began = time.monotonic()
-            told, refused, crashes = attack(number, wanted.seed, found)
+            told, refused, crashes = attack(number, seed, found)
             longest = max(longest, time.monotonic() - began)
             outcomes["crashed" if crashes else "refused by some" if refused else "read by all"] += 1
-            if crashes or wanted.only is not None:
-                print(f"{number} {told}", *crashes, *refused.items(), sep="\n", flush=True)
-            elif number % 50 == 49:
-                print(f"{number + 1} of {wanted.count}", flush=True)
+            for crash in crashes:
+                trouble.append(f"{number} {told}\n{crash}")
+                print(trouble[-1], flush=True)
+            if len(numbers) == 1:
+                print(told, *refused.items(), sep="\n")
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
     print(f"the longest took {longest:.1f} s for all readers; memory grew by {grown / 1e6:.0f} MB")
-    return 1 if outcomes["crashed"] or grown > GROWS_BYTES else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return [*trouble, *(["the memory that readers leak"] if grown > GROWS_BYTES else [])]

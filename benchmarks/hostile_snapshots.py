@@ -1,23 +1,19 @@
-"""Mutated snapshots on every screen of the dashboard, and in every text of the command line: none may end it.
-
-    python benchmarks/hostile_snapshots.py --seed 0 --count 1000     an hour on a busy core
-    python benchmarks/hostile_snapshots.py --seed 7 --count 1        the one that was said to fail
+"""Part of hostile.py: mutated snapshots on every screen of the dashboard, and in every text of the command line.
 
 A true snapshot of each kind is changed in a few places and sent through the decoder of every viewer, until one is
-taken; that is shown in 80x24 and 160x50, and now and then in other sizes, on all screens, with keys pressed. Printed
-are the seeds of those that ended the dashboard or a command, that took more than a few seconds of a core, or that put
-on the screen what steers a terminal. The exit code is 1 if there was one.
+taken; that is shown in 80x24 and 160x50, and now and then in other sizes, on all screens, with keys pressed. Found are
+those that end the dashboard or a command, that take more than a few seconds of a core, or that put on the screen what
+steers a terminal.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import resource
 import sys
 import time
 import traceback
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -25,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.tui.hostile import taken, true_snapshots
 from tests.tui.hostile_views import assert_plain, dashboard, texts
 
+COUNT = 1000
 LONG_S = 10.0
 """Seconds of a core after which a snapshot counts as slow."""
 MEMORY_BYTES = 4 << 30
@@ -35,11 +32,11 @@ class Hunt:
     """Shows one snapshot after the other, and counts what went wrong."""
 
     def __init__(self) -> None:
-        self.found: Counter[str] = Counter()
+        self.trouble: list[str] = []
         self.shown = self.refused = 0
 
-    async def run(self, seeds: range) -> None:
-        """All seeds; a dashboard that ended is started again."""
+    async def run(self, seeds: Sequence[int]) -> None:
+        """Show the snapshot of each seed; a dashboard that ended is started again."""
         shots, left = true_snapshots(), iter(seeds)
         while self.shown < len(seeds):
             seed = -1
@@ -67,20 +64,14 @@ class Hunt:
     def tell(self, seed: int, where: str, error: BaseException) -> None:
         ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/ddpmon/" in frame.filename]
         place = f"{ours[-1].filename.rpartition('/ddpmon/')[2]}:{ours[-1].lineno}" if ours else "the check"
-        told = f"{where}: {type(error).__name__} at {place}: {str(error)[:80]}"
-        self.found[told] += 1
-        print(f"seed {seed}: {told}", flush=True)
+        self.trouble.append(f"{seed} {where}: {type(error).__name__} at {place}: {str(error)[:80]}")
+        print(self.trouble[-1], flush=True)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1000)
-    given = parser.parse_args()
+def hunt(seed: int, numbers: Sequence[int]) -> list[str]:
+    """Show one mutated snapshot per number everywhere, and return each failure with the number of its snapshot."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    hunt = Hunt()
-    asyncio.run(hunt.run(range(given.seed, given.seed + given.count)))
-    print(f"{hunt.shown} shown, {hunt.refused} refused before them")
-    for what, times in hunt.found.most_common():
-        print(f"{times:5} {what}")
-    sys.exit(bool(hunt.found))
+    shows = Hunt()
+    asyncio.run(shows.run([seed + number for number in numbers]))
+    print(f"{shows.shown} shown, {shows.refused} refused before them")
+    return shows.trouble

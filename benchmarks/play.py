@@ -10,16 +10,14 @@ hub's, which judges twice a second of the run's own time, or after each longer s
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
+from made_up_runs import make_run, own_home
 from numpy.typing import ArrayLike
 
 from ddpmon import runs
@@ -232,7 +230,7 @@ def play(
     """
     timeline = Timeline.of(own_ms, transfer_ms, pauses, sync_every)
     shape = timeline.end_us.shape
-    with _home():
+    with own_home():
         hub = _Hub(timeline, list(hosts) or ["host0"] * shape[1], pauses, sync_every, gpu=clocks is not None)
         hub.table["samples"], hub.table["tokens"] = samples, tokens
         hub.lost = np.broadcast_to(np.asarray(lost, bool), shape)
@@ -244,20 +242,6 @@ def play(
         return hub.played()
 
 
-@contextlib.contextmanager
-def _home() -> Iterator[None]:
-    """A DDPMON_HOME of its own."""
-    before = os.environ.get("DDPMON_HOME")
-    with tempfile.TemporaryDirectory(prefix="ddpmon-play") as folder:
-        os.environ["DDPMON_HOME"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("DDPMON_HOME")
-            if before is not None:
-                os.environ["DDPMON_HOME"] = before
-
-
 class _Hub:
     """The parts of a hub that learn, fed by a timeline instead of sockets."""
 
@@ -267,16 +251,10 @@ class _Hub:
         self.timeline = timeline
         self.began_s = time.monotonic()
         took_s = START_S + float(timeline.end_us.max()) / 1e6 + 1.0
-        created_at = time.time() - took_s
-        self.clock = Clock(round(self.began_s * 1e6), created_at)
-        self.begin_us = self.clock.monotonic_us + round(START_S * 1e6)
         self.ranks = len(hosts)
-        run = runs.Run(
-            id=runs.new_id(), name="played", argv=["torchrun"], script="train.py", script_args=[], cwd="/",
-            host=hosts[0], boot_id=runs.boot_id(), created_at=created_at, world_size=self.ranks,
-            nnodes=len(set(hosts)), supervisor=runs.Process.of(os.getpid()),
-        )  # fmt: skip
-        runs.create(run)
+        run = make_run("played", self.ranks, nnodes=len(set(hosts)), host=hosts[0], age_s=took_s)
+        self.clock = Clock(round(self.began_s * 1e6), run.created_at)
+        self.begin_us = self.clock.monotonic_us + round(START_S * 1e6)
         self.store = Store(run, Registry(run.id, run.world_size, run.host), self.clock, live=True)
         self.recorder = Recorder(recording_path(run.id), run.id, self.clock)
         self.collector = Collector(self.store, self.recorder, "played", lambda *_: None)

@@ -22,14 +22,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +42,7 @@ from ddpmon.messages import Card, HeatWish, SamplesWish, StripsWish, TimelineWis
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
+from made_up_runs import hub_log, make_run, own_home, start_hub
 from ports import free_port
 from scale_plan import Plan, Said
 from synthetic_ranks import Viewer
@@ -119,39 +117,22 @@ class Result:
 
 
 def play(ranks: int, args: Wanted) -> Result:
-    """One world, from the start of its hub to its report."""
-    before = os.environ.get("DDPMON_HOME")
-    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home:
-        os.environ["DDPMON_HOME"] = home
-        try:
-            return _play(ranks, args, Path(home))
-        finally:
-            os.environ.pop("DDPMON_HOME")
-            if before is not None:
-                os.environ["DDPMON_HOME"] = before
+    """Play one world, from the start of its hub to its report."""
+    with own_home() as home:
+        return _play(ranks, args, home)
 
 
 def _play(ranks: int, args: Wanted, home: Path) -> Result:
     nodes = -(-ranks // PER_NODE)
     supervisor = subprocess.Popen(["sleep", "3600"])
-    run = runs.Run(
-        id=runs.new_id(), name="scale", argv=["true"], script="train.py", script_args=[], cwd="/",
-        host=socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time(), world_size=ranks, nnodes=nodes + 1,
-        supervisor=runs.Process.of(supervisor.pid),
-    )  # fmt: skip
-    folder = runs.create(run)
+    run = make_run("scale", ranks, nnodes=nodes + 1, supervisor=supervisor.pid)
     root, of_nodes = curve_keys.fresh(), [curve_keys.fresh() for _ in range(nodes)]
     root.addresses = [f"tcp://127.0.0.1:{free_port()}"]
     root.admitted = {each.public: number + 1 for number, each in enumerate(of_nodes)}
-    root.save(folder)
-    log = folder / "logs" / "hub.log"
-    command = [sys.executable, "-m", "ddpmon.hub", run.id]
-    if args.profile:
-        command = [sys.executable, "-c", PROFILED, run.id, args.profile]
-    started = [supervisor]
-    with log.open("ab") as out:
-        hub = subprocess.Popen(command, stdout=out, stderr=out)
-    started.append(hub)
+    root.save(runs.run_dir(run.id))
+    log = hub_log(run)
+    hub = start_hub(run, *(("-c", PROFILED, run.id, args.profile) if args.profile else ()))
+    started = [supervisor, hub]
     try:
         viewer = Viewer(run)
         viewer.next()

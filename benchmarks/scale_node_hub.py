@@ -11,11 +11,8 @@ first eight seconds.
 from __future__ import annotations
 
 import argparse
-import os
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -28,6 +25,7 @@ from ddpmon.hub import curve_keys
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, SYNC_GRADIENTS, Batch, Card, Hello, Meeting, Step, Sync, encode
 
 sys.path.insert(0, str(Path(__file__).parent))
+from made_up_runs import make_run, own_home, start_hub
 from ports import free_port
 from scale import PROFILED, SETTLE_S
 from scale_nodes import SAMPLE_S, SEND_S, World, a_sample
@@ -35,30 +33,19 @@ from scale_plan import Plan
 from synthetic_ranks import Viewer
 
 
-def a_run(name: str, world_size: int, supervisor: int) -> runs.Run:
-    return runs.Run(
-        id=runs.new_id(), name=name, argv=["true"], script="train.py", script_args=[], cwd="/",
-        host=socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time(), world_size=world_size, nnodes=2,
-        supervisor=runs.Process.of(supervisor),
-    )  # fmt: skip
-
-
 def measure(ranks: int, rate: float, seconds: float, profile: str | None) -> float:
     """Share of a core that the node's hub takes."""
-    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home:
-        os.environ["DDPMON_HOME"] = home
+    with own_home():
         address = f"tcp://127.0.0.1:{free_port()}"
         started = [subprocess.Popen(["sleep", "3600"])]
         try:
             keys = [curve_keys.fresh(), curve_keys.fresh()]
             keys[0].addresses, keys[0].admitted = [address], {keys[1].public: 1}
-            made = [a_run(name, ranks, started[0].pid) for name in ("root", "node")]
+            made = [make_run(name, ranks, nnodes=2, supervisor=started[0].pid) for name in ("root", "node")]
             for run, own in zip(made, keys, strict=True):
-                own.save(runs.create(run))
-                with (runs.run_dir(run.id) / "logs" / "hub.log").open("ab") as log:
-                    inside = profile is not None and run is made[1]
-                    command = ["-c", PROFILED, run.id, profile] if inside else ["-m", "ddpmon.hub", run.id]
-                    started.append(subprocess.Popen([sys.executable, *command], stdout=log, stderr=log))
+                own.save(runs.run_dir(run.id))
+                inside = profile is not None and run is made[1]
+                started.append(start_hub(run, *(("-c", PROFILED, run.id, profile) if inside else ())))
                 Viewer(run).next()
             used = feed(made[1], Card(keys[0].public, made[0].id, [address]), ranks, rate, seconds, started[2].pid)
             shot = Viewer(made[0]).next()[1]

@@ -10,18 +10,15 @@ over time are as long as they become.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import zmq
+from made_up_runs import hub_log, make_run, own_home, start_hub
 
 from ddpmon import runs
 from ddpmon.messages import (
@@ -185,16 +182,9 @@ def world_at_work(world_size: int) -> Iterator[runs.Run]:
     """A run with a real hub and made-up ranks at work, in a DDPMON_HOME of its own for as long as it is entered."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a rank's socket takes two files
-    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as home:
-        os.environ["DDPMON_HOME"] = home
-        run = runs.Run(
-            id=runs.new_id(), name="synthetic", argv=["true"], script="train.py", script_args=[], cwd="/",
-            host=socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time() - 200, world_size=world_size,
-            nnodes=-(-world_size // PER_HOST), supervisor=runs.Process.of(os.getpid()),
-        )  # fmt: skip
-        log = (runs.create(run) / "logs" / "hub.log").open("ab")
-        command = [sys.executable, "-m", "ddpmon.hub", run.id]
-        started = [subprocess.Popen(command, stdout=log, stderr=log)]
+    with own_home():
+        run = make_run("synthetic", world_size, nnodes=-(-world_size // PER_HOST), age_s=200)
+        started = [start_hub(run)]
         try:
             viewer = Viewer(run)
             viewer.next()
@@ -208,12 +198,11 @@ def world_at_work(world_size: int) -> Iterator[runs.Run]:
             if any(process.poll() is not None for process in started):
                 raise NoAnswerError
         except NoAnswerError:
-            raise SystemExit(f"the hub does not come on; it said: {Path(log.name).read_text()}") from None
+            raise SystemExit(f"the hub does not come on; it said: {hub_log(run).read_text()}") from None
         finally:
             for process in started:
                 process.kill()
                 process.wait()
-            log.close()
 
 
 if __name__ == "__main__":

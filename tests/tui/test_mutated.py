@@ -8,7 +8,7 @@ from tests.tui import hostile
 from tests.tui.hostile_views import assert_plain, dashboard, texts
 
 PIECE = 6
-"""Mutated snapshots on all screens: benchmarks/hostile_snapshots.py shows as many as are wanted."""
+"""Mutated snapshots on all screens: `benchmarks/hostile.py snapshots` shows as many as are wanted."""
 
 
 @pytest.mark.parametrize("seed", range(PIECE))
