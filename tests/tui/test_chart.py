@@ -72,7 +72,7 @@ def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
     assert len(names) == 11
 
     def look(app, _):
-        assert app.views["world"].choice.name == names[len(titles) % len(names)]
+        assert app.views["world"].chosen.choice.name == names[len(titles) % len(names)]
         titles.append(body(screen_text(app))[0])
 
     _, text = drive(source, "z", look, *["M", look] * len(names), "m", *"acc", "enter", "escape")

@@ -267,7 +267,7 @@ def test_a_list_is_narrowed_by_typing_and_left_as_it_was():
     assert "wait ms" not in texts[1].split("ranks,")[0]
     assert "/ own " in texts[2], "what no name has is not taken"
     assert "chart─" not in texts[3]
-    assert app.views["world"].choice.name == "wait"
+    assert app.views["world"].chosen.choice.name == "wait"
 
 
 def test_a_replay_of_80_columns_shows_the_digits_of_all_screens():

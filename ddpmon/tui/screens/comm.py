@@ -10,8 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical
 
 from ddpmon.analysis.processes.parallelism import with_ddp
-from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot, Wish
-from ddpmon.messages import together as joined
+from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot
 from ddpmon.tui import keys
 from ddpmon.tui.blocks import Box
 from ddpmon.tui.frame import Frame
@@ -22,7 +21,7 @@ from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
 from ddpmon.tui.widgets.cost import Cost
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.pane import Actions, Pane
 from ddpmon.tui.widgets.rankwaits import RankWaits
 from ddpmon.tui.widgets.synccourse import SyncCourse, lines_each
 from ddpmon.tui.widgets.waits import Waits
@@ -74,9 +73,10 @@ class Comm(View):
         self.hint = Hint(id="hint")
         self.lists = Container(self.waits, self.buckets, id="lists")
         self._arranged: tuple[object, ...] = ()
-        self.deeds = {
-            **self.deeds, "sort": self.waits.cycle_sort, "window": self._next_window, "buckets": self._buckets_or_ranks,
-        }  # fmt: skip
+
+    @property
+    def actions(self) -> Actions:
+        return {**super().actions, "buckets": self._buckets_or_ranks}
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self.cost, self.lists, self.past, self.rank_waits, self.hint, self.keys)
@@ -155,18 +155,6 @@ class Comm(View):
                 waits = 1 + each * below
                 return 1 + rows * lines_each(spare - waits - 1, rows), waits
         return spare, 0
-
-    @property
-    def wish(self) -> Wish:
-        wish = Wish(cost=self.cost.wish)
-        return joined(wish, *(block.wish for block in (self.past, self.rank_waits) if block.display))
-
-    def action_do(self, name: str, *numbers: int) -> None:
-        super().action_do(name, *numbers)
-        self.rank_waits.redraw()  # marks the rank under the cursor
-
-    def _next_window(self) -> None:
-        self.cost.over = COST_WINDOWS[(COST_WINDOWS.index(self.cost.over) + 1) % len(COST_WINDOWS)]
 
     def _buckets_or_ranks(self) -> None:
         """The keys that move go to the buckets, or back to the ranks."""

@@ -1,16 +1,13 @@
-"""All screens: one row for each that is a pane and its blocks, and the two that share out more."""
+"""All screens: the panes of each, and the two that arrange more than a pane and its blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Concatenate, Generic, TypeVar
+from typing import TypeVar
 
-from ddpmon.messages import Wish
 from ddpmon.source.place import Place
 from ddpmon.tui import keys
-from ddpmon.tui.charted import Choice, Offered
+from ddpmon.tui.charted import Choice
 from ddpmon.tui.screens.comm import Comm
 from ddpmon.tui.screens.view import Blocks, View
 from ddpmon.tui.screens.world import World
@@ -36,103 +33,51 @@ from ddpmon.tui.widgets.runlist import RunList
 PaneType = TypeVar("PaneType", bound=Pane)
 
 
-@dataclass(frozen=True)
-class Shared:
-    """Objects that several panes share."""
+def panes_by_screen(place: Place, choice: Choice) -> dict[ViewName, tuple[Pane, *tuple[BlockPane, ...]]]:
+    """Return the panes of each screen that has one with the cursor, and blocks around it.
 
-    place: Place
-    """The machine whose runs are listed."""
-    choice: Choice
-    """Choice of the chart, on World and alone."""
+    Args:
+        place: The machine whose runs are listed.
+        choice: Choice of the chart, on World and alone.
 
-
-def _nothing(_: Pane) -> Wish:
-    return Wish()
-
-
-@dataclass(frozen=True)
-class Row(Generic[PaneType]):
-    """A screen with one pane, and blocks around it."""
-
-    name: ViewName
-    pane: Callable[[Shared], PaneType]
-    deeds: Mapping[str, Callable[Concatenate[PaneType, ...], None]] = field(default_factory=dict)
-    """Actions of its keys beside moving, by the name in their `screen.do(…)`."""
-    wish: Callable[[PaneType], Wish] = _nothing
-    """Request for the parts of a snapshot that only this screen needs."""
-    offers: Callable[[PaneType], Offered] | None = None
-    """Entries of the list that its key opens."""
-    blocks: tuple[Callable[[], BlockPane], ...] = ()
-    """Blocks below or beside the pane where there is room, the most useful first."""
-
-
-ROWS: tuple[Row[Any], ...] = (
-    Row[FullTable](
-        ViewName.RANKS, lambda _: FullTable(),
-        {"sort": FullTable.cycle_sort, "reverse": FullTable.reverse, "pan": FullTable.pan},
-        lambda pane: pane.wish, blocks=(RankDetail, partial(DeviceLanes, whole_width=True)),
-    ),
-    Row[HeatMap](
-        ViewName.HEAT, lambda _: HeatMap(),
-        {
-            "next_metric": HeatMap.next_metric, "window": HeatMap.next_window, "scale": HeatMap.next_scale,
-            "fold": HeatMap.fold,
-        },
-        lambda pane: pane.wish, lambda pane: pane.offered, (HeatPhases,),
-    ),
-    Row[LastSteps](
-        ViewName.TIMELINE, lambda _: LastSteps(), {"window": LastSteps.next_width, "longest": LastSteps.next_longest},
-        lambda pane: pane.wish, blocks=(MeanStep, LongestSteps),
-    ),
-    Row[DeviceList](
-        ViewName.DEVICES, lambda _: DeviceList(), {"sort": DeviceList.cycle_sort, "fold": DeviceList.fold},
-        blocks=(DeviceLanes, CoreLanes),
-    ),
-    Row[LogList](ViewName.LOGS, lambda _: LogList(), {"step": LogList.step}, lambda pane: pane.wish),
-    Row[RunList](ViewName.RUNS, lambda shared: RunList(shared.place.read, shared.place.verdict)),
-    Row[FindingList](ViewName.FINDINGS, lambda _: FindingList()),
-    Row[Inspection](
-        ViewName.INSPECT, lambda _: Inspection(), {"window": Inspection.widen, "step": Inspection.step},
-        lambda pane: pane.wish, blocks=(RankLanes,),
-    ),
-    Row[BigChart](
-        ViewName.CHART, lambda shared: BigChart(shared.choice),
-        {
-            "zoom": BigChart.zoom, "window": BigChart.next_window, "next_metric": BigChart.next_metric,
-            "log_scale": BigChart.log_scale, "smooth": BigChart.smooth,
-        },
-        lambda pane: Wish(series=pane.wish), lambda pane: pane.offered,
-    ),
-)  # fmt: skip
+    """
+    return {
+        ViewName.RANKS: (FullTable(), RankDetail(), DeviceLanes(whole_width=True)),
+        ViewName.HEAT: (HeatMap(), HeatPhases()),
+        ViewName.TIMELINE: (LastSteps(), MeanStep(), LongestSteps()),
+        ViewName.DEVICES: (DeviceList(), DeviceLanes(), CoreLanes()),
+        ViewName.LOGS: (LogList(),),
+        ViewName.RUNS: (RunList(place.read, place.verdict),),
+        ViewName.FINDINGS: (FindingList(),),
+        ViewName.INSPECT: (Inspection(), RankLanes()),
+        ViewName.CHART: (BigChart(choice),),
+    }
 
 
 # Textual reads the keys of a screen from its class.
 _KINDS: dict[ViewName, type[Blocks]] = {
-    row.name: type(row.name.capitalize(), (Blocks,), {"BINDINGS": keys.bindings(row.name)}) for row in ROWS
+    name: type(name.capitalize(), (Blocks,), {"BINDINGS": keys.bindings(name)}) for name in ViewName
 }
 
 
-def _one_pane(row: Row[Any], shared: Shared, ask: Callable[[], None]) -> View:
-    pane = row.pane(shared)
-    deeds = {name: partial(deed, pane) for name, deed in row.deeds.items()}
-    offers = None if row.offers is None else partial(row.offers, pane)
-    return _KINDS[row.name](ask, pane, partial(row.wish, pane), deeds, [block() for block in row.blocks], offers)
-
-
 def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
-    """Every screen. place: the machine whose runs are listed. ask: as of `View`.
+    """Return every screen.
+
+    Args:
+        place: The machine whose runs are listed.
+        ask: As of `View`.
 
     Raises:
-        LookupError: a name has no screen, or a key of one would be dead.
+        LookupError: A name has no screen, or a key of one would be dead.
 
     """
-    shared = Shared(place, Choice())
-    made: dict[ViewName, View] = {ViewName.WORLD: World(ask, shared.choice), ViewName.COMM: Comm(ask)}
-    made |= {row.name: _one_pane(row, shared, ask) for row in ROWS}
+    choice = Choice()
+    made: dict[ViewName, View] = {ViewName.WORLD: World(ask, choice), ViewName.COMM: Comm(ask)}
+    made |= {name: _KINDS[name](ask, *panes) for name, panes in panes_by_screen(place, choice).items()}
     for name in ViewName:
         if name not in made:
             raise LookupError(f"no screen is made for {name!r}")
-        if dead := keys.needed(name) - set(made[name].deeds):
+        if dead := keys.needed(name) - set(made[name].actions):
             raise LookupError(f"{name}: its keys ask for {', '.join(sorted(dead))}, which the screen does not do")
     return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -22,11 +22,8 @@ from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.pane import Action, Actions, Pane
 from ddpmon.tui.workarounds import Abstract
-
-Deed = Callable[..., None]
-"""Action of a screen's key; it takes the numbers that are in the key's action."""
 
 
 @runtime_checkable
@@ -59,6 +56,15 @@ class RankLister(Protocol):
         """The rank on each of its lines below the title; None: the line is of no rank."""
 
 
+@runtime_checkable
+class Chooser(Protocol):
+    """A pane of which one of several quantities is chosen from a list."""
+
+    @property
+    def offered(self) -> Offered:
+        """Return what can be chosen."""
+
+
 class View(Screen[None], metaclass=Abstract):
     """A screen of the dashboard. Below 60x12 its head is all that is shown."""
 
@@ -76,24 +82,27 @@ class View(Screen[None], metaclass=Abstract):
         self.keys = KeyBar(id="keys")
         self._ask = ask
         self._palette = DARK
-        self.deeds: Mapping[str, Deed] = {
-            "move": self._move, "page": self._page, "first": partial(self._go, 0), "last": partial(self._go, -1),
-        }  # fmt: skip
-        """Actions of its keys, by the name in their `screen.do(…)`."""
 
-    def _move(self, by: int) -> None:
-        self.cursor.move(by)
-
-    def _page(self, direction: int) -> None:
-        self.cursor.page(direction)
-
-    def _go(self, to: int) -> None:
-        self.cursor.move(to=to)
+    @property
+    def actions(self) -> Actions:
+        """Return what its keys do, by the name in their `screen.do(…)`: the cursor's, and those of its panes."""
+        actions: dict[str, Action] = {
+            "move": self.cursor.move,
+            "page": self.cursor.page,
+            "first": partial(self.cursor.move, to=0),
+            "last": partial(self.cursor.move, to=-1),
+        }
+        for pane in self.panes:
+            for name, action in pane.actions.items():
+                actions[name] = _both(actions[name], action) if name in actions else action
+            if isinstance(pane, Chooser):
+                actions["choose"] = partial(self._open_list, pane)
+        return actions
 
     @property
     def wish(self) -> Wish:
         """Return the parts of a snapshot that only this screen requests from the hub."""
-        return Wish()
+        return together(*(pane.wish for pane in self.panes if pane.display))
 
     @property
     @abstractmethod
@@ -123,18 +132,27 @@ class View(Screen[None], metaclass=Abstract):
 
     def action_do(self, name: str, *numbers: int) -> None:
         """Run the action of a key of this screen, and update what the screen requests."""
-        self._do(partial(self.deeds[name], *numbers))
+        self._do(partial(self.actions[name], *numbers))
 
-    def _do(self, deed: Callable[[], None]) -> None:
-        """Do something, and ask for what it makes the screen wish for."""
+    def _do(self, action: Callable[[], None]) -> None:
+        """Run an action, and request what it makes the screen need. Blocks follow the cursor."""
         before = self.wish
-        deed()
+        action()
         if self.wish != before:
             self._ask()
+        self.share_out()
+        self._follow()
 
-    def open_list(self, offers: Callable[[], Offered]) -> None:
-        """Let one of what is offered be chosen from a list."""
-        offered = offers()
+    def _follow(self) -> None:
+        """The blocks show what is under the cursor now."""
+        cursor: object = self.cursor
+        for pane in self.panes:
+            if isinstance(pane, BlockPane) and pane is not cursor:
+                pane.redraw()
+
+    def _open_list(self, chooser: Chooser) -> None:
+        """Let one of what a pane offers be chosen from a list."""
+        offered = chooser.offered
 
         def chosen(value: str | None) -> None:
             if value is not None:
@@ -143,15 +161,14 @@ class View(Screen[None], metaclass=Abstract):
         self.app.push_screen(Picker(offered, self._palette), chosen)
 
 
-def _both(first: Deed | None, then: Deed) -> Deed:
-    """Return what a key does that several blocks take."""
+def _both(first: Action, then: Action) -> Action:
+    """Return the action of a key that several panes take."""
 
-    def deed(*numbers: int) -> None:
-        for each in (first, then):
-            if each is not None:
-                each(*numbers)
+    def action(*numbers: int) -> None:
+        first(*numbers)
+        then(*numbers)
 
-    return deed
+    return action
 
 
 class Blocks(View):
@@ -162,47 +179,33 @@ class Blocks(View):
     Blocks #body Pane { position: absolute; }
     """
 
-    def __init__(
-        self,
-        ask: Callable[[], None],
-        pane: Pane,
-        wish: Callable[[], Wish],
-        deeds: Mapping[str, Deed],
-        blocks: Sequence[BlockPane] = (),
-        offers: Callable[[], Offered] | None = None,
-    ) -> None:
-        """pane: it moves, too. wish: what it needs. deeds: what keys do beside moving. blocks: as in `arrange`.
+    def __init__(self, ask: Callable[[], None], pane: Pane, *blocks: BlockPane) -> None:
+        """Make a screen.
 
-        offers: what the list of the deed "choose" has.
+        Args:
+            ask: As of every screen.
+            pane: The pane with the cursor.
+            blocks: Blocks below or beside it where there is room, the most useful first, as in `arrange`.
+
         """
         super().__init__(ask)
         if not isinstance(pane, Cursor):
             raise TypeError(f"{type(pane).__name__} has nothing to move")
         self.pane, self._cursor = pane, pane
-        self.blocks = tuple(blocks)
+        self.blocks = blocks
         for block in self.blocks:
             block.first = pane
             if isinstance(pane, RankCursor):
                 block.chosen_rank = pane.chosen_rank
             if isinstance(pane, RankLister):
                 block.in_sight = pane.lines_in_sight
-            for name, deed in block.deeds.items():
-                self.deeds = {**self.deeds, name: _both(self.deeds.get(name), deed)}
-        self._wish = wish
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []
         self._asked = Wish()
         """Request for the blocks that fitted when their places last changed."""
-        self.deeds = {**self.deeds, **deeds}
-        if offers is not None:
-            self.deeds = {**self.deeds, "choose": partial(self.open_list, offers)}
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self._body, self.keys)
-
-    @property
-    def wish(self) -> Wish:
-        return together(self._wish(), *(block.wish for block in self.blocks if block.display))
 
     @property
     def cursor(self) -> Cursor:
@@ -248,11 +251,6 @@ class Blocks(View):
         placed = iter(arrange([need for need in needs if need is not None], width, height))
         return [None if need is None else next(placed) for need in needs]
 
-    def _do(self, deed: Callable[[], None]) -> None:
-        super()._do(deed)
-        self.share_out()
-        self._follow()
-
     def on_click(self) -> None:
         self._follow()
         if self.blocks:
@@ -262,8 +260,3 @@ class Blocks(View):
         if (wish := self.wish) != self._asked:
             self._asked = wish
             self._ask()
-
-    def _follow(self) -> None:
-        """The blocks show what is under the cursor now."""
-        for block in self.blocks:
-            block.redraw()

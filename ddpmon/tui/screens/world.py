@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
-from ddpmon.messages import Wish, together
 from ddpmon.tui import keys
-from ddpmon.tui.charted import Choice, Offered
+from ddpmon.tui.charted import Choice
 from ddpmon.tui.screens.plan import Arrangement, most_map_lines, plan
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.sizes import WIDE
@@ -42,8 +40,7 @@ class World(View):
     def __init__(self, ask: Callable[[], None], choice: Choice) -> None:
         """ask: as of every screen. choice: what is charted."""
         super().__init__(ask)
-        self.choice = choice
-        self.chosen = ChosenChart(self.choice, id="chosen")
+        self.chosen = ChosenChart(choice, id="chosen")
         self.own = OwnChart(id="own")
         self.failure = FailurePane(id="failure")
         self.happened = EventList(id="events")
@@ -58,10 +55,6 @@ class World(View):
         self.left = Vertical(self.failure, self.charts, id="left")
         self.upper = Horizontal(self.left, self.happened, id="upper")
         self._plan: tuple[Arrangement, int] | None = None
-        self.deeds = {
-            **self.deeds, "sort": self.table.cycle_sort, "next_metric": self._next_metric, "log_scale": self._log_scale,
-            "smooth": self._smooth, "choose": partial(self.open_list, self._offered),
-        }  # fmt: skip
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self.upper, self.map, self.table, self.findings, self.lower, self.keys)
@@ -69,11 +62,6 @@ class World(View):
     @property
     def cursor(self) -> RankTable:
         return self.table
-
-    @property
-    def wish(self) -> Wish:
-        wish = Wish(series=self.chosen.wish)
-        return together(wish, self.detail.wish) if self.detail.display else wish
 
     @property
     def panes(self) -> tuple[Pane, ...]:
@@ -109,27 +97,3 @@ class World(View):
         self.left.display = bool(failed or charts)
         self.happened.display = happened
         self.happened.styles.margin = (0, 0, 0, int(self.left.display))
-
-    def _do(self, deed: Callable[[], None]) -> None:
-        super()._do(deed)
-        for pane in (self.phases, self.detail):  # of the rank under the cursor
-            pane.redraw()
-
-    def _next_metric(self) -> None:
-        self.choice.next_name(self.shown.snapshot)
-        self.chosen.redraw()
-
-    def _offered(self) -> Offered:
-        return self.choice.offered(self.shown.snapshot, self._chart)
-
-    def _chart(self, name: str) -> None:
-        self.choice.name = name
-        self.chosen.redraw()
-
-    def _log_scale(self) -> None:
-        self.choice.log = not self.choice.log
-        self.chosen.redraw()
-
-    def _smooth(self) -> None:
-        self.choice.next_smoothing()
-        self.chosen.redraw()

@@ -9,14 +9,25 @@ from typing import TypeAlias
 from textual import events
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish
+from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Wish
 from ddpmon.tui import axis, curves
-from ddpmon.tui.charted import Choice, Offered, measured_each, quantity
+from ddpmon.tui.charted import Choice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, size, title
 from ddpmon.tui.units import written
-from ddpmon.tui.widgets.chart import LABEL, Style, bounds_of, drawn, empty_note, held_s, nothing, style_of, wished
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.chart import (
+    LABEL,
+    ChoosingChart,
+    Style,
+    bounds_of,
+    drawn,
+    empty_note,
+    held_s,
+    nothing,
+    style_of,
+    wished,
+)
+from ddpmon.tui.widgets.pane import Actions
 
 WINDOWS_S = (3600.0, 600.0, 60.0)
 LEAST_SPAN_S = 1.0
@@ -25,12 +36,11 @@ _BELOW = 4
 ChartSeries: TypeAlias = Series | SeriesView
 
 
-class BigChart(Pane):
+class BigChart(ChoosingChart):
     """The chosen quantity over a stretch of time. Times are seconds since the run started."""
 
     def __init__(self, choice: Choice) -> None:
-        super().__init__()
-        self.choice = choice
+        super().__init__(choice)
         self._span_s: float | None = None
         """Shown; None: all there is."""
         self._end_s: float | None = None
@@ -39,11 +49,14 @@ class BigChart(Pane):
         """Time under the cursor; None: the newest."""
 
     @property
-    def wish(self) -> SeriesWish:
-        """Return what it needs to fill its place."""
+    def actions(self) -> Actions:
+        return {**super().actions, "zoom": self.zoom, "window": self.next_window}
+
+    @property
+    def wish(self) -> Wish:
         points = max(1, min(SERIES_MOST, 2 * self._columns))
         end_s = held_s(self.frame) if self._end_s is None else max(0.0, self._end_s)
-        return SeriesWish(self.choice.name, self._span_s, end_s, points)
+        return Wish(series=SeriesWish(self.choice.name, self._span_s, end_s, points))
 
     @property
     def _columns(self) -> int:
@@ -260,30 +273,6 @@ class BigChart(Pane):
         self._span_s, self._end_s = fit_in[(now + 1) % len(fit_in)], None
         if self._at_s is not None and self._span_s is not None and self._at_s < last - self._span_s:
             self._at_s = None
-        self.redraw()
-
-    def next_metric(self) -> None:
-        """The next quantity that the run has."""
-        self.choice.next_name(self.frame.snapshot)
-        self.redraw()
-
-    @property
-    def offered(self) -> Offered:
-        """Return what can be charted."""
-        return self.choice.offered(self.frame.snapshot, self._chart)
-
-    def _chart(self, name: str) -> None:
-        self.choice.name = name
-        self.redraw()
-
-    def log_scale(self) -> None:
-        """Logarithmic, or linear again."""
-        self.choice.log = not self.choice.log
-        self.redraw()
-
-    def smooth(self) -> None:
-        """A moving average: none, some, much."""
-        self.choice.next_smoothing()
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:

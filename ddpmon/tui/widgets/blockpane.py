@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from ddpmon.messages import Wish
 from ddpmon.tui.blocks import Block, Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.widgets.pane import Pane
@@ -46,13 +45,3 @@ class BlockPane(Pane):
     def room(self) -> tuple[int, int]:
         """Columns and lines that it has, or is about to have."""
         return self.size if self.box is None else (self.box.width, self.box.height)
-
-    @property
-    def deeds(self) -> Mapping[str, Callable[..., None]]:
-        """Return what keys of the screen do to it, by the name in their `screen.do(…)`."""
-        return {}
-
-    @property
-    def wish(self) -> Wish:
-        """Return the parts of a snapshot that it requests from the hub to fill its place."""
-        return Wish()

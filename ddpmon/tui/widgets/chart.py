@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot
+from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot, Wish
 from ddpmon.messages.quantities import MS, NUMBER
 from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.charted import Choice, quantity
+from ddpmon.tui.charted import Choice, Offered, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, joined, title
 from ddpmon.tui.units import written
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.pane import Actions, Pane
 
 LABEL = 7
 """Columns of the axis on the left: a space, five or six for the number, a space."""
@@ -279,16 +279,48 @@ def style_of(choice: Choice, frame: Frame) -> Style:
     )
 
 
-class WholeRun(Pane):
-    """A chart of a whole run. Drawing one takes milliseconds, and most frames have the series of the one before."""
+class ChoosingChart(Pane):
+    """A chart whose quantity and form are chosen by keys."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.choice = choice
+
+    @property
+    def actions(self) -> Actions:
+        return {"next_metric": self._next_metric, "log_scale": self._log_scale, "smooth": self._smooth}
+
+    @property
+    def offered(self) -> Offered:
+        """Return what can be charted."""
+        return self.choice.offered(self.frame.snapshot, self._chart)
+
+    def _next_metric(self) -> None:
+        self.choice.next_name(self.frame.snapshot)
+        self.redraw()
+
+    def _chart(self, name: str) -> None:
+        self.choice.name = name
+        self.redraw()
+
+    def _log_scale(self) -> None:
+        self.choice.log = not self.choice.log
+        self.redraw()
+
+    def _smooth(self) -> None:
+        self.choice.next_smoothing()
+        self.redraw()
+
+
+class KeptChart:
+    """The last chart of a whole run: drawing takes milliseconds, and most frames have the series of the one before."""
+
+    def __init__(self) -> None:
         self._series: Series | SeriesView | None = None
         self._asked: tuple[object, ...] = ()
         self._lines: list[Line] = []
 
-    def _chart(
+    def chart(
         self, series: Series | SeriesView, name: str, style: Style, width: int, height: int, empty: str
     ) -> list[Line]:
         """The lines of `chart`, kept until its arguments change."""
@@ -299,21 +331,20 @@ class WholeRun(Pane):
         return self._lines
 
 
-class ChosenChart(WholeRun):
+class ChosenChart(ChoosingChart):
     """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
 
     def __init__(self, choice: Choice, *, id: str) -> None:
-        super().__init__(id=id)
-        self.choice = choice
+        super().__init__(choice, id=id)
+        self._kept = KeptChart()
 
     @property
-    def wish(self) -> SeriesWish | None:
-        """Return the parts of a snapshot that it shows and that the hub sends only on request."""
+    def wish(self) -> Wish:
         if self.choice.name in IN_EVERY_SNAPSHOT:
-            return None
+            return Wish()
         width = self.size.width or self.app.size.width // 2
         points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))
-        return SeriesWish(self.choice.name, None, held_s(self.frame), points)
+        return Wish(series=SeriesWish(self.choice.name, None, held_s(self.frame), points))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         choice = self.choice
@@ -326,17 +357,21 @@ class ChosenChart(WholeRun):
         curves_shown = f": {style.worst}est, median"
         if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
             name += curves_shown
-        return self._chart(series or Series(), name, style, width, height, empty)
+        return self._kept.chart(series or Series(), name, style, width, height, empty)
 
 
-class OwnChart(WholeRun):
+class OwnChart(Pane):
     """Own time of the slowest rank against the median: their distance is what waiting costs."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._kept = KeptChart()
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         series = Series() if frame.snapshot is None else frame.snapshot.own_series
         style = style_of(Choice("own"), frame)
         name = "own ms per step: slowest, median"
-        return self._chart(series, name, style, width, height, nothing(frame.snapshot, "own"))
+        return self._kept.chart(series, name, style, width, height, nothing(frame.snapshot, "own"))
 
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from ddpmon import numbers
@@ -16,6 +15,7 @@ from ddpmon.tui.lines import Line, fit, plain, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.pane import Actions
 
 _LABEL, _SHARE, _AIR = 5, 5, 2
 """Columns of a core's number, of how busy it is now, and between two lanes."""
@@ -45,7 +45,7 @@ class CoreLanes(BlockPane):
         self._seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self._seconds) + 1) % len(SAMPLE_SECONDS)]
 
     @property
-    def deeds(self) -> Mapping[str, Callable[..., None]]:
+    def actions(self) -> Actions:
         return {"window": self.next_window}
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:

@@ -20,10 +20,11 @@ from ddpmon.messages import (
     EfficiencyView,
     RankView,
     Snapshot,
+    Wish,
 )
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, plain, size, title, wrap
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.pane import Actions, Pane
 
 _NAME = 22
 _WELL = 0.98
@@ -250,9 +251,15 @@ class Cost(Pane):
     """Steps of which it is: one of COST_WINDOWS."""
 
     @property
-    def wish(self) -> CostWish | None:
-        """Return what it needs; None: what every snapshot has."""
-        return None if self.over == COST_WINDOWS[0] else CostWish(self.over)
+    def actions(self) -> Actions:
+        return {"window": self._next_window}
+
+    def _next_window(self) -> None:
+        self.over = COST_WINDOWS[(COST_WINDOWS.index(self.over) + 1) % len(COST_WINDOWS)]
+
+    @property
+    def wish(self) -> Wish:
+        return Wish() if self.over == COST_WINDOWS[0] else Wish(cost=CostWish(self.over))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 
 from ddpmon import numbers
@@ -17,6 +17,7 @@ from ddpmon.tui.units import written
 from ddpmon.tui.widgets.area import MOMENTS, area, share
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.rankdetail import WHOLE
 
 IDLE = 0.25
@@ -58,7 +59,7 @@ class DeviceLanes(BlockPane):
         self._seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self._seconds) + 1) % len(SAMPLE_SECONDS)]
 
     @property
-    def deeds(self) -> Mapping[str, Callable[..., None]]:
+    def actions(self) -> Actions:
         return {} if self._whole_width else {"window": self.next_window}
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:

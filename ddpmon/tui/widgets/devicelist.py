@@ -25,6 +25,7 @@ from ddpmon.tui.widgets.machines import (
     why_no_gpu,
     worst_first,
 )
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import BY_RANK, RankTable, Sort, down
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
@@ -81,6 +82,10 @@ class DeviceList(RankTable):
         folded."""
         self._follow = False
         """The cursor moved: it must be in sight."""
+
+    @property
+    def actions(self) -> Actions:
+        return {"sort": self.cycle_sort, "fold": self.fold}
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot

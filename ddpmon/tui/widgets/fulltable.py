@@ -20,6 +20,7 @@ from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, exit_text, how_far
 from ddpmon.tui.widgets.course import cell as cell_glyph
 from ddpmon.tui.widgets.inspection import usual_steps
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
@@ -150,6 +151,10 @@ class FullTable(RankTable):
         self._shown: list[int] = []
         self._hidden = 0
         """Columns out of sight on the right."""
+
+    @property
+    def actions(self) -> Actions:
+        return {"sort": self.cycle_sort, "reverse": self.reverse, "pan": self.pan}
 
     def listed(self, snapshot: Snapshot) -> list[RankView]:
         asked = self._by, self._backwards, self.frame.filter

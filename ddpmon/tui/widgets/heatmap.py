@@ -35,6 +35,7 @@ from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.course import LEVELS
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
 from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
 TITLES = {
@@ -141,6 +142,12 @@ class HeatMap(BlockPane):
         """Row of each line below the title; -1: none."""
 
     @property
+    def actions(self) -> Actions:
+        return {
+            "next_metric": self.next_metric, "window": self.next_window, "scale": self.next_scale, "fold": self.fold,
+        }  # fmt: skip
+
+    @property
     def steps(self) -> int:
         """In a column: what was chosen, else one while the run goes on, and all of a run that has ended."""
         if self._chosen_steps is not None:
@@ -179,12 +186,6 @@ class HeatMap(BlockPane):
 
     @property
     def wish(self) -> Wish:
-        """Return what it needs to fill its place."""
-        return Wish(heat=self.heat_wish)
-
-    @property
-    def heat_wish(self) -> HeatWish:
-        """The same, as the hub is told of it."""
         width, height = self.room
         ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
         wanted = spans(self.frame.filter, ranks)
@@ -193,7 +194,7 @@ class HeatMap(BlockPane):
         if self.by_host:
             rows = min(rows, len({rank.host for rank in ranks if rank.host}))
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
-        return HeatWish(self.metric, self.steps, rows, columns, wanted, self.beyond_chance)
+        return Wish(heat=HeatWish(self.metric, self.steps, rows, columns, wanted, self.beyond_chance))
 
     def next_metric(self) -> None:
         """The next metric that there is."""

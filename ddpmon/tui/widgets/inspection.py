@@ -16,6 +16,7 @@ from ddpmon.tui.widgets.course import LABEL, course
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.lastoutput import last_output
 from ddpmon.tui.widgets.machines import named_user
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.whereabouts import whereabouts
@@ -194,6 +195,10 @@ class Inspection(ScrollingPane, BlockPane):
         """True if the rank's stack was asked for."""
         self._steps: int | None = None
         """In a column of its course; None: as fits the run."""
+
+    @property
+    def actions(self) -> Actions:
+        return {"window": self.widen, "step": self.step}
 
     def open(self, rank: int) -> None:
         """Inspect this rank, from the next frame on."""

@@ -16,6 +16,7 @@ from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
 
 IN_TIME = (
@@ -128,6 +129,10 @@ class LastSteps(BlockPane):
         self._last_wish: tuple[float, TimelineWish | None] = 0.0, None
         """The last request, and its moment."""
 
+    @property
+    def actions(self) -> Actions:
+        return {"window": self.next_width, "longest": self.next_longest}
+
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         return Block(_LEAST_WIDTH, 3)
 
@@ -146,10 +151,6 @@ class LastSteps(BlockPane):
 
     @property
     def wish(self) -> Wish:
-        """Return what it needs to fill its place."""
-        return Wish(timeline=self._timeline_wish())
-
-    def _timeline_wish(self) -> TimelineWish:
         steps = max(1, (self.room[0] - _LABEL) // self.width_of_a_step)
         rank_filter = self.frame.filter
         if self._filtered != ("" if rank_filter is None else rank_filter.text):
@@ -161,7 +162,7 @@ class LastSteps(BlockPane):
         )  # fmt: skip
         if wish != self._last_wish[1]:
             self._last_wish = time.monotonic(), wish
-        return wish
+        return Wish(timeline=wish)
 
     def next_width(self) -> None:
         """Wider or narrower steps."""

@@ -12,7 +12,7 @@ from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
 from ddpmon.tui.widgets.heading import NO_RANK, heading
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.pane import Actions, Pane
 from ddpmon.tui.widgets.worldmap import everyone, short_host
 
 _WHEEL = 3
@@ -49,6 +49,10 @@ class LogList(Pane):
         """The filter that `_end` counts in."""
         self._end: int | None = None
         """Entries above the bottom of the screen, counted from the first there ever was; None: all, and follow."""
+
+    @property
+    def actions(self) -> Actions:
+        return {"step": self.step}
 
     def _entries(self) -> tuple[int, list[FoldedLine]]:
         """(how many there were before the first, entries that are listed)."""

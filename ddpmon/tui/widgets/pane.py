@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,10 +13,16 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from ddpmon.messages import Wish
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, size
 from ddpmon.tui.palette import DARK, Palette
 from ddpmon.tui.workarounds import Abstract
+
+Action = Callable[..., None]
+"""Action of a screen's key; it takes the numbers that are in the key's action."""
+Actions = Mapping[str, Action]
+"""Actions by the name in their keys' `screen.do(…)`."""
 
 
 class Pane(Widget, metaclass=Abstract):
@@ -36,6 +43,16 @@ class Pane(Widget, metaclass=Abstract):
     @abstractmethod
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         """The lines of this pane, at most `height` of them; longer and shorter ones are cut and filled."""
+
+    @property
+    def actions(self) -> Actions:
+        """Return what the keys of its screen do to this pane."""
+        return {}
+
+    @property
+    def wish(self) -> Wish:
+        """Return the parts of a snapshot that this pane requests from the hub to fill its place."""
+        return Wish()
 
     def show(self, frame: Frame, palette: Palette) -> None:
         """Take a new frame."""

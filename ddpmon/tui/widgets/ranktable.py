@@ -19,6 +19,7 @@ from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
 from ddpmon.tui.widgets.heading import heading, no_rank
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.worldmap import arriving, everyone
 
 _SPLIT_LEAST = 24
@@ -110,6 +111,10 @@ class RankTable(BlockPane):
         self.order = 0
         """Index into `orders`."""
         self._top = 0
+
+    @property
+    def actions(self) -> Actions:
+        return {"sort": self.cycle_sort}
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         ranks = 0 if frame.snapshot is None else max(frame.snapshot.run.world_size, len(frame.snapshot.ranks))
