@@ -7,9 +7,9 @@ import pytest
 
 from ddpmon.hub.changes import ROWS, Sent
 from ddpmon.messages import (
-    Gpu,
     RankView,
     RunView,
+    Sample,
     Series,
     Snapshot,
     StripsWish,
@@ -50,7 +50,7 @@ def view(rank, version, **fields):
     rest = dict(
         host=f"node{rank // 8}", pid=4000 + rank, health="ok", stage="training", steps=10 * version, step_ms=number,
         own_ms=number / 2, over_median=0.0, phases_ms=(number, number / 3, 0.0), loss=number / 50,
-        gpu=Gpu(number / 2, 1 << 30, 80 << 30, 3 * number, 60.0, 1980.0, ""), rss_bytes=1 << 31,
+        sample=Sample(0, None, 1 << 31, number / 2, 1 << 30, 80 << 30, 3 * number, 60.0, 1980.0, gpu_throttled=""),
     )  # fmt: skip
     return RankView(rank, **rest | fields)
 

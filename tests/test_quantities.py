@@ -16,8 +16,8 @@ from ddpmon.messages import (
     SAMPLE_SERIES,
     SAMPLED,
     STAGE_TRAINING,
+    STEP,
     STEP_SERIES,
-    Gpu,
     Hello,
     RankView,
     Sample,
@@ -61,7 +61,7 @@ def shown():
     store = Store(RUN, registry, Clock(0, RUN.created_at))
     for rank in range(2):
         hello = Hello(1, RUN.id, rank, 0, 2, rank, f"n{rank}", 100 + rank, STAGE_TRAINING)
-        sample = Sample(20_000_000, **{row.sample_field: value_of(row, rank) for row in SAMPLED})
+        sample = Sample(20_000_000, **{row.field: value_of(row, rank) for row in SAMPLED})
         process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, trains_since_us=0, samples=deque([sample]))
         registry.restore([process])
         store.add_samples(process, [sample])
@@ -108,7 +108,7 @@ def test_what_is_sampled_is_exported(row, shown):
         assert (f'host="n{rank}"' if row.where == HOST else f'rank="{rank}"') in line
     ranks = report(shot, None, None)["ranks"]
     of_rank = ranks[0]["gpu"] if row.where == GPU else ranks[0]
-    assert of_rank[row.field.removeprefix("gpu.")] == pytest.approx(value_of(row), abs=1e-4)
+    assert of_rank[(row.reported or row.field).removeprefix("gpu_")] == pytest.approx(value_of(row), abs=1e-4)
 
 
 @sampled
@@ -126,23 +126,23 @@ def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
 def test_a_sample_with_an_impossible_value_is_refused(row):
     least = -300 if row.name == "gpu_temperature" else 0
     decode = msgspec.msgpack.Decoder(Sample).decode
-    assert getattr(decode(encode(Sample(1, **{row.sample_field: least}))), row.sample_field) == least
+    assert getattr(decode(encode(Sample(1, **{row.field: least}))), row.field) == least
     for value in (least - 1, float("nan"), 1e300):
         with pytest.raises(msgspec.ValidationError):
-            decode(encode(Sample(1, **{row.sample_field: value})))
+            decode(encode(Sample(1, **{row.field: value})))
 
 
 def numbers_of(kind):
     """The fields of a struct that hold a number, or None."""
     optional = [field for field in msgspec.structs.fields(kind) if field.default is None]
-    number = re.compile(r"(typing\.Optional\[typing\.Annotated\[)?(int|float|bool)\b")
+    number = re.compile(r"(typing\.(Optional|Annotated)\[)*(int|float|bool)\b")
     return {field.name for field in optional if number.match(str(field.type))}
 
 
 def test_no_number_is_without_a_row():
-    assert numbers_of(Sample) - LAST == {row.sample_field for row in SAMPLED}
-    assert {f"gpu.{name}" for name in numbers_of(Gpu)} | numbers_of(RankView) | {"steps"} == {
-        row.field for row in QUANTITIES.values() if "phases_ms" not in row.field
+    assert numbers_of(Sample) - LAST == {row.field for row in SAMPLED}
+    assert numbers_of(RankView) | {"steps"} == {
+        row.field for row in QUANTITIES.values() if row.where == STEP and "phases_ms" not in row.field
     }
     assert {name for name in QUANTITIES if QUANTITIES[name].field.startswith("phases_ms")} == set(PHASES)
 
@@ -195,4 +195,4 @@ def test_names_that_people_and_their_tools_rely_on_stay():
         *("resident_memory_bytes", "gpu_memory_bytes", "gpu_utilization_ratio"),
     }
     assert STEP_SERIES == ("loss", "step", "own", "wait", "transfer", "samples")
-    assert SAMPLE_SERIES[:4] == ("gpu", "gpu_memory", "cpu", "rss")
+    assert SAMPLE_SERIES[:2] == ("gpu", "gpu_memory")

@@ -22,6 +22,7 @@ from ddpmon.messages import (
     EfficiencyView,
     Finding,
     RankView,
+    Sample,
     Snapshot,
     TimesView,
     models_with_loss,
@@ -184,19 +185,24 @@ def _rank(view: RankView, window: tuple[int, int] | None) -> dict[str, Any]:
         "late_ms": json_number(view.late_ms),
         "loss": json_number(view.loss, 6),
         "samples_per_s": json_number(view.samples_per_s),
-        "gpu": msgspec.to_builtins(view.gpu) if view.gpu else None,
+        "gpu": _gpu(view.sample) if view.sample is not None and view.has_gpu_sample else None,
         "exit": {"code": view.exit.code, "signal": view.exit.signal, "error": view.exit.error} if view.exit else None,
         "tokens_per_s": json_number(view.tokens_per_s),
         "learning_rate": view.learning_rate,
         "gc_ms": json_number(view.gc_ms),
         **{
-            row.field: value if row.unit.whole else json_number(value)
+            row.reported or row.field: value if row.unit.whole else json_number(value)
             for row in SAMPLED
             if row.where != GPU
             for value in (row.get(view),)
         },
         "named_ms": {name: json_number(value) for name, value in view.named_ms.items()},
     }
+
+
+def _gpu(sample: Sample) -> dict[str, Any]:
+    values = {row.field.removeprefix("gpu_"): getattr(sample, row.field) for row in SAMPLED if row.where == GPU}
+    return values | {"throttled": sample.gpu_throttled}
 
 
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:

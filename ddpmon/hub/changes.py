@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ddpmon.messages import END_STATES, RankView, Series, Snapshot, Wish, encode
-from ddpmon.messages.changes import SERIES, Changed, Changes, Columns, GpuRow, Tail
+from ddpmon.messages.changes import NO_SAMPLE, SAMPLE_COLUMNS, SERIES, Changed, Changes, Columns, Tail
 
 ROWS = 192
 """Ranks in an answer that are neither shown nor have news: some 70 bytes each."""
@@ -29,6 +29,7 @@ BITS = 12
 """Bits of a number's fraction that are sent: four digits."""
 _news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
 """Fields of a rank whose changes are sent at once."""
+_ROW = tuple(name for name in RankView.__struct_fields__ if name not in {"rank", "sample"})
 _SHOWN_WITH = {"clocks": "timeline"}
 """Fields that grow with the world and that one screen shows: sent to whoever wishes for the part beside them."""
 
@@ -104,10 +105,12 @@ class Sent:
         columns = Columns(ranks=ranks)
         views = [shot.ranks[rank] for rank in ranks]
         before = [self._rows[rank] for rank in ranks]
-        for name in RankView.__struct_fields__:
-            column = [getattr(view, name) for view in views]
-            if name != "rank" and column != [getattr(view, name) for view in before]:
-                setattr(columns, name, _packed(name, column, exact=exact))
+        for name in _ROW:
+            _add_changed(columns, name, views, before, exact=exact)
+        samples = [view.sample or NO_SAMPLE for view in views]
+        samples_before = [view.sample or NO_SAMPLE for view in before]
+        for name in SAMPLE_COLUMNS:
+            _add_changed(columns, name, samples, samples_before, exact=exact)
         for rank, view in zip(ranks, views, strict=True):
             self._rows[rank], self._at[rank] = view, shot.version
         return columns
@@ -140,15 +143,16 @@ def _tail(before: Any, now: Any) -> Tail:
     return Tail(kept, Series(*(getattr(now, name)[kept:] for name in names)))
 
 
+def _add_changed(columns: Any, name: str, now: Sequence[Any], before: Sequence[Any], *, exact: bool) -> None:
+    """Add the column of a field, if any rank has another value there than before."""
+    read = attrgetter(name)
+    column = list(map(read, now))
+    if column != list(map(read, before)):
+        setattr(columns, name, _packed(name, column, exact=exact))
+
+
 def _packed(name: str, column: list[Any], *, exact: bool) -> list[Any]:
     """A column as it is sent. exact: with all digits."""
-    if name == "gpu":
-        rows = [None if gpu is None else GpuRow(*msgspec.structs.astuple(gpu)) for gpu in column]
-        there = [row for row in rows if row is not None]
-        for field in () if exact else GpuRow.__struct_fields__:
-            for row, value in zip(there, _rounded([getattr(row, field) for row in there]), strict=True):
-                setattr(row, field, value)
-        return rows
     if exact:
         return column
     if name == "phases_ms":

@@ -1,9 +1,9 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`vocabulary` has the constants, `quantities` what ranks have a number of, `ranks` what ranks and hub say, `samples` what
-ranks measure once a second, `nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what
-the hub shows them, `rank_view` each rank in it, `wished` what of it single screens wish for, `values` what its values
-may be, `cells` what a byte of its charts holds, `changes` what goes over the wire of it. `wire` encodes and checks,
+`vocabulary` has the constants, `quantities` what ranks have a number of and what they measure once a second, `ranks`
+what ranks and hub say, `nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the
+hub shows them, `rank_view` each rank in it, `wished` what of it single screens wish for, `values` what its values may
+be, `cells` what a byte of its charts holds, `changes` what goes over the wire of it. `wire` encodes and checks,
 `snapshots` checks what is shown. `folder` is what ranks leave in the run's folder, `door` how its sockets are reached.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
@@ -16,18 +16,21 @@ Times inside a step are whole microseconds.
 
 from __future__ import annotations
 
+from ddpmon.messages.gpu_users import NO_RANK, GpuUser
 from ddpmon.messages.quantities import (
     GPU,
     HOST,
     QUANTITIES,
     SAMPLE_SERIES,
     SAMPLED,
+    STEP,
     STEP_SERIES,
     Quantity,
+    Sample,
     chosen,
     further,
 )
-from ddpmon.messages.rank_view import Environment, Exit, Gpu, RankView
+from ddpmon.messages.rank_view import Environment, Exit, RankView
 from ddpmon.messages.ranks import (
     Ack,
     Batch,
@@ -51,7 +54,6 @@ from ddpmon.messages.ranks import (
     Welcome,
     Where,
 )
-from ddpmon.messages.samples import NO_RANK, GpuUser, Sample
 from ddpmon.messages.setup import Loader, Model, Setup
 from ddpmon.messages.snapshots import checked, decode_snapshot
 from ddpmon.messages.viewers import (
@@ -263,6 +265,7 @@ __all__ = [
     "STAGE_TRAINING",
     "STARTING_WORKERS",
     "STATES",
+    "STEP",
     "STEP_SERIES",
     "SYNC_BUFFERS",
     "SYNC_COLLECTIVE",
@@ -299,7 +302,6 @@ __all__ = [
     "Failure",
     "Finding",
     "FromRank",
-    "Gpu",
     "GpuUser",
     "HeatRow",
     "HeatView",

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ddpmon.messages.rank_view import Gpu, RankView
+from ddpmon.messages.quantities import Sample
+from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.snapshots import check
 from ddpmon.messages.values import Count, Rank
 from ddpmon.messages.viewers import Series, Snapshot
@@ -50,15 +51,12 @@ def _column(type_: Any) -> Any:
     return list.__class_getitem__(type_)
 
 
-GpuRow: Any = msgspec.defstruct(
-    "GpuRow", [(field.name, field.type, None) for field in msgspec.structs.fields(Gpu)], array_like=True
-)
 Columns: Any = msgspec.defstruct(
     "Columns",
     [
         ("ranks", list[Rank], msgspec.field(default_factory=list)),
-        *_optional(RankView, ("rank", "gpu"), column=True),
-        ("gpu", list[GpuRow | None] | UnsetType, UNSET),
+        *_optional(RankView, ("rank", "sample"), column=True),
+        *_optional(Sample, ("time_us",), column=True),
     ],
 )
 """Some ranks, and of each the values of the fields in which any of them changed."""
@@ -71,6 +69,11 @@ Changed: Any = msgspec.defstruct(
     ],
 )
 """Fields of a snapshot that changed, and rows of ranks."""
+
+SAMPLE_COLUMNS = tuple(name for name in Sample.__struct_fields__ if name != "time_us")
+"""Fields of a rank's sample, each a column of its own."""
+NO_SAMPLE = Sample(0)
+"""Stands for a rank without a sample, in which nothing is measured."""
 
 _changed = msgspec.msgpack.Decoder(Changed)
 _answer: msgspec.msgpack.Decoder[Changes] = msgspec.msgpack.Decoder(Changes)
@@ -133,9 +136,17 @@ def _with_columns(before: list[RankView], columns: Any) -> list[RankView]:
     present = {name: column for name in _ROW if (column := getattr(columns, name)) is not UNSET}
     if any(len(column) != len(ranks) for column in present.values()):
         raise WireError("columns of different lengths")
-    if (gpus := present.get("gpu")) is not None:
-        present["gpu"] = [None if row is None else Gpu(*msgspec.structs.astuple(row)) for row in gpus]
+    sampled = [present.pop(name) if name in present else None for name in SAMPLE_COLUMNS]
     rows = list(before)
-    for rank, *values in zip(ranks, *present.values(), strict=True):
-        rows[rank] = msgspec.structs.replace(rows[rank], **dict(zip(present, values, strict=True)))
+    for place, rank in enumerate(ranks):
+        changed_values = {name: column[place] for name, column in present.items()}
+        if any(column is not None for column in sampled):
+            old = rows[rank].sample or NO_SAMPLE
+            values = [
+                getattr(old, name) if column is None else column[place]
+                for name, column in zip(SAMPLE_COLUMNS, sampled, strict=True)
+            ]
+            sample = Sample(0, *values)
+            changed_values["sample"] = None if sample == NO_SAMPLE else sample
+        rows[rank] = msgspec.structs.replace(rows[rank], **changed_values)
     return rows

@@ -4,20 +4,22 @@ A row says what a quantity is, where it is measured, which end of it is worse, h
 it. Columns of screens, filters, charts, what recordings keep, reports and exports ask the row; how wide a column is and
 in which order they stand is theirs.
 
-A further quantity of a rank's process, GPU or host is a row here, a field of `Sample` that the probe fills and a field
-of `RankView` (or `Gpu`); all of them show it then.
+A further quantity of a rank's process, GPU or host is a field of `Sample` here, with its row, and what the probe's
+`devices.py` (`gpu_counters.py`, `host_counters.py`) fills it with; all of them show it then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
-from ddpmon.messages.vocabulary import OWN_PHASES
+from ddpmon.messages.values import Amount, Celsius, Micros
+from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN
 
 if TYPE_CHECKING:
     from ddpmon.messages.rank_view import RankView
@@ -71,8 +73,8 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     unit: Unit
     meaning: str
     """Meaning for documents and HELP, without the unit and the full stop."""
-    field: str
-    """Field of `RankView`; "gpu.power_w": of its `Gpu`; "phases_ms.data", "named_ms.augment": the entry of that name.
+    field: str = ""
+    """Field of `RankView`, or of `Sample`, which says it itself; "phases_ms.data", "named_ms.augment": an entry there.
     """
     where: str = STEP
     """One of STEP, PROCESS, GPU, HOST."""
@@ -90,10 +92,10 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """Name in OpenMetrics, without the unit; "": its name."""
     metric_label: tuple[str, str] | None = None
     """Label and value that tell apart quantities which share a metric."""
-    sampled: str = ""
-    """The field of `Sample`; "": named as the field of `RankView` or `Gpu` is."""
+    reported: str = ""
+    """Name in reports; "": as its field."""
     mean: bool = False
-    """`RankView` has its mean over the last seconds of training instead of its latest value."""
+    """`RankView.sample` has its mean over the last seconds of training instead of its latest value."""
     largest: bool = False
     """True if the largest of samples that are merged stays, instead of their mean."""
 
@@ -105,20 +107,15 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
             return lambda rank: rank.phase_ms(entry)
         if field == "named_ms":
             return lambda rank: rank.named_ms.get(entry)
-        if field == "gpu":
-            of_gpu = attrgetter(entry)
-            return lambda rank: None if rank.gpu is None else of_gpu(rank.gpu)
-        return attrgetter(field)
+        read = attrgetter(field)
+        if self.where == STEP:
+            return read
+        return lambda rank: None if rank.sample is None else read(rank.sample)
 
     def on_screen(self, rank: RankView) -> float | None:
         """The number that screens show of a rank."""
         value = self.get(rank)
         return None if value is None else value * self.unit.screen
-
-    @property
-    def sample_field(self) -> str:
-        """The field of `Sample` that holds it."""
-        return self.sampled or self.field.replace(".", "_")
 
     @property
     def text(self) -> str:
@@ -181,110 +178,140 @@ _ROWS = (
     ),
     Quantity("gc", MS, "Mean time in Python's garbage collector, within the phases", "gc_ms", label="gc ms"),
     Quantity("steps", TOTAL, "Steps finished by the rank", "steps", worse="low"),
-    Quantity(
-        "gpu", PERCENT, "Share of the time in which its GPU worked", "gpu.percent", GPU,
-        worse="low", label="gpu%", chart="GPU utilization", metric="gpu_utilization",
-    ),
-    Quantity(
-        "gpu_memory", BYTES, "Memory of its GPU that is in use", "gpu.memory_used_bytes", GPU,
-        label="gpu mem GiB", head="gpu mem", word="gpumem", chart="gpu mem GiB", largest=True,
-    ),
-    Quantity(
-        "cpu", PERCENT, "CPU time of the process, of one core", "cpu_percent", PROCESS,
-        label="cpu%", chart="cpu% of a rank, 100% per core",
-    ),
-    Quantity(
-        "rss", BYTES, "Resident memory of the process", "rss_bytes", PROCESS,
-        label="mem GiB", word="mem", chart="mem GiB of a rank", metric="resident_memory", largest=True,
-    ),
-    Quantity(
-        "worker_memory", BYTES, "Memory of its DataLoader workers that no other process shares",
-        "worker_memory_bytes", PROCESS, label="worker mem GiB", head="wrk GiB", word="workermem",
-        chart="worker mem GiB of a rank", largest=True,
-    ),
-    Quantity(
-        "starved", SHARE, "Share of the time in which the training thread could run but got no core",
-        "cpu_starved_share", PROCESS, chart="starved share of the time", metric="cpu_starved", sampled="starved_share",
-        mean=True,
-    ),
-    Quantity(
-        "threads", COUNT, "Threads of the process", "threads", PROCESS, chart="threads of a rank", largest=True,
-    ),
-    Quantity(
-        "sent", BYTES_PER_S, "Traffic that its host sends, without loopback and RDMA", "sent_bytes_per_s", HOST,
-        label="sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
-    ),
-    Quantity(
-        "received", BYTES_PER_S, "Traffic that its host receives, without loopback and RDMA",
-        "received_bytes_per_s", HOST, label="received bytes/s", head="recv/s", chart="bytes/s a host receives",
-        metric="network_received",
-    ),
-    Quantity(
-        "io_wait", SHARE, "Share of the time in which some process of its host waited for storage", "io_wait_share",
-        HOST, label="io wait", word="iowait", chart="io wait of a host",
-    ),
-    Quantity(
-        "memory_left", BYTES, "Memory that its host has left, or its cgroup if that has less", "memory_left_bytes",
-        HOST, worse="low", label="mem left GiB", head="left GiB", word="memleft",
-        chart="mem left GiB of a host", largest=True,
-    ),
-    Quantity(
-        "cores", SHARE, "Share of its host's cores that ranks or other programs keep busy", "cores_busy_share",
-        HOST, worse="", label="cores busy", head="cores", chart="share of a host's cores that are busy",
-        metric="cores_busy",
-    ),
-    Quantity(
-        "major_faults", PER_S, "Page faults that waited for a disk", "major_faults_per_s", PROCESS,
-        label="major faults/s", head="major/s", word="major", chart="major page faults/s",
-    ),
-    Quantity(
-        "minor_faults", PER_S, "Page faults that waited for no disk", "minor_faults_per_s", PROCESS,
-        label="minor faults/s", head="minor/s", word="minor", chart="minor page faults/s",
-    ),
-    Quantity(
-        "read", BYTES_PER_S, "Data that the process reads from storage", "read_bytes_per_s", PROCESS,
-        label="read bytes/s", head="read/s", chart="bytes/s a rank reads",
-    ),
-    Quantity(
-        "written", BYTES_PER_S, "Data that the process writes to storage", "written_bytes_per_s", PROCESS,
-        label="written bytes/s", head="write/s", chart="bytes/s a rank writes",
-    ),
-    Quantity(
-        "gpu_power", WATTS, "Power that its GPU draws", "gpu.power_w", GPU,
-        label="GPU power W", head="W", word="watt", chart="GPU power, W",
-    ),
-    Quantity(
-        "gpu_temperature", CELSIUS, "Temperature of its GPU", "gpu.temperature_c", GPU,
-        label="GPU °C", head="°C", word="celsius", chart="GPU temperature, °C", largest=True,
-    ),
-    Quantity(
-        "gpu_clock", MEGAHERTZ, "Clock of its GPU", "gpu.clock_mhz", GPU,
-        worse="low", label="GPU clock MHz", head="MHz", word="mhz", chart="GPU clock, MHz",
-    ),
-    Quantity(
-        "gpu_allocated", BYTES, "Memory of its GPU that tensors hold, by torch's count", "gpu.allocated_bytes", GPU,
-        label="GPU alloc'd GiB", head="alloc GiB", word="gpualloc", chart="GPU memory in tensors, GiB", largest=True,
-    ),
-    Quantity(
-        "gpu_reserved", BYTES, "Memory of its GPU that torch's allocator holds, with its cache",
-        "gpu.reserved_bytes", GPU, label="GPU reserved GiB", head="resv GiB", word="gpureserved",
-        chart="GPU memory that torch reserved, GiB", largest=True,
-    ),
-    Quantity(
-        "gpu_alloc_retries", TOTAL, "Number of times that torch's allocator released its cache to find room",
-        "gpu.alloc_retries", GPU, label="GPU mem retries", head="retries", word="gpuretries",
-        chart="retries of torch's GPU allocator", largest=True,
-    ),
-    Quantity(
-        "gpu_memory_total", BYTES, "Total memory of its GPU", "gpu.memory_total_bytes", GPU,
-        worse="", label="GPU memory of", head="of", word="gpuall", largest=True,
-    ),
 )  # fmt: skip
 
-QUANTITIES = {row.name: row for row in _ROWS}
+
+class Sample(msgspec.Struct, array_like=True, gc=False):
+    """What a rank's process, GPU and host did in the last second. None: not measured here.
+
+    Where the hub of a node of very many ranks put two samples together, it is the last two seconds.
+    """
+
+    time_us: Micros
+    # fmt: off
+    cpu_percent: Annotated[Amount | None, Quantity(
+        "cpu", PERCENT, "CPU time of the process, of one core", where=PROCESS, label="cpu%",
+        chart="cpu% of a rank, 100% per core",
+    )] = None
+    rss_bytes: Annotated[Micros | None, Quantity(
+        "rss", BYTES, "Resident memory of the process", where=PROCESS, label="mem GiB", word="mem",
+        chart="mem GiB of a rank", metric="resident_memory", largest=True,
+    )] = None
+    gpu_percent: Annotated[Amount | None, Quantity(
+        "gpu", PERCENT, "Share of the time in which its GPU worked", where=GPU, worse="low", label="gpu%",
+        chart="GPU utilization", metric="gpu_utilization",
+    )] = None
+    gpu_memory_used_bytes: Annotated[Micros | None, Quantity(
+        "gpu_memory", BYTES, "Memory of its GPU that is in use", where=GPU, label="gpu mem GiB", head="gpu mem",
+        word="gpumem", chart="gpu mem GiB", largest=True,
+    )] = None
+    gpu_memory_total_bytes: Annotated[Micros | None, Quantity(
+        "gpu_memory_total", BYTES, "Total memory of its GPU", where=GPU, worse="", label="GPU memory of", head="of",
+        word="gpuall", largest=True,
+    )] = None
+    gpu_power_w: Annotated[Amount | None, Quantity(
+        "gpu_power", WATTS, "Power that its GPU draws", where=GPU, label="GPU power W", head="W", word="watt",
+        chart="GPU power, W",
+    )] = None
+    gpu_temperature_c: Annotated[Celsius | None, Quantity(
+        "gpu_temperature", CELSIUS, "Temperature of its GPU", where=GPU, label="GPU °C", head="°C", word="celsius",
+        chart="GPU temperature, °C", largest=True,
+    )] = None
+    gpu_clock_mhz: Annotated[Amount | None, Quantity(
+        "gpu_clock", MEGAHERTZ, "Clock of its GPU", where=GPU, worse="low", label="GPU clock MHz", head="MHz",
+        word="mhz", chart="GPU clock, MHz",
+    )] = None
+    starved_share: Annotated[Amount | None, Quantity(
+        "starved", SHARE, "Share of the time in which the training thread could run but got no core",
+        where=PROCESS, chart="starved share of the time", metric="cpu_starved", mean=True,
+        reported="cpu_starved_share",
+    )] = None
+    major_faults_per_s: Annotated[Amount | None, Quantity(
+        "major_faults", PER_S, "Page faults that waited for a disk", where=PROCESS, label="major faults/s",
+        head="major/s", word="major", chart="major page faults/s",
+    )] = None
+    minor_faults_per_s: Annotated[Amount | None, Quantity(
+        "minor_faults", PER_S, "Page faults that waited for no disk", where=PROCESS, label="minor faults/s",
+        head="minor/s", word="minor", chart="minor page faults/s",
+    )] = None
+    read_bytes_per_s: Annotated[Amount | None, Quantity(
+        "read", BYTES_PER_S, "Data that the process reads from storage", where=PROCESS, label="read bytes/s",
+        head="read/s", chart="bytes/s a rank reads",
+    )] = None
+    written_bytes_per_s: Annotated[Amount | None, Quantity(
+        "written", BYTES_PER_S, "Data that the process writes to storage", where=PROCESS, label="written bytes/s",
+        head="write/s", chart="bytes/s a rank writes",
+    )] = None
+    threads: Annotated[Micros | None, Quantity(
+        "threads", COUNT, "Threads of the process", where=PROCESS, chart="threads of a rank", largest=True,
+    )] = None
+    gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
+    """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""
+    loader_workers: Micros | None = None
+    """Workers of the DataLoader that was read last."""
+    loader_pinned: bool | None = None
+    """True if its batches lie in pinned memory; None: they are for a CPU."""
+    sent_bytes_per_s: Annotated[Amount | None, Quantity(
+        "sent", BYTES_PER_S, "Traffic that its host sends, without loopback and RDMA", where=HOST,
+        label="sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
+    )] = None
+    received_bytes_per_s: Annotated[Amount | None, Quantity(
+        "received", BYTES_PER_S, "Traffic that its host receives, without loopback and RDMA", where=HOST,
+        label="received bytes/s", head="recv/s", chart="bytes/s a host receives", metric="network_received",
+    )] = None
+    io_wait_share: Annotated[Amount | None, Quantity(
+        "io_wait", SHARE, "Share of the time in which some process of its host waited for storage", where=HOST,
+        label="io wait", word="iowait", chart="io wait of a host",
+    )] = None
+    cores_busy_share: Annotated[Amount | None, Quantity(
+        "cores", SHARE, "Share of its host's cores that ranks or other programs keep busy", where=HOST,
+        worse="", label="cores busy", head="cores", chart="share of a host's cores that are busy",
+        metric="cores_busy",
+    )] = None
+    worker_memory_bytes: Annotated[Micros | None, Quantity(
+        "worker_memory", BYTES, "Memory of its DataLoader workers that no other process shares", where=PROCESS,
+        label="worker mem GiB", head="wrk GiB", word="workermem", chart="worker mem GiB of a rank", largest=True,
+    )] = None
+    memory_left_bytes: Annotated[Micros | None, Quantity(
+        "memory_left", BYTES, "Memory that its host has left, or its cgroup if that has less", where=HOST,
+        worse="low", label="mem left GiB", head="left GiB", word="memleft", chart="mem left GiB of a host",
+        largest=True,
+    )] = None
+    gpu_allocated_bytes: Annotated[Micros | None, Quantity(
+        "gpu_allocated", BYTES, "Memory of its GPU that tensors hold, by torch's count", where=GPU,
+        label="GPU alloc'd GiB", head="alloc GiB", word="gpualloc", chart="GPU memory in tensors, GiB",
+        largest=True,
+    )] = None
+    gpu_reserved_bytes: Annotated[Micros | None, Quantity(
+        "gpu_reserved", BYTES, "Memory of its GPU that torch's allocator holds, with its cache", where=GPU,
+        label="GPU reserved GiB", head="resv GiB", word="gpureserved", chart="GPU memory that torch reserved, GiB",
+        largest=True,
+    )] = None
+    gpu_alloc_retries: Annotated[Micros | None, Quantity(
+        "gpu_alloc_retries", TOTAL, "Number of times that torch's allocator released its cache to find room",
+        where=GPU, label="GPU mem retries", head="retries", word="gpuretries",
+        chart="retries of torch's GPU allocator", largest=True,
+    )] = None
+    # fmt: on
+
+    @property
+    def throttles(self) -> tuple[str, ...]:
+        """Why the GPU holds its clocks down, reason by reason."""
+        return tuple(self.gpu_throttled.split(REASONS_JOIN)) if self.gpu_throttled else ()
+
+
+def _sampled_rows() -> Iterator[Quantity]:
+    """Yield the rows that stand at the fields of `Sample`, each with the field's name."""
+    for field in msgspec.structs.fields(Sample):
+        for row in getattr(field.type, "__metadata__", ()):
+            if isinstance(row, Quantity):
+                yield msgspec.structs.replace(row, field=field.name)
+
+
+SAMPLED = tuple(sorted(_sampled_rows(), key=lambda row: row.where != GPU))
+"""Quantities that are measured once a second, each a field of `Sample`; the GPU's first."""
+QUANTITIES = {row.name: row for row in (*_ROWS, *SAMPLED)}
 """All of them, by name."""
-SAMPLED = tuple(row for row in _ROWS if row.where != STEP)
-"""Quantities that are measured once a second, each a field of `Sample`."""
 STEP_SERIES = tuple(row.name for row in _ROWS if row.chart and row.where == STEP)
 """Charts of quantities that are measured in every step."""
 SAMPLE_SERIES = tuple(row.name for row in SAMPLED if row.chart)

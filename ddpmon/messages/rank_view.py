@@ -5,28 +5,17 @@ A measured quantity may be any float, nan and infinity too: see `viewers`.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgspec
 
+from ddpmon.messages.gpu_users import GpuUser
+from ddpmon.messages.quantities import GPU, SAMPLED, Sample
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.samples import GpuUser
 from ddpmon.messages.values import Count, Rank, Text
 from ddpmon.messages.vocabulary import PHASES
 
-
-class Gpu(msgspec.Struct, frozen=True):
-    """A rank's GPU, latest values."""
-
-    percent: float | None = None
-    memory_used_bytes: Count | None = None
-    memory_total_bytes: Count | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
-    throttled: Text | None = None
-    """Why it holds its clocks down; "" if it does not."""
-    allocated_bytes: Count | None = None
-    reserved_bytes: Count | None = None
-    alloc_retries: Count | None = None
+_read_gpu = attrgetter(*(row.field for row in SAMPLED if row.where == GPU))
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -85,20 +74,13 @@ class RankView(msgspec.Struct, frozen=True):
     critical_share: float | None = None
     loss: float | None = None
     samples_per_s: float | None = None
-    cpu_percent: float | None = None
-    rss_bytes: Count | None = None
-    gpu: Gpu | None = None
+    sample: Sample | None = None
+    """Its latest sample, without the moment; where a quantity's row says so, the mean of the last seconds."""
     exit: Exit | None = None
-    cpu_starved_share: float | None = None
-    """Share of the last seconds in which the training thread could run but got no core."""
     tokens_per_s: float | None = None
     learning_rate: float | None = None
     gc_ms: float | None = None
     """Python's garbage collector, mean per step, inside whatever phase it fell into."""
-    major_faults_per_s: float | None = None
-    read_bytes_per_s: float | None = None
-    written_bytes_per_s: float | None = None
-    threads: Count | None = None
     stack: Stack | None = None
     """Last known place of its training thread, in a run that stands still or has ended."""
     environment: Environment | None = None
@@ -108,18 +90,18 @@ class RankView(msgspec.Struct, frozen=True):
     """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
     window: tuple[Count, Count] | None = None
     """First and last step that its means are of, where it has had none since and they are not the snapshot's."""
-    minor_faults_per_s: float | None = None
-    sent_bytes_per_s: float | None = None
-    """Over the network, by its whole host."""
-    received_bytes_per_s: float | None = None
-    io_wait_share: float | None = None
-    """Share of the time in which some process of its host waited for storage."""
-    cores_busy_share: float | None = None
-    """Share of all cores of its host that are busy, with its ranks or anything else."""
-    worker_memory_bytes: Count | None = None
-    memory_left_bytes: Count | None = None
     gpu_users: list[GpuUser] = []
     """Other processes that hold memory of its GPU."""
+
+    @property
+    def has_gpu_sample(self) -> bool:
+        """Return whether anything is measured of its GPU."""
+        return self.sample is not None and any(value is not None for value in _read_gpu(self.sample))
+
+    @property
+    def throttled(self) -> str:
+        """Return why its GPU holds its clocks down; "" if it does not, or nobody knows."""
+        return (self.sample.gpu_throttled or "") if self.sample is not None else ""
 
     def phase_ms(self, name: str) -> float | None:
         """A phase of the rank's step; None where it is not measured, or not yet."""

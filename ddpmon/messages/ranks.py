@@ -7,7 +7,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.samples import GpuErrors, GpuUsers, Sample
+from ddpmon.messages.gpu_users import GpuErrors, GpuUsers
+from ddpmon.messages.quantities import Sample
 from ddpmon.messages.setup import Setup
 from ddpmon.messages.values import (
     Micros,

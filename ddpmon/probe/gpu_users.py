@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddpmon.messages import GpuUser
-from ddpmon.messages.samples import MAX_GPU_USERS
+from ddpmon.messages.gpu_users import MAX_GPU_USERS
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.plain import utf8
 from ddpmon.probe import counters

@@ -24,7 +24,7 @@ from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
 from ddpmon.recording import schema
 from ddpmon.recording.tables import KEYS, TABLES, TIERS
 
-LARGEST = frozenset({"time_us", *(row.sample_field for row in SAMPLED if row.largest)})
+LARGEST = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
 """Of merged samples, what is not the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 

@@ -87,7 +87,7 @@ def _samples() -> tuple[Column, ...]:
         ),
     }
     for row in SAMPLED:
-        columns[row.sample_field] = Column(row.sample_field, "INTEGER" if row.unit.whole else "REAL", row.sentence)
+        columns[row.field] = Column(row.field, "INTEGER" if row.unit.whole else "REAL", row.sentence)
     return tuple(columns[name] for name in Sample.__struct_fields__)
 
 

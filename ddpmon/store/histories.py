@@ -22,7 +22,7 @@ LOGGED_MOST = 24
 PENDING = 4096
 """Steps whose logged values wait for the step to end, of each name."""
 _Values = tuple[float | None, ...]
-_values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in SAMPLE_SERIES))
+_values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].field for name in SAMPLE_SERIES))
 """The values of a sample, in the order of SAMPLE_SERIES."""
 
 

@@ -6,18 +6,15 @@ import math
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.summary import Summary
-from ddpmon.messages import END_STATES, GPU, SAMPLED, STAGES, Environment, Exit, Gpu, Hello, RankView, Sample
+from ddpmon.messages import END_STATES, SAMPLED, STAGES, Environment, Exit, Hello, RankView, Sample
 from ddpmon.store.store import Store
 
-_RECENT_MEANS = tuple((row.field, attrgetter(row.sample_field)) for row in SAMPLED if row.mean)
-"""Fields of a row that are means of the rank's samples of the last seconds, and how each is read."""
-_LATEST = tuple(row for row in SAMPLED if row.where != GPU and not row.mean)
-_FIELDS = tuple(row.field for row in _LATEST)
-_read_latest = attrgetter(*(row.sample_field for row in _LATEST))
-_read_gpu = attrgetter(*(f"gpu_{name}" for name in Gpu.__struct_fields__))
-_NO_GPU = (None,) * len(Gpu.__struct_fields__)
+_RECENT_MEANS = tuple((row.field, attrgetter(row.field)) for row in SAMPLED if row.mean)
+"""Fields of a sample of which viewers see the mean of the last seconds, and how each is read."""
 
 
 def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankView]:
@@ -55,7 +52,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
                 named_ms=named.get(rank, {}),
                 unmeasured=hello.unmeasured,
                 gpu_users=store.registry.gpu_users(process),
-                **(_sampled(sample, store.recent_samples.of(process).conditions) if sample else {}),
+                sample=_sampled(sample, store.recent_samples.of(process).conditions) if sample else None,
                 **mean,
             )
         )
@@ -110,14 +107,9 @@ def _environment(hello: Hello, sample: Sample | None) -> Environment:
     )
 
 
-def _sampled(sample: Sample, conditions: Conditions) -> dict[str, Any]:
-    """A rank's sampled quantities by their names in RankView: each one's latest value, or its mean."""
-    values = dict(zip(_FIELDS, _read_latest(sample), strict=True))
-    for field, read in _RECENT_MEANS:
-        values[field] = read(conditions)
-    gpu = _read_gpu(sample)
-    values["gpu"] = None if gpu == _NO_GPU else Gpu(*gpu)
-    return values
+def _sampled(sample: Sample, conditions: Conditions) -> Sample:
+    """Return a rank's latest sample as viewers see it."""
+    return msgspec.structs.replace(sample, time_us=0, **{field: read(conditions) for field, read in _RECENT_MEANS})
 
 
 def _exits(store: Store) -> dict[int, Exit]:

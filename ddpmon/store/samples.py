@@ -36,7 +36,7 @@ _SIZES = {
 GROWING = ("rss_bytes", "worker_bytes", "gpu_used_bytes", "gpu_reserved_bytes")
 """Fields of `Memory` whose growth is looked for."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
-_OF_KINDS = tuple((row.name, row.sample_field) for row in SAMPLED if row.name in _NAMED)
+_OF_KINDS = tuple((row.name, row.field) for row in SAMPLED if row.name in _NAMED)
 """Quantities that kinds of findings give as evidence, and their fields of a sample."""
 _MEANT = tuple(dict.fromkeys([*MEASURED, *(field for _, field in _OF_KINDS)]))
 """Fields of which the mean is taken: read at once, as thirty samples of each of thousands of ranks are many."""

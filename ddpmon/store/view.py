@@ -10,6 +10,7 @@ from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
     PAUSES,
+    QUANTITIES,
     Phase,
     RunView,
     Snapshot,
@@ -40,7 +41,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     total = _total(store)
     training_epoch, training_epochs = _epoch(store)
     rates = [view.samples_per_s for view in ranks if view.samples_per_s is not None and view.window is None]
-    loads = [view.gpu.percent for view in ranks if view.gpu and view.gpu.percent is not None]
+    loads = [load for view in ranks if (load := QUANTITIES["gpu"].get(view)) is not None]
     buckets = store.bucket_times()
     ended = run.ended_at is not None
     steps_left = total - store.step if total and not ended else None

@@ -40,8 +40,8 @@ def test_what_ranks_tell_of_a_step_and_a_second_reaches_screen_and_report(stage)
     assert finding.text == "2 ranks on 1 core: each is starved 40% of the time"
     assert [f.cost_ms for f in shot.findings if f.kind == "gc_pauses"] == [pytest.approx(2.0)]
     view = shot.ranks[1]
-    assert view.cpu_starved_share == pytest.approx(0.4)
-    assert (view.threads, view.major_faults_per_s, view.gc_ms) == (7, 3.0, 2.0)
+    assert view.sample.starved_share == pytest.approx(0.4)
+    assert (view.sample.threads, view.sample.major_faults_per_s, view.gc_ms) == (7, 3.0, 2.0)
     assert view.learning_rate == pytest.approx(0.1 / 60)
     assert view.tokens_per_s == pytest.approx(512 / 0.033, rel=0.01)
     for rank in ranks:

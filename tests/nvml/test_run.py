@@ -12,7 +12,7 @@ import pytest
 
 from ddpmon import source
 from ddpmon.export import report
-from ddpmon.messages import GPU_COUNTERS, Gpu, RankView, Snapshot
+from ddpmon.messages import GPU, GPU_COUNTERS, SAMPLED, RankView, Snapshot
 from ddpmon.recording.recording import recording_path
 from tests.conftest import Started, wait_for
 from tests.in_process import called
@@ -26,7 +26,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "on_gpus.py"
 
 
 def measured(rank: RankView, *, clock_mhz: float = 0.0) -> bool:
-    return rank.gpu is not None and (not clock_mhz or rank.gpu.clock_mhz == clock_mhz)
+    return rank.has_gpu_sample and (not clock_mhz or rank.sample.gpu_clock_mhz == clock_mhz)
 
 
 def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and_hang(
@@ -43,9 +43,10 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
         return wait_for(lambda: (shot := watched.snapshot()) and len(shot.ranks) == 2 and holds(shot) and shot)
 
     shot = shown(lambda shot: all(measured(rank) for rank in shot.ranks))
-    assert [rank.gpu for rank in shot.ranks] == [
-        Gpu(81.0, 61 * GIB, 80 * GIB, 651.5, 61.0, 1901.0, ""),
-        Gpu(80.0, 79 * GIB, 80 * GIB, 650.5, 91.0, 900.0, "thermal"),
+    values = [[getattr(rank.sample, row.field) for row in SAMPLED if row.where == GPU] for rank in shot.ranks]
+    assert [(*each[:6], rank.throttled) for each, rank in zip(values, shot.ranks, strict=True)] == [
+        (81.0, 61 * GIB, 80 * GIB, 651.5, 61.0, 1901.0, ""),
+        (80.0, 79 * GIB, 80 * GIB, 650.5, 91.0, 900.0, "thermal"),
     ]
     assert shot.missing == {}
     mine, other = (rank.pid for rank in shot.ranks)
@@ -68,7 +69,7 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
     assert "also on GPUs: rank 1, 0.5 GiB on rank 0's" in screen, screen
 
     nvml.set(gpu(0), **{"1.error": pynvml.NVML_ERROR_GPU_IS_LOST})
-    shot = shown(lambda shot: shot.ranks[0].gpu is None and measured(shot.ranks[1], clock_mhz=1900))
+    shot = shown(lambda shot: not shot.ranks[0].has_gpu_sample and measured(shot.ranks[1], clock_mhz=1900))
     lost = "no GPU counters: GPU is lost"
     shot = shown(lambda shot: shot.missing == {GPU_COUNTERS: lost})
     assert lost in drive(shot, "6", size=(160, 50))[1]
@@ -77,7 +78,7 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
 
     nvml.set({"nvmlDeviceGetTemperature.sleep_ms": 3_600_000})
     shot = shown(lambda shot: shot.missing == {GPU_COUNTERS: "no GPU counters: NVML does not answer"})
-    assert [rank.gpu for rank in shot.ranks] == [None, None]
+    assert [rank.has_gpu_sample for rank in shot.ranks] == [False, False]
     begun = shot.step
     shot = shown(lambda shot: shot.step > begun + 20 and {rank.health for rank in shot.ranks} == {"ok"})
     ends.touch()

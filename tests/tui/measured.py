@@ -8,13 +8,12 @@ from ddpmon.messages import (
     BucketView,
     EfficiencyView,
     Environment,
-    Gpu,
     RankView,
     Snapshot,
 )
 from tests.findings import finding
 from tests.tui import odd, snapshots
-from tests.tui.snapshots import replace, wobble
+from tests.tui.snapshots import replace, sampled, wobble
 
 GPU_BYTES = 80 * 2**30
 
@@ -22,31 +21,34 @@ GPU_BYTES = 80 * 2**30
 def with_counters(rank: RankView, *, hot: bool = False, cores: int = 96) -> RankView:
     """The rank with every counter that a machine has."""
     place = rank.rank
-    gpu = Gpu(
-        percent=99.0 if hot else 86 + 4 * wobble(place, 9),
-        memory_used_bytes=int((61 + 3 * wobble(place, 12)) * 2**30),
-        memory_total_bytes=GPU_BYTES,
-        power_w=402.0 if hot else 371 + 20 * wobble(place, 13),
-        temperature_c=86.0 if hot else 62 + 3 * wobble(place, 14),
-        clock_mhz=1_320.0 if hot else 1_755.0,
-        throttled="thermal" if hot else "",
-    )
+    has_gpu = rank.has_gpu_sample
+    gpu = {
+        "gpu_percent": 99.0 if hot else 86 + 4 * wobble(place, 9),
+        "gpu_memory_used_bytes": int((61 + 3 * wobble(place, 12)) * 2**30),
+        "gpu_memory_total_bytes": GPU_BYTES,
+        "gpu_power_w": 402.0 if hot else 371 + 20 * wobble(place, 13),
+        "gpu_temperature_c": 86.0 if hot else 62 + 3 * wobble(place, 14),
+        "gpu_clock_mhz": 1_320.0 if hot else 1_755.0,
+        "gpu_throttled": "thermal" if hot else "",
+    }
     return replace(
-        rank,
-        gpu=None if rank.gpu is None else gpu,
-        cpu_percent=104 + 6 * wobble(place, 15),
-        cpu_starved_share=max(0.0, 0.01 * wobble(place, 16)),
-        rss_bytes=int((3.1 + 0.2 * wobble(place, 17)) * 2**30),
-        threads=42,
-        read_bytes_per_s=4.1e6 * (1 + 0.2 * wobble(place, 18)),
-        written_bytes_per_s=2_048.0,
-        major_faults_per_s=0.0,
+        sampled(
+            rank,
+            cpu_percent=104 + 6 * wobble(place, 15),
+            starved_share=max(0.0, 0.01 * wobble(place, 16)),
+            rss_bytes=int((3.1 + 0.2 * wobble(place, 17)) * 2**30),
+            threads=42,
+            read_bytes_per_s=4.1e6 * (1 + 0.2 * wobble(place, 18)),
+            written_bytes_per_s=2_048.0,
+            major_faults_per_s=0.0,
+            **(gpu if has_gpu else {}),
+        ),
         environment=Environment(
-            device_name="NVIDIA H100 80GB HBM3" if rank.gpu is not None else "",
+            device_name="NVIDIA H100 80GB HBM3" if has_gpu else "",
             cores=cores,
             compute_threads=1,
             torch_version="2.13.0",
-            backend="nccl" if rank.gpu is not None else "gloo",
+            backend="nccl" if has_gpu else "gloo",
             parameters=124_439_808,
             gradient_bytes=497_759_232,
             buffer_bytes=4_096,
@@ -98,7 +100,7 @@ def cpu() -> Snapshot:
     """Four ranks of one machine without a GPU, on too few cores."""
     calm = snapshots.four_on_cpu()
     ranks = [
-        replace(with_counters(rank, cores=2), cpu_percent=49.0 + rank.rank, cpu_starved_share=0.51, threads=7)
+        sampled(with_counters(rank, cores=2), cpu_percent=49.0 + rank.rank, starved_share=0.51, threads=7)
         for rank in calm.ranks
     ]
     text = "4 ranks on 2 cores: each is starved 51% of the time"
@@ -131,8 +133,7 @@ def many() -> Snapshot:
     """1,024 ranks on 128 hosts: one slow and hot, one dead, one whose GPU memory is nearly full."""
     calm = odd.many()
     ranks = [with_counters(rank, hot=rank.rank == 813) for rank in calm.ranks]
-    full = ranks[77].gpu
-    ranks[77] = replace(ranks[77], gpu=replace(full, memory_used_bytes=79 * 2**30))
+    ranks[77] = sampled(ranks[77], gpu_memory_used_bytes=79 * 2**30)
     costs = slow()
     return replace(
         calm,

@@ -8,14 +8,16 @@ import msgspec
 
 from ddpmon.analysis.processes.explanation import explain
 from ddpmon.messages import (
+    GPU,
     GPU_COUNTERS,
+    SAMPLED,
     Collective,
     Event,
     Exit,
     Finding,
-    Gpu,
     RankView,
     RunView,
+    Sample,
     Series,
     Snapshot,
     Stack,
@@ -86,12 +88,20 @@ def rank_view(
         critical_share=0.97 if extra_ms else 0.0,
         loss=2.30 + 0.02 * wobble(rank, 8),
         samples_per_s=812.0,
-        cpu_percent=101.0,
-        rss_bytes=3 * 2**30,
-        gpu=Gpu(percent=86 + 4 * wobble(rank, 9), memory_used_bytes=61 * 2**30, memory_total_bytes=80 * 2**30)
+        sample=Sample(0, 101.0, 3 * 2**30, 86 + 4 * wobble(rank, 9), 61 * 2**30, 80 * 2**30)
         if gpu
-        else None,
+        else Sample(0, 101.0, 3 * 2**30),
     )
+
+
+def sampled(rank: RankView, **values: object) -> RankView:
+    """The rank with other values of its sample."""
+    return replace(rank, sample=replace(rank.sample or Sample(0), **values))
+
+
+def without_gpu(rank: RankView) -> RankView:
+    """The rank with nothing measured of its GPU."""
+    return sampled(rank, gpu_throttled=None, **{row.field: None for row in SAMPLED if row.where == GPU})
 
 
 def running(ranks: int = 64, per_host: int = 8, *, gpu: bool = True, own_ms: float = 261.0) -> Snapshot:

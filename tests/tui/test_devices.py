@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.messages import BUCKETS, GPU_COUNTERS, Environment, Gpu, RankView
+from ddpmon.messages import BUCKETS, GPU_COUNTERS, Environment, RankView, Sample
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
@@ -122,7 +122,7 @@ def test_missing_counters_are_explained_once():
     assert "gpu%" not in text
     assert "no GPU: the ranks compute on the CPU" in drive(snapshots.four_on_cpu(), "6")[1]
     calm = snapshots.running(8, 8)
-    unmeasured = replace(calm, ranks=[replace(rank, gpu=None) for rank in calm.ranks])
+    unmeasured = replace(calm, ranks=[snapshots.without_gpu(rank) for rank in calm.ranks])
     assert "no GPU counters yet" in drive(unmeasured, "6")[1]
     assert machines.why_no_gpu(measured.slow()) == ""
 
@@ -130,7 +130,7 @@ def test_missing_counters_are_explained_once():
 def test_a_gpu_or_a_core_that_ranks_share_counts_once():
     shared = [
         RankView(
-            rank, host="n0", device="cuda:0", cpu_percent=50.0, gpu=Gpu(percent=80.0, power_w=300.0),
+            rank, host="n0", device="cuda:0", sample=Sample(0, 50.0, gpu_percent=80.0, gpu_power_w=300.0),
             environment=Environment(device_name="H200", cores=16),
         )
         for rank in range(2)
@@ -187,7 +187,8 @@ def test_names_from_outside_cannot_write_to_the_terminal():
     ranks = [
         replace(
             rank, host=evil, device=evil,
-            gpu=replace(rank.gpu, throttled=evil), environment=Environment(evil, torch_version=evil, backend=evil),
+            sample=replace(rank.sample, gpu_throttled=evil),
+            environment=Environment(evil, torch_version=evil, backend=evil),
         )
         for rank in calm.ranks
     ]  # fmt: skip

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.messages import Sample
 from ddpmon.runs.logs import LAUNCHER, Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.filters import QUANTITIES, FilterError, parse, spans
@@ -61,7 +62,7 @@ def test_every_quantity_can_be_asked_for_and_an_unknown_one_fits_nothing(name):
 )
 def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
     sent = [5e4, 1.2e6, 3e6, 2e9]
-    made = [snapshots.RankView(rank=place, sent_bytes_per_s=value) for place, value in enumerate(sent)]
+    made = [snapshots.RankView(place, sample=Sample(0, sent_bytes_per_s=value)) for place, value in enumerate(sent)]
     assert [rank.rank for rank in made if parse(text).lets(rank)] == ranks
 
 

@@ -20,12 +20,13 @@ from ddpmon.messages import (
     Event,
     Exit,
     Finding,
-    Gpu,
     HeatRow,
     HeatView,
     HeatWish,
+    Quantity,
     RankView,
     RunView,
+    Sample,
     Series,
     Snapshot,
     Stack,
@@ -88,6 +89,8 @@ def whole():
 
 def values_for(kind):
     """What a field of this type may hold at worst."""
+    if getattr(kind, "__metadata__", ()) and isinstance(kind.__metadata__[0], Quantity):
+        kind = kind.__origin__
     kinds = (
         typing.get_args(kind) if typing.get_origin(kind) in {typing.Union, getattr(typing, "UnionType", None)} else ()
     )
@@ -128,7 +131,8 @@ def at(path, part):
 
 
 PARTS = {
-    Snapshot: (), RunView: ("run",), RankView: ("ranks", 3), Gpu: ("ranks", 3, "gpu"), Stack: ("ranks", 3, "stack"),
+    Snapshot: (), RunView: ("run",), RankView: ("ranks", 3), Sample: ("ranks", 3, "sample"),
+    Stack: ("ranks", 3, "stack"),
     Environment: ("ranks", 3, "environment"), Collective: ("ranks", 0, "stack", "collective"),
     Series: ("own_series",), Event: ("events", 0), Finding: ("findings", 0), BucketView: ("buckets", 1),
     AllReduceView: ("all_reduce",), EfficiencyView: ("efficiency",), HeatRow: ("heat", "rows", 0),
@@ -214,7 +218,7 @@ def everywhere(text):
     ranks = [
         replace(rank, host=text, device=text, stage=text, health=health, named_ms={text: 1.0},
                 stack=replace(rank.stack, frames=[text, text], collective=Collective(text)),
-                gpu=replace(rank.gpu, throttled=text), exit=Exit(None, text, text, text),
+                sample=replace(rank.sample, gpu_throttled=text), exit=Exit(None, text, text, text),
                 environment=Environment(text, torch_version=text, backend=text))
         for rank, health in zip(base.ranks, ("ok", "silent", "dead", text), strict=True)
     ]  # fmt: skip

@@ -24,7 +24,7 @@ _FIRST_SECOND = 1 << 30
 _BATCH = 64
 """Samples that are added to the bins together, at least: NumPy takes as long for one as for hundreds."""
 _Values = tuple[float | None, ...]
-_values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].sample_field for name in DEVICE_COURSES))
+_values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].field for name in DEVICE_COURSES))
 
 
 class _Rank:

@@ -342,7 +342,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
     evidence = dict(finding.evidence)
     its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions} if quantities else {}
     for row in (QUANTITIES[name] for name in quantities):
-        for name, whose in ((row.sample_field, True), (f"peers_{row.sample_field}", False)):
+        for name, whose in ((row.field, True), (f"peers_{row.field}", False)):
             middle = median_of(one.means.get(row.name) for rank, one in conditions.items() if its[rank] is whose)
             if middle is not None:
                 evidence[name] = middle

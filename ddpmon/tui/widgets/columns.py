@@ -80,7 +80,7 @@ def decimals(ranks: list[RankView]) -> int:
 
 
 def _memory(rank: RankView) -> str:
-    row = QUANTITIES["rss" if rank.gpu is None else "gpu_memory"]
+    row = QUANTITIES["gpu_memory" if rank.has_gpu_sample else "rss"]
     return cell(row.unit)(row.get(rank))
 
 
@@ -141,7 +141,7 @@ def exit_text(rank: RankView) -> str:
 
 def choose(columns: tuple[RankColumn, ...], ranks: list[RankView], width: int) -> list[RankColumn]:
     """The columns that fit in `width`, in their order. GPU columns only where a rank has one."""
-    with_gpu = any(rank.gpu is not None or rank.device.startswith("cuda") for rank in ranks)
+    with_gpu = any(rank.has_gpu_sample or rank.device.startswith("cuda") for rank in ranks)
     with_exit = any(failed(rank) for rank in ranks)
     host = min(17, max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)]))
     chosen = [

@@ -38,7 +38,7 @@ _BY_CPU = ("cpu", "cores", "starved", "rss")
 
 def quantities(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what is worth a lane, the most telling first."""
-    order = _BY_GPU if any(rank.gpu is not None for rank in snapshot.ranks) else _BY_CPU
+    order = _BY_GPU if any(rank.has_gpu_sample for rank in snapshot.ranks) else _BY_CPU
     return tuple(
         name for name in order if any(QUANTITIES[name].get(rank) is not None for rank in snapshot.ranks)
     )  # fmt: skip

@@ -17,6 +17,7 @@ from ddpmon.messages import (
     HEAT_MOST,
     HEAT_STEPS,
     OWN_PHASES,
+    QUANTITIES,
     WHOLE_RUN,
     HeatView,
     HeatWish,
@@ -158,7 +159,7 @@ class HeatMap(BlockPane):
     def metrics(self) -> list[str]:
         """Metrics that can be shown: phases that are measured, GPU utilization where a rank has it."""
         ranks = [] if self.frame.snapshot is None else self.frame.snapshot.ranks
-        gpu = any(rank.gpu is not None and rank.gpu.percent is not None for rank in ranks)
+        gpu = any(QUANTITIES["gpu"].get(rank) is not None for rank in ranks)
         without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
         return [metric for metric in HEAT_METRICS if metric not in without]
 

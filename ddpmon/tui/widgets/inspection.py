@@ -67,8 +67,8 @@ def _process(rank: RankView, width: int) -> list[Line]:
     rows = wrap(", ".join(facts), width - 2)
     lines: list[Line] = [title("process", width), *([(f" {row}", role)] for row in rows)]
     lines += [[(f" {row}", "text")] for row in wrap(", ".join(_environment(rank)), width - 2) if row]
-    if rank.gpu is not None and rank.gpu.throttled:
-        lines.append([(f" ▲ its GPU throttles: {plain(rank.gpu.throttled)}", "warn")])
+    if rank.throttled:
+        lines.append([(f" ▲ its GPU throttles: {plain(rank.throttled)}", "warn")])
     if rank.gpu_users:
         rows = wrap(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 2)
         lines += [[(f" {row}", "text")] for row in rows]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon import numbers
 from ddpmon.analysis.words import GIB, counted
-from ddpmon.messages import GPU_COUNTERS, NO_RANK, GpuUser, RankView, Snapshot
+from ddpmon.messages import GPU_COUNTERS, NO_RANK, QUANTITIES, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
@@ -54,8 +54,8 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
         order, glyph, role = rank_marks.grade(rank)
         if order >= 8:
             trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
-        elif rank.gpu is not None and rank.gpu.throttled:
-            trouble_of[rank.rank] = Trouble(7, "▲", "warn", plain(rank.gpu.throttled), _OF_CLOCKS)
+        elif rank.throttled:
+            trouble_of[rank.rank] = Trouble(7, "▲", "warn", plain(rank.throttled), _OF_CLOCKS)
         elif rank.rank in blamed:
             trouble_of[rank.rank] = blamed[rank.rank]
     return trouble_of
@@ -92,7 +92,7 @@ def _counted(names: Iterable[str]) -> str:
 
 def _devices(ranks: Sequence[RankView]) -> dict[tuple[str, str], RankView]:
     """One rank for each GPU: ranks may share one."""
-    return {(rank.host, rank.device): rank for rank in ranks if rank.gpu is not None or rank.device.startswith("cuda")}
+    return {(rank.host, rank.device): rank for rank in ranks if rank.has_gpu_sample or rank.device.startswith("cuda")}
 
 
 def _cores(ranks: Sequence[RankView]) -> int:
@@ -112,13 +112,13 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
     if gpus:
         named = [plain(rank.environment.device_name) if rank.environment else "" for rank in gpus]
         texts.append(_counted(name or "GPU" for name in named))
-    texts += _gpu_facts([rank for rank in gpus if rank.gpu is not None], several=hosts > 0)
-    busy = [value for rank in ranks if (value := finite(rank.cpu_percent)) is not None]
+    texts += _gpu_facts(gpus, several=hosts > 0)
+    busy = [value for rank in ranks if (value := finite(QUANTITIES["cpu"].get(rank))) is not None]
     cores = _cores(ranks)
     if busy:
         used = f"{sum(busy) / 100:,.1f}"
         texts.append(f"ranks use {used} of {counted(cores, 'core')}" if cores else f"ranks use {used} cores")
-    resident = [rank.rss_bytes for rank in ranks if rank.rss_bytes is not None]
+    resident = [value for rank in ranks if (value := QUANTITIES["rss"].get(rank)) is not None]
     if resident:
         total = sum(resident) / 2**30
         texts.append(f"memory {total:,.0f} GiB" if total >= 100 else f"memory {total:.1f} GiB")
@@ -127,9 +127,9 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
 
 def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
     texts = []
-    loads = [v for rank in gpus if rank.gpu and (v := finite(rank.gpu.percent)) is not None]
-    watts = [v for rank in gpus if rank.gpu and (v := finite(rank.gpu.power_w)) is not None]
-    hot = {v: rank for rank in gpus if rank.gpu and (v := finite(rank.gpu.temperature_c)) is not None}
+    loads = [v for rank in gpus if (v := finite(QUANTITIES["gpu"].get(rank))) is not None]
+    watts = [v for rank in gpus if (v := finite(QUANTITIES["gpu_power"].get(rank))) is not None]
+    hot = {v: rank for rank in gpus if (v := finite(QUANTITIES["gpu_temperature"].get(rank))) is not None}
     if loads:
         texts.append(f"busy {numbers.percent(sum(loads) / len(loads) / 100)}")
     if watts:
@@ -142,7 +142,7 @@ def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
 def why_no_gpu(snapshot: Snapshot) -> str:
     """Why GPUs' counters are missing, on all ranks or some; empty where none is missed."""
     reason = plain(snapshot.missing.get(GPU_COUNTERS, ""))
-    measured = any(rank.gpu is not None for rank in snapshot.ranks)
+    measured = any(rank.has_gpu_sample for rank in snapshot.ranks)
     if reason or measured or not snapshot.ranks:
         return reason
     connected = [rank for rank in snapshot.ranks if rank.health != "missing"]

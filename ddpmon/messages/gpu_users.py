@@ -1,0 +1,39 @@
+"""Messages about the GPU of a rank: who else uses it, and errors of its driver."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from ddpmon.messages.values import Micros, Name, Pid
+from ddpmon.messages.vocabulary import MAX_WORLD
+
+MAX_GPU_USERS = MAX_GPU_ERRORS = 16
+NO_RANK = -1
+
+
+class GpuUser(msgspec.Struct, array_like=True, frozen=True):
+    """A process other than the rank that holds memory of the rank's GPU."""
+
+    pid: Pid
+    name: Name = ""
+    """The name of its program; "": not known."""
+    used_bytes: Micros = 0
+    """0: not known."""
+    of_run: bool = False
+    """True if it belongs to the same run as the rank."""
+    left_over: bool = False
+    """True if it is a rank of another run whose launcher has ended."""
+    rank: Annotated[int, Meta(ge=NO_RANK, lt=MAX_WORLD)] = NO_RANK
+    """The rank that it is; set by hubs."""
+
+    @property
+    def title(self) -> str:
+        """Return its pid and its name."""
+        return f"pid {self.pid} ({self.name})" if self.name else f"pid {self.pid}"
+
+
+GpuUsers: TypeAlias = Annotated[list[GpuUser], Meta(max_length=MAX_GPU_USERS)]
+GpuErrors: TypeAlias = Annotated[list[Name], Meta(max_length=MAX_GPU_ERRORS)]
