@@ -242,8 +242,10 @@ class Hub:
             status = path.stat()
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._run_stamp:
-                self._store.run = runs.load(self._run_id)
+                self._store.run = run = runs.load(self._run_id)
                 self._run_stamp = stamp
+                if run.ended:  # so that verdict and findings name the same cause from the first moment
+                    self._store.ending = whole_ending(run, self._store.registry)
 
     def _orphaned(self) -> bool:
         """Return whether nobody is left to end this hub, and nobody to listen to."""

@@ -100,7 +100,7 @@ class Store(Intake):
         if run_state in {"lost", "unknown"} and self.live:
             run_state = "running"
         seats = self.registry.seats
-        if run_state in END_STATES and self.first_failure is None and run_state not in {"stopped", "unknown"}:
+        if run_state in END_STATES and run_state not in {"stopped", "unknown"}:
             self.first_failure = self._first_failure(run_state)
         starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in seats.values())
         return Signs(
@@ -316,9 +316,13 @@ class Store(Intake):
         )
 
     def _begin_attempt(self) -> None:
-        """Drop the findings about the ranks of the attempt before: none of them came to its end."""
+        """Drop the findings about the ranks of the attempt before, and the verdict that speaks of them.
+
+        None of them came to its end.
+        """
         super()._begin_attempt()
         self.findings, self._judged = [], None
+        self.state, self.verdict, self.verdict_since = "waiting", verdict.waiting(self.waiting), None
         self.ledger.begin_attempt(self.registry.attempt)
         self.__dict__.pop("_announcer", None)
 

@@ -118,6 +118,8 @@ def test_ranks_that_hold_each_other_up_are_named_though_another_one_is_further(a
     assert finding.ranks == [0]
     assert finding.text == "rank 0 left the loop: broadcast in train.py:16 <module>"
     assert finding.advice.startswith("Rank 2 waits in all_reduce, train.py:12 <module>")
+    finding = told(at(VALIDATE, "broadcast"), at(BACKWARD, GRADIENTS, sequence=101), at(BARRIER, "all_reduce"))
+    assert finding.text == "rank 0 calls broadcast without rank 2: train.py:14 <module>", "rank 1 has called it"
 
 
 def test_a_rank_whose_peers_wait_in_an_earlier_collective_is_no_reason(at):

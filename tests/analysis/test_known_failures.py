@@ -55,7 +55,11 @@ def failure(rank, message, at_us=100, **facts):
         ("ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-x (size 9)", "nccl", "--shm-size"),
         ("RuntimeError: received 0 items of ancdata", "RuntimeError", "file_system"),
         ("killed by SIGSEGV", "killed by SIGSEGV", "PYTHONFAULTHANDLER"),
-        ("RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 1088 vs 982", "Run", "df -h"),
+        (
+            "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 1088 vs 982",
+            "torch.save could not write",
+            "df -h",
+        ),
         ("killed by SIGKILL", "killed by SIGKILL", "dmesg"),
     ],
 )

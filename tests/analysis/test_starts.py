@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ddpmon.analysis.processes.starts import SHARED_S, START_S, Starting, shared_line, start_still_s
@@ -83,6 +84,17 @@ def test_the_line_that_all_ranks_share_is_told_though_they_work():
     assert shared_line({0: works(0, **busy), 1: works(1, SHARED_S - 1)}, 2) is None
     assert shared_line({0: works(0, **busy), 1: waits(1)}, 2) is None
     assert shared_line({0: works(0, **busy)}, 2) is None
+
+
+def test_a_library_that_polls_in_the_shared_line_does_not_end_the_standstill():
+    def polls(rank, inner):
+        stack = msgspec.structs.replace(at(rank, ""), frames=[f"filelock/{inner}", "train.py:5 load"], own=1)
+        return Starting(SHARED_S, True, stack=stack)
+
+    here, there = polls(0, "_acquire.py:177 acquire"), polls(1, "_soft.py:31 _acquire")
+    assert still(here, there) == SHARED_S
+    assert shared_line({0: here, 1: there}, 2) == ("train.py:5 load", SHARED_S)
+    assert shared_line({0: here, 1: here}, 2) == ("_acquire.py:177, called in train.py:5 load", SHARED_S)
 
 
 def test_ranks_that_wait_for_one_that_left_stand_still():

@@ -178,13 +178,14 @@ def sentence(one: Disagreement, world_size: int) -> tuple[str, str]:
     """Return the beginning that says who and what, and where: rank 0 calls all_reduce alone:, train.py:12 main."""
     who, others = named_ranks(one.odd.ranks, world_size), named_ranks(one.rest.ranks, world_size)
     alone, line = len(one.odd.ranks) == 1, one.odd.line
+    nobody_else = alone and len(one.rest.ranks) == world_size - 1
     call = _CALLS.get(one.odd.waits_in, one.odd.waits_in)
     if one.how == "left the loop":
         return f"{who} left the loop:", f"{one.odd.waits_in} in {line}"
     if one.how == "skipped a backward":
         return f"{who} called DDP's forward again without a backward:", line
     if one.how == "alone":
-        return f"{who} call{'s' * alone} {call} {'alone' if alone else f'without {others}'}:", line
+        return f"{who} call{'s' * alone} {call} {'alone' if nobody_else else f'without {others}'}:", line
     if one.how == "left out":
         skipped = _CALLS.get(one.rest.waits_in, one.rest.waits_in)
         return f"{who} skipped {skipped}:", f"{one.odd.waits_in} in {line}"

@@ -157,8 +157,8 @@ KNOWN_FAILURES = (
     ),
     KnownFailure("NCCL communicator was aborted", "", lost_peer=True),
     KnownFailure(
-        r"timed out waiting (?P<ms>\d+)ms for (?:recv|send) operation",
-        "it waited {ms} ms for another rank, as long as its process group allows: timed out",
+        r"timed out waiting (?P<s>\d+)\d{3}ms for (?:recv|send) operation",
+        "it waited {s} s for another rank, as long as its process group allows: timed out",
         "Look at what the rank that it waited for did meanwhile. If that one evaluates or saves alone, have every rank"
         " do a share, or allow more time: init_process_group(timeout=timedelta(…)).",
         lost_peer=True,
@@ -228,9 +228,9 @@ KNOWN_FAILURES = (
     ),
     KnownFailure(
         r"inline_container\.cc.*unexpected pos|PytorchStreamWriter failed",
-        "",
-        "torch.save could not write all of its file: the disk is full, over a quota, or gone (`df -h`). Write to"
-        " another name and rename the file after, so that the last checkpoint stays whole.",
+        "torch.save could not write its whole file",
+        "The disk is full, over a quota, or gone (`df -h`). Write to another name and rename the file after, so that"
+        " the last checkpoint stays whole.",
     ),
     KnownFailure("No space left on device", "", "`df -h` shows which disk is full; TMPDIR and /dev/shm count too."),
     KnownFailure(

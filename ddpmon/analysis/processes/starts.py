@@ -93,5 +93,8 @@ def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, fl
     still_s = min((one.still_s for one in ranks.values()), default=0.0)
     if len(stacks) < max(world_size, 1) or still_s < SHARED_S:
         return None
-    lines = {(line_of(stack), stack.frames[0] if stack.frames else "") for stack in stacks}
-    return (place_of(stacks[0]), still_s) if len(lines) == 1 else None
+    lines, places = {line_of(stack) for stack in stacks}, {place_of(stack) for stack in stacks}
+    if len(lines) > 1:
+        return None
+    # A library that polls is now and then at another line of its own.
+    return (places if len(places) == 1 else lines).pop(), still_s

@@ -1,0 +1,69 @@
+"""The verdict of a run follows from the findings that stand beside it, at every moment at which a viewer may look."""
+
+import dataclasses
+import time
+
+import pytest
+
+from ddpmon.analysis.processes.launcher import Ended
+from ddpmon.messages import PROTOCOL, STAGE_MODEL, Failure, Hello
+from ddpmon.runs import Run
+from ddpmon.store.clock import Clock
+from ddpmon.store.endings import Ending
+from ddpmon.store.registry import Registry
+from ddpmon.store.store import Store
+from ddpmon.store.view import snapshot
+from tests.worlds import own_times, records
+
+
+@pytest.fixture
+def store():
+    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
+    return Store(run, Registry("run", 2, "here"), Clock(0, run.created_at), live=True)
+
+
+def greet(store, restart):
+    ranks = []
+    for rank in range(2):
+        pid = 4_100_000 + 10 * restart + rank
+        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", pid, STAGE_MODEL, restart=restart)
+        ranks.append(store.registry.hello(hello, b"%d" % pid, 90.0 + restart))
+    return ranks
+
+
+def shown(store):
+    return snapshot(store, "epoch", 1, 100.0, time.time())
+
+
+def test_a_restarted_run_does_not_speak_of_the_attempt_before(store):
+    told = records(own_times(20, 2), first=1)
+    first = greet(store, 0)
+    for process in first:
+        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
+    store.failures.append(Failure(1, first[1].hello.pid, 90, "ValueError: no such class", "Traceback …"))
+    store.digest()
+    store.judge(100.0, time.time())
+    assert shown(store).verdict == "rank 1 failed: ValueError: no such class"
+    for process in first:
+        process.dead = True
+    for process in greet(store, 1):
+        store.add_steps(process, [], 101.0)
+    between = shown(store)
+    assert (between.state, between.findings, between.severity) == ("waiting", [], "info")
+    assert "failed" not in between.verdict
+
+
+def test_the_cause_follows_the_launchers_table_though_the_end_was_judged_before(store):
+    told = records(own_times(20, 2), first=1)
+    ranks = greet(store, 0)
+    for process in ranks:
+        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
+    store.failures.append(Failure(1, ranks[1].hello.pid, 90, "ValueError: no such class", "Traceback …"))
+    store.digest()
+    store.run = dataclasses.replace(store.run, exit_code=1, ended_at=time.time())
+    store.judge(100.0, time.time())
+    store.ending = Ending([Ended(0, 0, ranks[0].hello.pid, -11, root=True)])
+    store.judge(101.0, time.time())
+    last = shown(store)
+    assert last.verdict.startswith("rank 0 failed first: killed by SIGSEGV")
+    assert last.findings[0].ranks == [0]
