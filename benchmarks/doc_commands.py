@@ -60,7 +60,7 @@ for (batch,) in torch.utils.data.DataLoader(data, 8, num_workers=args.workers):
 del model
 dist.destroy_process_group()
 """
-ENDED_RUN = "python -c 'from ddpmon.cli.replaying import unpack; unpack()' && ddpmon rename line mnist"
+ENDED_RUN = "python -c 'from ddpmon.cli.commands.replaying import unpack; unpack()' && ddpmon rename line mnist"
 LONG_RUN = "ddpmon run --headless --nproc 2 --name mnist training/linear_regression.py --fresh --epochs 100000"
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from made_up_runs import own_home
 
 from ddpmon import cli, runs
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import RecordingError
 from ddpmon.messages import CostWish, HeatWish, InspectWish, SeriesWish, TimelineWish, Wish, decode_snapshot, encode
 from ddpmon.recording import schema, tables

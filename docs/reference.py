@@ -19,7 +19,7 @@ import click
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.analysis.kinds.kind import Kind, named_as
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.cli import commands
+from ddpmon.cli import command_line
 from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
 from ddpmon.recording.tables import KEYS as PRIMARY_KEYS
 from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, Column
@@ -101,8 +101,8 @@ SAME_COLUMNS = {"minutes": "seconds", "hours": "seconds", "scalar_hours": "scala
 
 def command_page() -> str:
     """Each command's own help."""
-    whole = click.Context(commands, info_name="ddpmon", **commands.context_settings)
-    shown = {name: command for name, command in commands.commands.items() if not command.hidden}
+    whole = click.Context(command_line, info_name="ddpmon", **command_line.context_settings)
+    shown = {name: command for name, command in sorted(command_line.commands.items()) if not command.hidden}
     rows = [f"| [{name}](#{name}) | {command.get_short_help_str(WIDTH)} |" for name, command in shown.items()]
     parts = ["# Commands\n", f"{RUN}\n", MADE, "| command | does |\n| --- | --- |", *rows, ""]
     for name, command in shown.items():

@@ -34,7 +34,7 @@ os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # read when textual is importe
 import png
 
 from ddpmon import runs
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.launch.remembered import LaunchForm, remember
 from ddpmon.messages import Wish
 from ddpmon.recording.player import Player

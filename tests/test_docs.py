@@ -15,8 +15,8 @@ import click
 import pytest
 
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.cli import commands
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli import command_line
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.export import report
 from tests.in_process import called
 
@@ -165,8 +165,8 @@ def lines() -> list[tuple[str, str]]:
 def parsed(words: list[str]) -> click.Context:
     """Its options and arguments, as the command would get them; raises click's error for what it does not take."""
     name, *rest = words
-    assert name in commands.commands, f"no command {name}"
-    return commands.commands[name].make_context(name, list(rest))
+    assert name in command_line.commands, f"no command {name}"
+    return command_line.commands[name].make_context(name, list(rest))
 
 
 def test_there_are_commands_on_the_pages():

@@ -81,7 +81,7 @@ def test_its_metadata_name_the_licence_the_python_and_no_torch(wheel):
 
 def test_the_demo_can_be_read_and_the_machine_examined_from_the_wheel_alone(wheel, tmp_path):
     main = "from ddpmon.cli import main; sys.argv[1:] = {}; main()"
-    unpack = "from ddpmon.cli.replaying import unpack; unpack()\n"
+    unpack = "from ddpmon.cli.commands.replaying import unpack; unpack()\n"
     answer = run(wheel, tmp_path, unpack + main.format(["report"]))
     assert answer.returncode == 0, answer.stderr
     assert "rank 2 was slow from step 450 to 796" in answer.stdout

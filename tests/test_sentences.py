@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ddpmon
-from ddpmon.cli import commands
+from ddpmon.cli import command_line
 
 ROOT = Path(ddpmon.__file__).parent
 READ_BY_PEOPLE = ("cli", "doctor", "export", "hub", "launch", "remote", "runs", "tui")
@@ -116,9 +116,9 @@ def test_no_text_is_a_passive_without_an_actor(package):
     assert found == []
 
 
-@pytest.mark.parametrize("name", sorted(commands.commands))
+@pytest.mark.parametrize("name", sorted(command_line.commands))
 def test_help_is_whole_sentences_that_are_read_once(name):
-    command = commands.commands[name]
+    command = command_line.commands[name]
     told = [command.help, *(getattr(option, "help", None) for option in command.params)]
     sentences = [sentence for text in told for sentence in help_sentences(text)]
     assert [sentence for sentence in sentences if len(sentence.split()) > HELP_WORDS] == []

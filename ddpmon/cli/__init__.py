@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import pkgutil
 import sys
 from typing import TextIO, cast
 
 import click
 
 import ddpmon
-from ddpmon.cli.checking import status
-from ddpmon.cli.comparing import diff
-from ddpmon.cli.completing import completion
-from ddpmon.cli.examining import doctor
-from ddpmon.cli.exporting import export
-from ddpmon.cli.far import relay, there
-from ddpmon.cli.keeping import prune, rename, rm
-from ddpmon.cli.launching import exec_, key, run
-from ddpmon.cli.metrics import metrics
-from ddpmon.cli.replaying import demo, replay
-from ddpmon.cli.stacking import stack
-from ddpmon.cli.stopping import stop
+from ddpmon.cli import commands
 from ddpmon.cli.streams import OutputError, StandardStream, occupy_closed
-from ddpmon.cli.viewing import attach, logs, ls, report
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.glyphs import ascii_for, in_ascii, started_with
 from ddpmon.plain import PlainOutput, plain
@@ -54,37 +44,16 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
 @click.group(help=HELP, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(ddpmon.__version__, message="ddpmon %(version)s")
 @click.pass_context
-def commands(context: click.Context) -> None:
+def command_line(context: click.Context) -> None:
     """Run a command; without one, print the help."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-for command in (
-    run,
-    exec_,
-    key,
-    attach,
-    ls,
-    status,
-    stack,
-    logs,
-    stop,
-    rename,
-    rm,
-    prune,
-    report,
-    replay,
-    demo,
-    diff,
-    export,
-    metrics,
-    doctor,
-    completion,
-    relay,
-    there,
-):
-    commands.add_command(command)
+for name in (module.name for module in pkgutil.iter_modules(commands.__path__)):
+    for each in vars(importlib.import_module(f"{commands.__name__}.{name}")).values():
+        if isinstance(each, click.Command):
+            command_line.add_command(each)
 
 
 def main() -> None:
@@ -92,7 +61,7 @@ def main() -> None:
     occupy_closed()
     sys.stdout, sys.stderr = StandardStream(_plain(sys.stdout)), StandardStream(_plain(sys.stderr), survives=True)
     try:
-        code = commands.main(prog_name="ddpmon", standalone_mode=False, obj=main)
+        code = command_line.main(prog_name="ddpmon", standalone_mode=False, obj=main)
         sys.stdout.settle()
     except OutputError as error:
         code = 1 if error.reader_left else _complain(str(error), 1)

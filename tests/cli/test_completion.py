@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli.completing import place
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.completing import place
+from ddpmon.cli.commands.replaying import unpack
 from tests.in_process import called
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.replaying import unpack
 from tests.conftest import ddpmon_program
 from tests.in_process import called_in_a_terminal
 from tests.tui.terminal import Terminal

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli import replaying
+from ddpmon.cli.commands import replaying
 from ddpmon.recording.player import Player
 from ddpmon.recording.recording import recording_path
 from tests.recordings import record, story

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli import stacking
+from ddpmon.cli.commands import stacking
 from ddpmon.export import stacks
 from ddpmon.messages import Collective, Stack, StackView
 from tests.conftest import wait_for

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli import checking
+from ddpmon.cli.commands import checking
 from ddpmon.source import attaching
 from ddpmon.tui.text import head_text, table_text
 from tests.conftest import ddpmon_program

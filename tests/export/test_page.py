@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.export import page, report
 from ddpmon.export.page import charts
 from ddpmon.messages import SeriesView

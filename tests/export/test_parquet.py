@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.messages import PHASES
 from tests.in_process import called
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon import runs
-from ddpmon.cli import commands
+from ddpmon.cli import command_line
 from ddpmon.errors import UsageError
 from ddpmon.launch import remembered
 from ddpmon.launch.prepare import Asked
@@ -91,15 +91,15 @@ def test_what_is_unknown_or_wrong_in_it_does_not_hide_the_rest():
 def test_what_the_command_line_starts_is_remembered_too(monkeypatch, tmp_path):
     started = []
     monkeypatch.setattr("ddpmon.launch.spec.check_torch", lambda: None)
-    monkeypatch.setattr("ddpmon.cli.launching._start", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr("ddpmon.cli.commands.launching._start", lambda *arguments: started.append(arguments))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     run = CliRunner()
-    run.invoke(commands, ["run", "--nproc", "2", "--name", "mine", "train.py", "--note", "two words"])
+    run.invoke(command_line, ["run", "--nproc", "2", "--name", "mine", "train.py", "--note", "two words"])
     assert last() == LaunchForm("train.py", "--note 'two words'", "2", "mine", "", str(tmp_path))
-    run.invoke(commands, ["run", "nothing.py"])
+    run.invoke(command_line, ["run", "nothing.py"])
     node = ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "127.0.0.1:29500"]
-    run.invoke(commands, ["run", *node, "train.py"])
+    run.invoke(command_line, ["run", *node, "train.py"])
     assert last().name == "mine", "neither what was not started, nor one machine of several"
     assert len(started) == 2
 

@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.over_time.heat import IN_NOISE
-from ddpmon.cli.replaying import unpack
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.messages import WHOLE_RUN, HeatWish, Wish
 from ddpmon.messages.cells import NOTHING
 from ddpmon.recording import recorded, restoring

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ddpmon import runs
-from ddpmon.cli import commands
+from ddpmon.cli import command_line
 from ddpmon.errors import DdpmonError, RunNotFoundError
 
 REFUSED = r"run\.json cannot be read: "
@@ -154,7 +154,7 @@ def test_a_hundred_mutated_ones_end_no_command_with_more_than_a_line(run):
             wanted = run.id
         for command in (["ls"], ["ls", "--json"], ["status"], ["status", "--json"], ["report"], ["logs"]):
             named = [*command, wanted] if wanted and command[0] != "ls" else command
-            done = CliRunner().invoke(commands, named, standalone_mode=False)
+            done = CliRunner().invoke(command_line, named, standalone_mode=False)
             assert done.exception is None or isinstance(done.exception, DdpmonError), (command, done.exception)
             assert len(str(done.exception or "").splitlines()) <= 1
     assert 30 < refused < 100

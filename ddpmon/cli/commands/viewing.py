@@ -54,7 +54,7 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
         return reaching.dashboard(address, every, notify, readonly=readonly)
     target = find(run)
     if once:
-        from ddpmon.cli import checking
+        from ddpmon.cli.commands import checking
 
         return checking.once(target)
     if not headless and watching.interactive():

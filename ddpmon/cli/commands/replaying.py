@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import ddpmon
 from ddpmon.cli.options import Within, run_argument
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
 
-SHIPPED = Path(__file__).parent.parent / "demo"
+SHIPPED = Path(ddpmon.__file__).parent / "demo"
 """The recording that comes with the package; screenshots/demo.py makes it."""
 DEMO_SPEED = 4.0
 _SPEED: dict[str, Any] = {
