@@ -1,12 +1,13 @@
-"""Real supervisors, hubs and dashboards that share one import: forked from a process that has imported them.
+"""Real supervisors, hubs, dashboards and ranks that share one import: forked from a process that has imported them.
 
 A dashboard that is started as a program takes more than a second of CPU time for its imports, a hub half a second, a
-supervisor a tenth: several times as much as for what most tests ask of them. Start them as programs if the test reads
-their command line or their first environment, also from /proc: a forked program shows those of the process that forked
-it. A drain is always started as a program, as the next drain recognizes it by its command line.
+rank four seconds for torch: several times as much as for what most tests ask of them. Start them as programs if the
+test reads their command line or their first environment, also from /proc: a forked program shows those of the process
+that forked it. A drain is always started as a program, as the next drain recognizes it by its command line. Tests of
+torchrun, and of an interpreter that imports torch, start fresh ranks.
 
 Run as a program, this file is that process. Its arguments are the descriptor of a socket with one JSON request a
-message, and the modules to import.
+message, and the modules to import. With --launch it is a launcher of ranks instead: see tests/ranks.py.
 """
 
 from __future__ import annotations
@@ -28,12 +29,10 @@ import sys
 import termios
 import threading
 import time
-import traceback
-from collections.abc import Callable, Collection, Sequence
+import types
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
-
-from ddpmon.launch import processes
 
 PYTHON = [sys.executable, "-P", "-m"]
 """Words with which ddpmon starts a program of its own."""
@@ -43,19 +42,22 @@ WITHOUT_SCREEN = (SUPERVISOR, f"{HUB}.hub")
 """Imports of a supervisor and a hub."""
 DASHBOARD = ("ddpmon.cli", SHOW)
 """Imports of a dashboard."""
+AT_IMPORT = frozenset(("DDPMON_SOCKET", "DDPMON_BUCKETS", "PYTHONPATH", "HF_HUB_OFFLINE"))
+"""Variables that modules read once, at import: ranks that differ in them are not forked from one process."""
+NO_VARIABLES: Mapping[str, str] = {}
 
 
 class ForkServer:
     """The connection of a test worker to its process that forks programs, which ends together with the worker."""
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, modules: tuple[str, ...], at_import: frozenset[tuple[str, str]]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Without our variables: a test that looks for the processes of its own home must not find this one.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
+        own = (item for item in os.environ.items() if not item[0].startswith("DDPMON") and item[0] not in AT_IMPORT)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno()), *modules],
-                env=environment | {"LC_ALL": "C.UTF-8"},
+                env=dict(own) | {"LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"} | dict(at_import),
                 pass_fds=[theirs.fileno()],
             )
         self._lock = threading.Lock()
@@ -78,28 +80,34 @@ _server = functools.cache(ForkServer)
 
 
 class Forked:
-    """A program of ddpmon and the part of Popen's interface that tests use."""
+    """A program of ddpmon, or a script, and the part of Popen's interface that tests use."""
 
-    def __init__(self, module: str, *arguments: str, stdin: int, stdout: int, stderr: int, **options: Any) -> None:
+    def __init__(
+        self, program: str, *arguments: str, stdin: int, stdout: int, stderr: int,
+        modules: tuple[str, ...] = (), at_import: Mapping[str, str] = NO_VARIABLES, **options: Any,
+    ) -> None:  # fmt: skip
         """Fork it with these descriptors as its standard streams.
 
         Args:
-            module: the program, as in `python -P -m MODULE`.
+            program: a module of ddpmon, as in `python -P -m MODULE`, or the path of a script.
             arguments: its command line after that.
             stdin: an open descriptor.
             stdout: an open descriptor.
             stderr: an open descriptor.
+            modules: what a script finds imported.
+            at_import: the variables among its environment that those modules read.
             options: `folder` and `environment` instead of the current ones; `session`: whether it begins a session of
                 its own, and `terminal`: one that stdin controls.
         """
-        self._server = _server(*(WITHOUT_SCREEN if module in {SUPERVISOR, HUB} else DASHBOARD))
-        self.args = [*PYTHON, module, *arguments]
+        imports = modules or (WITHOUT_SCREEN if program in {SUPERVISOR, HUB} else DASHBOARD)
+        self._server = _server(imports, frozenset(at_import.items()))
+        self.args = [*PYTHON, program, *arguments]
         self.returncode: int | None = None
         umask = os.umask(0o077)
         os.umask(umask)
         request = {"folder": os.getcwd(), "environment": dict(os.environ), "session": False, "terminal": False}
         self.pid: int = self._server.ask(
-            stdin, stdout, stderr, words=[module, *arguments], umask=umask, **request | options
+            stdin, stdout, stderr, words=[program, *arguments], umask=umask, **request | options
         )
 
     def poll(self) -> int | None:
@@ -175,6 +183,8 @@ def _serve(requests: socket.socket) -> tuple[dict[str, Any], Sequence[int]] | No
             return None
         request = json.loads(message)
         if "words" in request:
+            os.environ.clear()  # Before the fork: the probe reads it in the child at once.
+            os.environ.update(request["environment"])
             answer: int | None = os.fork()
             if answer == 0:
                 requests.close()
@@ -191,12 +201,12 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     """Do in this forked process what `python -m` does in a fresh one."""
     if request["session"] or request["terminal"]:
         os.setsid()
-    os.environ.clear()
-    os.environ.update(request["environment"])
     os.umask(request["umask"])
     time.tzset()
     os.chdir(request["folder"])
     _set_streams(*streams)
+    if not _is_script(request["words"]):
+        _close_what_is_not_inherited()
     if os.isatty(1):
         _open_streams()
     if request["terminal"]:
@@ -204,16 +214,21 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
         for number in (signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
     if request["words"][0] == SUPERVISOR:
+        from ddpmon.launch import processes  # not at the top: ranks are to import ddpmon only where it watches them
+
         processes.spawn = functools.partial(_spawn, processes.spawn)
     _run(request["words"])
 
 
 def _set_streams(*streams: int) -> None:
-    """Make these the standard streams, and close what a new program would not inherit."""
+    """Make these the standard streams."""
     for descriptor, stream in enumerate(streams):
         os.dup2(stream, descriptor)
     for stream in {*streams}.difference(range(3)):
         os.close(stream)
+
+
+def _close_what_is_not_inherited() -> None:
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if int(entry) > 2 and not os.get_inheritable(int(entry)):
@@ -230,9 +245,26 @@ def _open_streams() -> None:
 
 def _run(words: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv[1:] = words[1:]
     gc.enable()
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    if _is_script(words):
+        _run_script(words)
+    else:
+        sys.argv[1:] = words[1:]
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _is_script(words: Sequence[str]) -> bool:
+    return words[0].endswith(".py")
+
+
+def _run_script(words: Sequence[str]) -> None:
+    """Run a script as Python does, with its own folder instead of this one on the path."""
+    sys.argv[:] = words
+    sys.path[0] = str(Path(words[0]).parent)
+    main = types.ModuleType("__main__")
+    main.__file__ = words[0]
+    sys.modules["__main__"] = main
+    exec(compile(Path(words[0]).read_text(), words[0], "exec"), main.__dict__)
 
 
 def _spawn(
@@ -263,16 +295,22 @@ def _spawn(
 def _start_hub(
     words: list[str], output: int, blocked: Collection[signal.Signals], ignored: Collection[signal.Signals]
 ) -> None:
+    from ddpmon.launch import processes
+
     os.setsid()
     for number in {signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, *processes.SCHEDULERS}.difference(ignored):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     _set_streams(os.open(os.devnull, os.O_RDONLY), output, output)
+    _close_what_is_not_inherited()
     _run(words)
 
 
 def _leave_after(call: Callable[..., None], *arguments: Any) -> NoReturn:
-    """Call and end as Python does, but return to nobody: the frames below are those of the process that forked."""
+    """Call and end as Python does, but return to nobody: the frames below are those of the process that forked.
+
+    All that was imported is left as it lies: taking it apart copies it first, two thirds of the cost of a short rank.
+    """
     code = 1
     try:
         call(*arguments)
@@ -282,30 +320,72 @@ def _leave_after(call: Callable[..., None], *arguments: Any) -> NoReturn:
         if isinstance(left.code, str):
             print(left.code, file=sys.stderr)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
     finally:
         threading._shutdown()
         atexit._run_exitfuncs()
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(code)
+
+
+def set_rank(environment: MutableMapping[str, str], rank: int, ranks: int) -> None:
+    """Make an environment that of a rank that torchrun started."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    environment |= {name: str(value) for name, value in place.items()} | {"TORCHELASTIC_RUN_ID": "forked"}
+
+
+def _launch(ranks: int, timeout_s: float, port: str, modules: Sequence[str], script: Sequence[str]) -> None:
+    """Fork the ranks of a script and wait for their ends. After one that failed the others are ended."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # As torchrun does, and before torch reads it.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    _import(modules)
+    left = set()
+    for rank in range(ranks):
+        set_rank(os.environ, rank, ranks)
+        if (pid := os.fork()) == 0:
+            _leave_after(_run, script)
+        left.add(pid)
+    deadline, failed = time.monotonic() + timeout_s, False
+    while left and time.monotonic() < deadline:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            left.remove(pid)
+            if status:
+                failed = True
+                for other in left:
+                    os.kill(other, signal.SIGTERM)
+        else:
+            time.sleep(0.005)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    raise SystemExit(failed or bool(left))
+
+
+def _import(modules: Sequence[str]) -> None:
+    gc.disable()  # As ddpmon/hub/__main__.py does while it imports.
+    for module in modules:
+        importlib.import_module(module)
+    gc.freeze()  # So that programs share the pages of what was imported.
 
 
 def main() -> None:
     """Import the programs and fork them on request."""
+    if sys.argv[1] == "--launch":
+        ranks, timeout_s, port, *words = sys.argv[2:]
+        end = words.index("--")
+        _leave_after(_launch, int(ranks), float(timeout_s), port, words[:end], words[end + 1 :])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The test ends first, and its programs with it.
-    gc.disable()  # as ddpmon/hub/__main__.py does while it imports
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
+    _import(sys.argv[2:])
     for program in (SUPERVISOR, SHOW):  # A forked process runs it as its own program; what it imports stays imported.
         sys.modules.pop(program, None)
-    gc.freeze()  # so that programs share the pages of what was imported
-    mine = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if mine is not None:
-        _become(*mine)
+    if (mine := _serve(socket.socket(fileno=int(sys.argv[1])))) is not None:
+        _leave_after(_become, *mine)
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).parents[1])  # instead of the folder of this file
+    sys.path[0] = str(Path(__file__).parents[1])  # Instead of the folder of this file.
+    sys.path.append(str(Path(__file__).parent / "light"))
     sys.modules["tests.forked"] = sys.modules["__main__"]
     main()
