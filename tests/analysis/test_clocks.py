@@ -33,7 +33,7 @@ def rows_of(told):
     return Rows(tuple(told), [list(row) for row in zip(*told.values(), strict=True)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @example(offset_us=10**13, ppm=500.0, noise_us=0.0, outliers=0.2, count=700, part=2000, seed=0)
 @given(
     offset_us=st.integers(-(10**12), 10**13),
@@ -138,7 +138,7 @@ def errors_us(agreement, offset_us, ppm, shared, told):
     return abs(round(agreement.offset_s * 1e6) - round(true - shown)) - abs(end - shown) * abs(ppm) / 1e6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     offset_us=st.integers(-9 * HOURS_US, 9 * HOURS_US),
     ppm=st.floats(-100, 100),
@@ -160,7 +160,7 @@ def test_the_true_offset_lies_within_what_is_told(offset_us, ppm, noise_us, outl
     assert agreement.drift_ppm == pytest.approx(-ppm, abs=1 + 2e6 * max(noise_us) / (count * 20_000) + 1e-4 * abs(ppm))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     later_us=st.integers(-4000, 4000),
     offset_us=st.integers(-9 * HOURS_US, 9 * HOURS_US),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ddpmon.analysis.steps.even_work import even_batches
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(total=st.integers(0, 12), item_ms=st.lists(st.floats(0.1, 10), min_size=1, max_size=3))
 def test_no_other_way_is_faster(total, item_ms):
     mine = even_batches(total, item_ms)

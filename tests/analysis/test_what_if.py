@@ -58,7 +58,7 @@ def test_transfer_that_was_never_seen_is_not_made_up():
     assert seen.at(np.array([25.0]))[0] == pytest.approx(4.5, abs=0.1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), ranks=st.integers(2, 6), steps=st.integers(1, 80), noise=st.floats(0, 0.5))
 def test_a_change_that_is_none_is_the_real_step(seed, ranks, steps, noise):
     """The largest own time and the transfer of the rank that waited for nobody add up to the step."""

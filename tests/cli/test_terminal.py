@@ -52,20 +52,6 @@ def test_q_leaves_the_run_running_and_says_how_to_come_back(watched, terminal):
     assert still_runs(started)
 
 
-def test_a_closed_terminal_leaves_the_run_running(watched):
-    dashboard, started = watched()
-    dashboard.hang_up()
-    dashboard.process.wait(10)
-    assert still_runs(started)
-
-
-def test_a_killed_dashboard_leaves_the_run_running(watched):
-    dashboard, started = watched()
-    dashboard.process.kill()
-    dashboard.process.wait(10)
-    assert still_runs(started)
-
-
 def test_a_closed_terminal_leaves_a_headless_run_running(terminal):
     lines = terminal("exec", "--headless", "--", "sleep", "600")
     lines.wait_for("waiting")
@@ -102,15 +88,6 @@ def test_the_dashboard_stays_on_the_end_until_it_is_left_and_the_exit_code_is_th
     said = dashboard.raw.decode().replace("\r\n", "")
     assert "out of luck" in said
     assert str(started.folder) in said
-
-
-@pytest.mark.parametrize(("columns", "rows"), [(20, 5), (10, 3), (240, 70)])
-def test_a_terminal_of_any_size_gets_a_dashboard(terminal, columns, rows):
-    dashboard = terminal("exec", "--", "sleep", "600", columns=columns, rows=rows)
-    dashboard.wait_for("WAIT" if columns < 60 else "WAITING")
-    dashboard.press(b"q")
-    assert dashboard.wait_end() == 0
-    assert b"Traceback" not in dashboard.raw
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def comparisons(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(comparisons())
 def test_any_comparison_fits_80_columns_and_gives_whole_tables(found):
     made = comparison.diff(RUN, dataclasses.replace(RUN, name="n" * 64), found)

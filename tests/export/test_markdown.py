@@ -69,7 +69,7 @@ def test_what_a_rank_said_last_cannot_break_the_table_nor_call_people():
     assert ended[2][1].startswith(r"exit 1, KeyError: 'a\|b' \`x\` \<img\> @")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(made.reports())
 def test_any_report_gives_whole_tables(report):
     text = markdown.report(report)

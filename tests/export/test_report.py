@@ -195,7 +195,7 @@ def test_advice_is_given_once_and_of_very_many_findings_the_first_are_told():
     assert told[-1] == "Why      and 3 more findings: ddpmon report --format json has all"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(made_up.reports())
 def test_any_report_fits_80_columns_and_its_table_has_12_columns(made):
     lines = report.text(made).splitlines()

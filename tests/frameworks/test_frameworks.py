@@ -31,7 +31,7 @@ TIMEOUT_S = 80
 OWN_LAUNCHERS = {"lightning_trainer": [sys.executable, str(SCRIPTS / "lightning_trainer.py")]}
 MODULES = (*ranks.TORCH, "vision_first", "lightning", "transformers.trainer", "tqdm")
 """Modules of the scripts that take time to import."""
-TRANSFORMERS = (*ranks.TORCH, "vision_first", "transformers.trainer")
+IMPORTED = {"accelerate_loop": "accelerate", "transformers_trainer": "transformers.trainer"}
 PROGRESS = {"lightning_trainer": (STEPS, 2, 2), "transformers_trainer": (STEPS, 1, 1)}
 """The steps there will be, the last epoch and of how many, as trainers know them."""
 ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -109,8 +109,10 @@ def assert_steps_add_up(steps: list[Step]) -> None:
 def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched, framework: str) -> None:
     """transformers has no launcher of its own, and Accelerate's is torchrun, which other tests start."""
     expected = bare(2, framework)
-    forked = launcher(2, SCRIPTS / f"{framework}.py", "--bar", modules=TRANSFORMERS)
-    command = OWN_LAUNCHERS.get(framework, forked)
+    command = OWN_LAUNCHERS.get(framework)
+    if command is None:
+        modules = (*ranks.TORCH, "vision_first", IMPORTED[framework])
+        command = launcher(2, SCRIPTS / f"{framework}.py", "--bar", modules=modules)
     found, recorded = watched("exec", "--", *command)
 
     assert progress() == PROGRESS.get(framework, (None, None, None))

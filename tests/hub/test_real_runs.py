@@ -1,4 +1,4 @@
-"""Real ranks on gloo, from their start to the report; on torchrun where what it does counts."""
+"""Real ranks on gloo, from their start to the report."""
 
 import os
 import signal
@@ -52,16 +52,6 @@ def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(cli):
     assert made["ranks"][0]["cpu_starved_share"] is None or 0 <= made["ranks"][0]["cpu_starved_share"] <= 1
 
 
-def test_the_rank_that_raised_is_named_first(cli):
-    words = ("run", "--headless", "--nproc", "2", str(SCRIPTS / "small_ddp.py"), "--fail", "30", "--steps", "60")
-    assert cli(*words, timeout=150).returncode == 1
-    made = report.build(runs.find(None))
-    assert made["run"]["state"] == "failed"
-    assert made["verdict"].startswith("rank 1 failed first: ValueError: wrong on purpose")
-    assert "exit 1; 1 other then stopped" in made["verdict"]
-    assert made["ranks"][1]["exit"]["code"] == 1
-
-
 def test_a_rank_with_fewer_inputs_is_told_by_the_last_steps_it_had_with_the_others(cli):
     """It counts the steps of the others under Join, and no mean is of those."""
     printed, made = run(cli, "uneven.py")
@@ -80,6 +70,7 @@ def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(cli):
     printed, made = run(cli, "evaluating.py", "4", options=["--every", "1"])
     assert "evaluation on rank 0 for" in printed
     assert "stalled" not in printed
+    assert "timeout" not in printed, "the wait ends long before"
     evaluation = made["time"]["pauses"]["evaluation"]
     assert evaluation["count"] == 1
     assert evaluation["seconds"] == pytest.approx(4, abs=1)

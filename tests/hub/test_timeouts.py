@@ -6,7 +6,6 @@ import pytest
 
 from ddpmon import runs, source
 from ddpmon.export import report
-from ddpmon.launch import stop
 from tests.conftest import wait_for
 from tests.ranks import launcher
 
@@ -18,25 +17,9 @@ def near(findings):
     return [finding for finding in findings if finding.kind == "timeout_near"]
 
 
-@pytest.fixture
-def watch(launch):
-    """Start the script with its arguments; the run, and who watches it."""
-    made = []
-
-    def begin(*arguments):
-        started = launch(*launcher(2, SCRIPT, *arguments))
-        made.append((started, source.LiveSource(started.run)))
-        return made[-1]
-
-    yield begin
-    for started, watched in made:
-        watched.close()
-        stop.request(started.run, now=True)
-        stop.wait_until_gone(started.run, 30)
-
-
-def test_it_is_told_before_the_timeout_ends_the_run(watch):
-    started, watched = watch("600", "30")
+def test_it_is_told_before_the_timeout_ends_the_run(launch):
+    started = launch(*launcher(2, SCRIPT, "600", "30"))
+    watched = source.LiveSource(started.run)
     shot = wait_for(lambda: (shot := watched.snapshot()) and near(shot.findings) and shot, 120)
     (finding,) = near(shot.findings)
     assert (finding.ranks, finding.evidence["waiting"], finding.evidence["timeout_s"]) == ([0], [1], 30.0)
@@ -47,16 +30,8 @@ def test_it_is_told_before_the_timeout_ends_the_run(watch):
     assert (told["ranks"], told["since_step"]) == ([0], 81)
     ended = started.until_gone(120)
     assert ended.exit_code
+    watched.close()
     made = report.build(runs.load(started.id))
     assert made["run"]["state"] == "failed"
     assert "timed out" in made["verdict"].lower(), "it is the timeout that ended it"
     assert not [f for f in made["findings"] if f["kind"] == "timeout_near"]
-
-
-def test_a_wait_that_ends_long_before_is_none(watch):
-    _, watched = watch("8")
-    seen = []
-    wait_for(lambda: (shot := watched.snapshot()) and (seen.append(shot) or shot.step >= 160), 120)
-    assert any(shot.pausing for shot in seen)
-    assert not any(near(shot.findings) for shot in seen)
-    assert not any("timeout" in event.text for event in seen[-1].events)

@@ -56,7 +56,7 @@ def batches(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(batches(), max_size=4))
 def test_batches_come_back_as_they_were(sent):
     block = unpack(pack(sent))
