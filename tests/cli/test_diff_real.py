@@ -35,12 +35,14 @@ def test_a_fix_is_told_with_how_much_it_helped_and_a_relapse_fails_a_check(cli, 
     script = tmp_path / "train.py"
     script.write_text(LOOP)
     for name, late_s in (("late", "0.04"), ("fixed", "0")):
-        told = cli("exec", "--name", name, "--", *launcher(2, script, late_s), timeout=90)
+        told = cli("exec", "--name", name, "--", *launcher(4, script, late_s), timeout=90)
         assert told.returncode == 0, told.stdout + told.stderr
     made = json.loads(called("diff", "late", "fixed", "--format", "json").stdout)
     assert made["outcome"] == "faster"
     assert 1.3 < made["speed"]["median"]["low"] < 3.2
-    assert [(gone["kind"], gone["ranks"]) for gone in made["findings"]["gone"]] == [("straggler", [1])]
+    gone = [(gone["kind"], gone["ranks"]) for gone in made["findings"]["gone"]]
+    assert ("straggler", [1]) in gone
+    assert {kind for kind, _ in gone} <= {"straggler", "cpu_starved"}, "other programs may keep the cores busy"
     back = cli("diff", "fixed", "late", "--fail-slower", "10")
     assert back.returncode == 1
     assert "FAIL: B is at least" in back.stdout

@@ -19,7 +19,6 @@ from ddpmon.runs import proc
 from ddpmon.source import live as live_source
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
-from tests.ranks import launcher
 
 WAITS = "import sys, time, pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)\nsys.exit(7)"
 
@@ -229,10 +228,9 @@ def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home
 
     And what ranks left because nobody took it is in the report.
     """
-    script, held = SCRIPTS / "small_ddp.py", ("--steps", "30", "--hold", str(tmp_path / "go"))
-    with_torchrun = ("run", "--nproc", "2", "--headless", str(script), *held, *options)
-    line = with_torchrun if options else ("exec", "--headless", "--", *launcher(2, script, *held))
-    with subprocess.Popen([ddpmon_program(), *line], stdout=subprocess.DEVNULL) as watcher:
+    held = ("--steps", "30", "--hold", str(tmp_path / "go"))
+    line = ("run", "--nproc", "2", "--headless", str(SCRIPTS / "small_ddp.py"), *held)
+    with subprocess.Popen([ddpmon_program(), *line, *options], stdout=subprocess.DEVNULL) as watcher:
         wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
         started = Started(runs.all_runs()[-1].id)
         live = source.LiveSource(started.run)
