@@ -45,11 +45,13 @@ from ddpmon.recording.node_blocks import NodeBlock
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import recording_path
+from ddpmon.store import store as judging
 from ddpmon.store.clock import Clock
 from ddpmon.store.endings import whole_ending
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
+judging.SURVIVED = ()  # a fault in judging ends a program that measures it
 TICK_US, SAMPLE_US = 500_000, 1_000_000
 START_S = 5.0
 """Seconds from the start of the run to the beginning of its first step."""

@@ -53,6 +53,7 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
         patch.delenv("DDPMON_SOCKET", raising=False)
         patch.delenv("DDPMON_RUN_ID", raising=False)
+        patch.setattr("ddpmon.store.store.SURVIVED", ())  # a fault in judging is to fail a test
         yield
 
 

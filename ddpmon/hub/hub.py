@@ -97,6 +97,8 @@ class Hub:
         self._judged_failures, self._judged_at = 0, float("-inf")
         self._has_fallen = False
         """A rank has ended since the last judgement."""
+        self._fault = ""
+        """The traceback of the last judgement; "": it was made."""
         self._mended_at = self._stacks_asked_at = now
         self._run_stamp: object = None
 
@@ -222,7 +224,16 @@ class Hub:
             self._judged_failures = len(store.failures)
             with self._judging.spent(now):
                 store.judge(now, unix)
+            self._report_fault(unix)
             self._alerts.check(now, unix)
+
+    def _report_fault(self, unix: float) -> None:
+        """Write down, once, that a fault of ours ended a judgement: the recording and the view go on."""
+        fault = self._store.fault
+        if fault and fault != self._fault:
+            print(fault, flush=True)
+            self._store.add_event(unix, "warn", f"ddpmon failed to judge the run: {fault.splitlines()[-1]}")
+        self._fault = fault
 
     def _add_refusal_events(self, unix: float) -> None:
         refusals = self._store.registry.refusals
@@ -321,6 +332,7 @@ class Hub:
                 self._recorder.process(process)
             self._step_counters.settle()
         store.judge(now, unix)
+        self._report_fault(unix)
         self._alerts.check(now, unix)
         self._books.keep_last(now, unix)
         self._pass_on(now, unix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -37,6 +38,9 @@ from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
 
+SURVIVED: tuple[type[Exception], ...] = (Exception,)
+"""Exceptions of a judgement that its run outlives: a fault of ours must cost neither the recording nor the view."""
+
 
 class Store(Intake):
     """A run: what was received of it, and what follows from that: findings, state and verdict."""
@@ -58,6 +62,8 @@ class Store(Intake):
         """The records of what was found in this attempt, which `findings` shows."""
         return Ledger(self.registry.attempt)
 
+    fault: str = ""
+    """The traceback of the last judgement, where a fault of ours ended it: findings are those of the one before."""
     _judged: Sequence[Finding] | None = None
     """The findings of the last judgement, of the window alone."""
 
@@ -76,7 +82,10 @@ class Store(Intake):
         first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
         before = self.ledger.previous(last) if self._judged is None else self._judged
         evidence = self._evidence(still, wait, window)
-        self._judged = findings(self.world, evidence, before, window)
+        try:
+            self._judged, self.fault = findings(self.world, evidence, before, window), ""
+        except SURVIVED:
+            self._judged, self.fault = before, traceback.format_exc()
         self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)
         current = self.ledger.findings(unix - self.run.created_at)
         # Nothing comes back once the run is over.

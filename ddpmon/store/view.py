@@ -171,6 +171,8 @@ def _missing(store: Store) -> dict[str, str]:
 def _notes(store: Store) -> list[str]:
     """Return what could not be measured, once each, and what was refused."""
     notes = [*store.run.notes, *store.notes]
+    if store.fault:
+        notes.append(f"findings are out of date: ddpmon failed to judge the run ({store.fault.splitlines()[-1][:100]})")
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):

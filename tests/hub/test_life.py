@@ -195,6 +195,24 @@ def test_a_recording_that_cannot_be_written_is_said_once_and_the_run_is_still_se
     assert snapshot.records_lost == 0  # they wait: the rank was told of nothing that is not on disk
 
 
+def test_a_fault_in_judging_costs_neither_the_recording_nor_the_view(stage, tmp_path):
+    fault = "import ddpmon.store.store\ndef findings(*_): raise IndexError('of our own')\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{fault}ddpmon.store.store.findings = findings\n")
+    stage.save(world_size=2)
+    hub = stage.hub(before=["env", f"PYTHONPATH={tmp_path}"])
+    train(stage, slow=1)
+    said = "ddpmon failed to judge the run: IndexError: of our own"
+    shot = stage.viewer().until(lambda s: s.step == 60 and any(said in event.text for event in s.events), "the event")
+    assert [event.text for event in shot.events].count(said) == 1
+    assert "findings are out of date: ddpmon failed to judge the run (IndexError: of our own)" in shot.notes
+    stage.end(exit_code=0)
+    assert hub.wait(DEADLINE_S) == 0, stage.log()
+    assert stage.log().count("IndexError: of our own") == 1
+    made = json.loads((stage.dir / "report.json").read_text())
+    assert (made["run"]["state"], made["steps"]["count"]) == ("done", 60)
+    (stage.dir / "logs" / "hub.log").unlink()  # no test ends well with a traceback in it
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_signals_of_a_terminal_do_not_reach_it(stage, number):
     hub = stage.hub()
