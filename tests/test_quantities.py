@@ -32,7 +32,7 @@ from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui import charted, filters, lines, units
-from ddpmon.tui.widgets import fulltable, gauges
+from ddpmon.tui.widgets import columns, gauges
 from ddpmon.tui.widgets.inspection import inspection
 from ddpmon.tui.widgets.quantities import NAME
 
@@ -117,7 +117,7 @@ def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
     assert row.name in {column.gauge.name for column in gauges.place(shot.ranks, 400)}
     if row.name in UNCHARTED:
         return
-    assert row.get in {field.value for field in fulltable.FIELDS}
+    assert row.get in {column.value for column in columns.COLUMNS.values()}
     page = ["".join(text for text, _ in line) for line in inspection(shot, shot.ranks[0], 120)]
     assert any(line.startswith(f" {row.text} ") and units.written(row.unit)(value_of(row)) in line for line in page)
 

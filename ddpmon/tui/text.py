@@ -6,7 +6,8 @@ from ddpmon.messages import Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, plain
 from ddpmon.tui.widgets.head import head
-from ddpmon.tui.widgets.ranktable import SORTS, ordered, table
+from ddpmon.tui.widgets.ranktable import SORTS, ordered, table_lines, world_layout
+from ddpmon.tui.widgets.worldmap import everyone
 
 
 def _text(line: Line) -> str:
@@ -20,4 +21,5 @@ def head_text(snapshot: Snapshot, width: int) -> list[str]:
 
 def table_text(snapshot: Snapshot, width: int) -> list[str]:
     """The header of the rank table and a line for each rank, trouble first."""
-    return [_text(line) for line in table(snapshot, ordered(snapshot, SORTS[0]), width, None)]
+    ranks = ordered(snapshot, everyone(snapshot), SORTS[0])
+    return [_text(line) for line in table_lines(snapshot, ranks, world_layout(snapshot, width), width, None)]

@@ -41,7 +41,7 @@ from ddpmon.tui.filters import parse
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit
 from ddpmon.tui.rank_marks import grade
-from ddpmon.tui.widgets.columns import MEASURED
+from ddpmon.tui.widgets.columns import COLUMNS
 from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.fulltable import FullTable
 from ddpmon.tui.widgets.ranktable import RankTable
@@ -264,9 +264,8 @@ def test_wide_names_leave_the_columns_where_they_are():
 def test_a_field_that_is_read_as_a_number_is_read_only_where_it_is_one():
     """What the walk over the fields relies on: a wrong draw is an error here, not a blank."""
     broken = replace(snapshots.running(4, 4).ranks[0], own_ms="fast")
-    own = next(column for column in MEASURED if column.head == "own ms")
     with pytest.raises((TypeError, ValueError)):
-        own.text(broken, 1)
+        COLUMNS["own"].cell(broken, 1)
     assert grade(replace(broken, over_median=math.nan))[1] == "·"
 
 

@@ -1,18 +1,19 @@
-"""The columns of the rank table, and which of them fit."""
+"""The columns of all tables of ranks, how a table is sorted by one of them, and which of them fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
 from ddpmon import numbers
-from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView
+from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView, further
 from ddpmon.messages.quantities import MS
+from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, padded, plain
-from ddpmon.tui.rank_marks import failed
 from ddpmon.tui.units import cell
 from ddpmon.tui.widgets.worldmap import short_host
 
@@ -31,99 +32,60 @@ HEALTH_WORDS = {
     "dead": "dead",
     "left": "left",
 }
+Value = float | str | None
 
 
 @dataclass(frozen=True)
 class RankColumn:
-    """One column: `keep` says which go first when it gets narrow (the highest)."""
+    """One column: the value that it shows and is sorted by."""
 
     head: str
     width: int
-    keep: int
-    text: Callable[[RankView, int], str]
-    """Takes the rank and the number of decimals that milliseconds have."""
+    """With a space in front."""
+    value: Callable[[RankView], Value]
+    text: Callable[[float, int], str] = numbers.aligned_ms
+    """Takes the value and the number of decimals that milliseconds have."""
     role: str = "text"
+    head_role: str = "muted"
+    up: bool = False
+    """Sorted from the smallest first."""
     left: bool = False
     accused: bool = False
     """Takes the marker's colour in a marked row."""
     of_gpu: bool = False
     """Only where a rank has one."""
-    of_ends: bool = False
-    """Only where a rank failed."""
-    names_host: bool = False
-    """True to make it as wide as the longest name of a host."""
 
-    def cell(self, text: str) -> str:
-        """The text in this column's width, a space before it."""
+    def cell(self, rank: RankView, digits: int) -> str:
+        """The value in this column's width."""
+        value = self.value(rank)
+        if value is None or isinstance(value, str):
+            return self.place(value or numbers.NONE)
+        return self.place(self.text(value, digits))
+
+    def place(self, text: str) -> str:
+        """Text in this column's width."""
         return " " + padded(text, self.width - 1, left=self.left)
 
+    def order(self, rank: RankView) -> tuple[float, str]:
+        """A key that sorts ranks which have the value; one that is no number counts as the largest."""
+        value = self.value(rank)
+        if isinstance(value, str):
+            return 0.0, value
+        return (math.inf if value is None or math.isnan(value) else value), ""
 
-def _measured(name: str, width: int, keep: int, *, role: str = "text", accused: bool = False) -> RankColumn:
+
+def _measured(name: str, width: int, *, role: str = "text", up: bool = False, accused: bool = False) -> RankColumn:
     """The column of one of QUANTITIES."""
     row = QUANTITIES[name]
-    get, written = row.get, cell(row.unit)
-
-    def milliseconds(rank: RankView, digits: int) -> str:
-        return numbers.aligned_ms(get(rank), digits)
-
-    def other(rank: RankView, _: int) -> str:
-        return written(get(rank))
-
-    text = milliseconds if row.unit == MS else other
-    return RankColumn(row.heading, width, keep, text, role=role, accused=accused, of_gpu=row.where == GPU)
-
-
-def decimals(ranks: list[RankView]) -> int:
-    """Return how many decimals milliseconds need: two where a step takes less than ten."""
-    steps = [step for rank in ranks if (step := finite(rank.step_ms)) is not None]
-    return 2 if steps and max(steps) < 10 else 1
-
-
-def _memory(rank: RankView) -> str:
-    row = QUANTITIES["gpu_memory" if rank.has_gpu_sample else "rss"]
-    return cell(row.unit)(row.get(rank))
-
-
-def _host(keep: int) -> RankColumn:
+    written = cell(row.unit)
+    text = numbers.aligned_ms if row.unit == MS and name != "gc" else lambda value, _: written(value)
     return RankColumn(
-        "host", 17, keep, lambda rank, _: short_host(rank.host) or numbers.NONE, role="muted", left=True,
-        names_host=True,
+        row.heading, width, row.get, text, role, up=up, accused=accused, of_gpu=row.where == GPU
     )  # fmt: skip
 
 
-_RANK = RankColumn("rank", 6, 0, lambda rank, _: str(rank.rank), accused=True)
-
-MEASURED = (
-    _RANK,
-    _host(4),
-    RankColumn("gpu", 5, 10, lambda rank, _: plain(rank.device).removeprefix("cuda:"), of_gpu=True),
-    RankColumn("exit", 9, 1, lambda rank, _: exit_text(rank), accused=True, of_ends=True),
-    _measured("own", 8, 0, accused=True),
-    _measured("over", 9, 1, accused=True),
-    _measured("data", 7, 5),
-    _measured("forward", 8, 6),
-    _measured("backward", 9, 7),
-    _measured("optimizer", 10, 11),
-    _measured("other", 7, 12),
-    _measured("wait", 7, 2, role="comm"),
-    _measured("transfer", 9, 3, role="comm"),
-    _measured("late", 8, 16),
-    _measured("critical", 6, 15),
-    _measured("cpu", 6, 13),
-    _measured("gpu", 6, 9),
-    RankColumn("mem GiB", 8, 14, lambda rank, _: _memory(rank)),
-    _measured("loss", 8, 8),
-)
-ARRIVING = (
-    _RANK,
-    _host(2),
-    RankColumn("pid", 9, 4, lambda rank, _: str(rank.pid) if rank.pid else numbers.NONE),
-    RankColumn("device", 9, 3, lambda rank, _: plain(rank.device) if rank.health != "missing" else numbers.NONE),
-    RankColumn("  stage", 24, 1, lambda rank, _: "  " + how_far(rank), left=True),
-    RankColumn(
-        "state", 15, 0, lambda rank, _: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True
-    ),
-)
+def _whole(value: float, _: int) -> str:
+    return f"{value:.0f}"
 
 
 def how_far(rank: RankView) -> str:
@@ -139,19 +101,119 @@ def exit_text(rank: RankView) -> str:
     return plain(end.signal) if end.signal else numbers.NONE if end.code is None else str(end.code)
 
 
-def choose(columns: tuple[RankColumn, ...], ranks: list[RankView], width: int) -> list[RankColumn]:
-    """The columns that fit in `width`, in their order. GPU columns only where a rank has one."""
+_MACHINE = {
+    "samples": 10, "tokens": 9, "cpu": 6, "starved": 8, "rss": 8, "gpu": 6, "gpu_memory": 8, "gpu_power": 6,
+    "gpu_temperature": 5, "gpu_clock": 6, "gc": 7, "major_faults": 9, "read": 7, "written": 8, "threads": 8,
+}  # fmt: skip
+"""Widths."""
+COLUMNS: dict[str, RankColumn] = {
+    "rank": RankColumn("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
+    "host": RankColumn("host", 17, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
+    "exit": RankColumn("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
+    "own": _measured("own", 8, accused=True),
+    "over": _measured("over", 9, accused=True),
+    "wait": _measured("wait", 7, role="comm", up=True),
+    "data": _measured("data", 7),
+    "forward": _measured("forward", 8),
+    "backward": _measured("backward", 9),
+    "optimizer": _measured("optimizer", 10),
+    "other": _measured("other", 7),
+    "transfer": _measured("transfer", 9, role="comm"),
+    "step": _measured("step", 8),
+    "late": _measured("late", 8),
+    "critical": _measured("critical", 6),
+    "loss": _measured("loss", 8),
+    "device": RankColumn(
+        "device",
+        8,
+        lambda rank: plain(rank.device) if rank.health != "missing" else None,
+        up=True,
+        left=True,
+        of_gpu=True,
+    ),
+    **{name: _measured(name, width) for name, width in _MACHINE.items()},
+    **{row.name: _measured(row.name, max(7, len(row.heading) + 1)) for row in further(_MACHINE)},
+    "steps": RankColumn("steps", 8, lambda rank: rank.steps or None, lambda value, _: numbers.count(int(value))),
+    "pid": RankColumn("pid", 8, lambda rank: rank.pid or None, _whole, up=True),
+    "state": RankColumn(
+        "state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True
+    ),
+    "stage": RankColumn("stage", 22, how_far, left=True),
+}
+"""All columns, in the order of the full table."""
+
+MEASURED = {
+    "rank": 0, "host": 4, "device": 10, "exit": 1, "own": 0, "over": 1, "data": 5, "forward": 6, "backward": 7,
+    "optimizer": 11, "other": 12, "wait": 2, "transfer": 3, "late": 16, "critical": 15, "cpu": 13, "gpu": 9,
+    "gpu_memory": 14, "rss": 17, "loss": 8,
+}  # fmt: skip
+"""The columns of ranks that train, and which of them go first where it is narrow: the highest number."""
+ARRIVING = {"rank": 0, "host": 2, "pid": 4, "device": 3, "stage": 1, "state": 0}
+"""The columns of ranks that have not finished a step."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    """An order of a table by one of its columns. Ranks without the value come last; equal ones by rank."""
+
+    name: str
+    column: str
+    backwards: bool = False
+    """The other way round than the column usually goes."""
+    trouble_first: bool = False
+
+
+def gone_first(rank: RankView) -> int:
+    """A key that puts ranks first that are dead or silent."""
+    return -grade if (grade := rank_marks.grade(rank)[0]) >= 8 else 0
+
+
+def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView], int] = gone_first) -> list[RankView]:
+    """Return ranks, given by rank, in an order. trouble: a key that puts those first which need attention."""
+    column = COLUMNS[sort.column]
+    having: list[RankView] = []
+    without: list[RankView] = []
+    for rank in ranks:
+        (without if column.value(rank) is None else having).append(rank)
+    having.sort(key=column.order, reverse=column.up == sort.backwards)
+    in_order = having + without
+    if sort.trouble_first:
+        in_order.sort(key=trouble)
+    return in_order
+
+
+def decimals(ranks: list[RankView]) -> int:
+    """Return how many decimals milliseconds need: two where a step takes less than ten."""
+    steps = [step for rank in ranks if (step := finite(rank.step_ms)) is not None]
+    return 2 if steps and max(steps) < 10 else 1
+
+
+def host_column(ranks: Iterable[RankView]) -> RankColumn:
+    """The column of hosts, as wide as the longest of their names."""
+    width = max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)])
+    return replace(COLUMNS["host"], width=min(17, width))
+
+
+def choose(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[RankColumn]:
+    """Return the columns that fit.
+
+    Args:
+        keep: Names of columns, in their order; those with the highest numbers go first.
+        ranks: Those that are listed. GPU columns stand there only where a rank has one, exits where a rank failed.
+        width: The room in columns of the screen.
+
+    """
     with_gpu = any(rank.has_gpu_sample or rank.device.startswith("cuda") for rank in ranks)
-    with_exit = any(failed(rank) for rank in ranks)
-    host = min(17, max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)]))
-    chosen = [
-        replace(column, width=host) if column.names_host else column
-        for column in columns
-        if (with_gpu or not column.of_gpu) and (with_exit or not column.of_ends)
-    ]
-    while len(chosen) > 1 and sum(column.width for column in chosen) > width:
-        chosen.remove(max(chosen, key=lambda column: column.keep))
-    return chosen
+    with_exit = any(map(rank_marks.failed, ranks))
+    host = host_column(ranks)
+    chosen = {
+        name: host if name == "host" else COLUMNS[name]
+        for name in keep
+        if (with_gpu or not COLUMNS[name].of_gpu) and (with_exit or name != "exit")
+    }
+    while len(chosen) > 1 and sum(column.width for column in chosen.values()) > width:
+        del chosen[max(chosen, key=lambda name: keep[name])]
+    return list(chosen.values())
 
 
 SPLIT_LEGEND: Line = [

@@ -9,8 +9,9 @@ from ddpmon import numbers
 from ddpmon.messages import QUANTITIES, RankView, further
 from ddpmon.messages.quantities import PERCENT
 from ddpmon.tui.frame import finite
-from ddpmon.tui.lines import Line, plain
-from ddpmon.tui.units import bare, cell
+from ddpmon.tui.lines import Line
+from ddpmon.tui.units import bare
+from ddpmon.tui.widgets.columns import COLUMNS, RankColumn
 
 _BAR_LEAST, _BAR_MOST = 5, 22
 
@@ -19,49 +20,33 @@ Get = Callable[[RankView], float | None]
 
 @dataclass(frozen=True)
 class Gauge:
-    """One column. `keep` says which go first when it gets narrow (the highest)."""
+    """One column."""
 
-    head: str
-    width: int
-    """Width of the number, with a space before it."""
+    name: str
+    """The name of its quantity; "device": the number of a GPU, of which there is nothing to compare."""
+    column: RankColumn
     keep: int
-    value: Get
-    text: Callable[[float], str]
+    """The columns with the highest numbers go first where it is narrow."""
     full: Get | None = None
     """Full value of the bar, of a rank; 0: the largest value of all ranks. None: no bar."""
     always_bar: bool = False
     """The bar stays as long as the number; where no column has such a bar, all of them stay."""
-    low_is_worse: bool = False
-    names: bool = False
-    """It identifies something (the number of a GPU): there is nothing to compare."""
-    name: str = ""
-    """The name of its quantity."""
-    least: float = 0.0
-    """The least value that fills a bar whose measure is the largest value of all ranks."""
+
+    def value(self, rank: RankView) -> float | None:
+        """The value of a rank; None: it has none."""
+        value = self.column.value(rank)
+        return None if isinstance(value, str) else finite(value)
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """The rank whose value is the worst of these."""
-        having = [(value, rank) for rank in ranks if (value := finite(self.value(rank))) is not None]
-        pick = min if self.low_is_worse else max
+        having = [(value, rank) for rank in ranks if (value := self.value(rank)) is not None]
+        pick = min if QUANTITIES[self.name].worse == "low" else max
         return pick(having, key=lambda pair: pair[0])[1] if having else None
 
-
-def _gauge(name: str, width: int, keep: int, *, full: Get | None = None, always_bar: bool = False) -> Gauge:
-    """The column of one of QUANTITIES."""
-    row = QUANTITIES[name]
-    get = row.get
-    text = (lambda value: f"{value / 2**30:.0f}") if name == "gpu_memory_total" else cell(row.unit)
-    return Gauge(
-        row.heading, width, keep, lambda rank: finite(get(rank)), text, full, always_bar,
-        low_is_worse=row.worse == "low", name=name, least=100.0 if row.unit == PERCENT else 0.0,
-    )  # fmt: skip
-
-
-def _up_to(value: float) -> Get:
-    return lambda _: value
-
-
-_LARGEST = _up_to(0.0)
+    def largest(self, ranks: Sequence[RankView]) -> float:
+        """Return the value that fills a bar without a full value: that of the rank with the most, or 100%."""
+        least = 100.0 if self.name in QUANTITIES and QUANTITIES[self.name].unit == PERCENT else 0.0
+        return max([least, *(value for rank in ranks if (value := self.value(rank)) is not None)])
 
 
 def device_number(rank: RankView) -> float | None:
@@ -70,30 +55,30 @@ def device_number(rank: RankView) -> float | None:
     return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
 
 
-_PLACED = (
-    Gauge("gpu", 5, 8, device_number, bare, names=True),
-    _gauge("gpu", 6, 0, full=_up_to(100.0), always_bar=True),
-    _gauge("gpu_memory", 8, 1, full=QUANTITIES["gpu_memory_total"].get, always_bar=True),
-    _gauge("gpu_memory_total", 4, 9),
-    _gauge("gpu_temperature", 4, 2),
-    _gauge("gpu_power", 5, 7),
-    _gauge("gpu_clock", 6, 6),
-    _gauge("cpu", 6, 3, full=_LARGEST),
-    _gauge("starved", 8, 4, full=_up_to(1.0)),
-    _gauge("rss", 8, 5, full=_LARGEST),
-    _gauge("read", 8, 10),
-    _gauge("written", 8, 11),
-    _gauge("threads", 8, 12),
-    _gauge("major_faults", 9, 13),
-)
-_LAST = max(gauge.keep for gauge in _PLACED) + 1
-GAUGES = (
-    *_PLACED,
-    *(
-        _gauge(row.name, max(8, len(row.heading) + 1), _LAST + place)
-        for place, row in enumerate(further({gauge.name for gauge in _PLACED}))
-    ),
-)
+def _up_to(value: float) -> Get:
+    return lambda _: value
+
+
+_DEVICE = RankColumn("gpu", 5, device_number, lambda value, _: bare(value))
+_TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / 2**30:.0f}")
+_FULL: dict[str, Get] = {
+    "gpu": _up_to(100.0),
+    "gpu_memory": QUANTITIES["gpu_memory_total"].get,
+    "cpu": _up_to(0.0),
+    "starved": _up_to(1.0),
+    "rss": _up_to(0.0),
+}
+_KEEP = {
+    "device": 8, "gpu": 0, "gpu_memory": 1, "gpu_memory_total": 9, "gpu_temperature": 2, "gpu_power": 7, "gpu_clock": 6,
+    "cpu": 3, "starved": 4, "rss": 5, "read": 10, "written": 11, "threads": 12, "major_faults": 13,
+}  # fmt: skip
+GAUGES = tuple(
+    Gauge(
+        name, {"device": _DEVICE, "gpu_memory_total": _TOTAL}.get(name) or COLUMNS[name], keep, _FULL.get(name),
+        name in {"gpu", "gpu_memory"},
+    )
+    for name, keep in (_KEEP | {row.name: len(_KEEP) + place for place, row in enumerate(further(_KEEP))}).items()
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,17 +92,18 @@ class Placed:
     @property
     def heading(self) -> str:
         """The head in its place."""
-        return f"{self.gauge.head:>{self.gauge.width}}" + " " * (self.bar + (self.bar > 0))
+        return self.gauge.column.place(self.gauge.column.head) + " " * (self.bar + (self.bar > 0))
 
     def cell(self, rank: RankView | None, role: str) -> Line:
         """Number and bar of a rank; None: it has no value."""
-        value = None if rank is None else self.gauge.value(rank)
-        text = numbers.NONE if value is None else self.gauge.text(value)
-        line: Line = [(f"{plain(text):>{self.gauge.width}}", role)]
-        if not self.bar or self.gauge.full is None or rank is None:
-            return [*line, (" " * (self.bar + (self.bar > 0)), "text")] if self.bar else line
+        column, value = self.gauge.column, None if rank is None else self.gauge.value(rank)
+        if rank is None or value is None:
+            return [(f"{column.place(numbers.NONE)}{' ' * (self.bar + (self.bar > 0))}", role)]
+        line: Line = [(column.place(column.text(value, 1)), role)]
+        if not self.bar or self.gauge.full is None:
+            return line
         whole = finite(self.gauge.full(rank)) or self.largest
-        share = min(1.0, max(0.0, value / whole)) if value is not None and whole > 0 else 0.0
+        share = min(1.0, max(0.0, value / whole)) if whole > 0 else 0.0
         done = round(share * self.bar) if share < 1 else self.bar
         return [
             *line, (" ", "text"), ("━" * done, ("info" if role == "text" else role)),
@@ -132,7 +118,7 @@ def place(ranks: Sequence[RankView], width: int) -> list[Placed]:
     dear = [gauge for gauge in chosen if gauge.always_bar] or [gauge for gauge in chosen if gauge.full is not None]
 
     def needs(gauge: Gauge) -> int:
-        return gauge.width + (_BAR_LEAST + 1 if gauge in dear else 0)
+        return gauge.column.width + (_BAR_LEAST + 1 if gauge in dear else 0)
 
     while chosen and sum(map(needs, chosen)) > width:
         chosen.remove(max(chosen, key=lambda gauge: gauge.keep))
@@ -143,8 +129,4 @@ def place(ranks: Sequence[RankView], width: int) -> list[Placed]:
             bars.append(gauge)
             columns_left -= _BAR_LEAST + 1
     bar = min(_BAR_MOST, _BAR_LEAST + columns_left // len(bars)) if bars else 0
-    return [Placed(gauge, bar if gauge in bars else 0, _most(gauge, ranks)) for gauge in chosen]
-
-
-def _most(gauge: Gauge, ranks: Sequence[RankView]) -> float:
-    return max([gauge.least, *(value for rank in ranks if (value := finite(gauge.value(rank))) is not None)])
+    return [Placed(gauge, bar if gauge in bars else 0, gauge.largest(ranks)) for gauge in chosen]

@@ -1,11 +1,10 @@
-"""The rank table: one line per rank, what is wrong first."""
+"""The rank table: one line per rank, what is wrong first, with a cursor that stays on its rank."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from textual import events
 
@@ -14,10 +13,11 @@ from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, fit, joined, size, under_cursor
+from ddpmon.tui.lines import Line, fit, joined, under_cursor
 from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
+from ddpmon.tui.widgets import columns
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.columns import ARRIVING, MEASURED, SPLIT_LEGEND, choose, decimals, split_bar
+from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.worldmap import arriving, everyone
@@ -26,82 +26,86 @@ _SPLIT_LEAST = 24
 """Columns below which a split bar says nothing."""
 _SPLIT_ROOM = 42
 """Columns kept for it on a wide screen, before the last columns are shown."""
-
-
-@dataclass(frozen=True)
-class Sort:
-    """An order of the table. Ranks without the value come last; equal ones by rank."""
-
-    name: str
-    key: Callable[[RankView], float | None]
-    trouble_first: bool = False
-
-
-def down(value: float | None) -> float | None:
-    """A key that puts the largest first."""
-    return None if finite(value) is None or value is None else -value
-
-
-def phase_ms(rank: RankView, name: str) -> float | None:
-    """Return what a phase takes of a rank's step."""
-    return finite(rank.phase_ms(name))
-
-
-BY_RANK = Sort("by rank", lambda rank: rank.rank)
+_WHEEL = 3
+BY_RANK = Sort("by rank", "rank")
 SORTS = (
-    Sort("slowest first", lambda rank: down(rank.own_ms), trouble_first=True),
+    Sort("slowest first", "own", trouble_first=True),
     BY_RANK,
-    Sort("shortest wait first", lambda rank: phase_ms(rank, "wait")),
-    Sort(
-        "highest loss first",
-        lambda rank: -math.inf if rank.loss is not None and finite(rank.loss) is None else down(rank.loss),
-    ),
+    Sort("shortest wait first", "wait"),
+    Sort("highest loss first", "loss"),
 )
 
 
-def ordered(snapshot: Snapshot, sort: Sort) -> list[RankView]:
-    """All ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
-    early = sort.trouble_first and arriving(snapshot)
-    late = rank_marks.accused(snapshot) if early else frozenset()
+@dataclass(frozen=True)
+class Tail:
+    """A bar or a strip of each rank behind the columns of a table."""
 
-    def key(rank: RankView) -> tuple[int, bool, float, int]:
-        trouble = rank_marks.grade(rank)[0] if sort.trouble_first else 0
-        if early:
-            far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
-            return -trouble if trouble >= 8 else -int(rank.rank in late), False, float(far), rank.rank
-        value = sort.key(rank)
-        return -trouble if trouble >= 8 else 0, value is None, value or 0.0, rank.rank
-
-    return sorted(everyone(snapshot), key=key)
+    head: Line
+    of: Callable[[RankView, str], Line]
+    """Takes the rank and the role of its mark; "": it has none."""
 
 
-def table(snapshot: Snapshot, ranks: list[RankView], width: int, chosen: int | None) -> list[Line]:
-    """The header and a line for each of `ranks`; `chosen` is the rank under the cursor."""
-    measured = not arriving(snapshot)
-    split_room = _SPLIT_ROOM if measured and width >= WIDE - 1 else 0
-    columns = choose(MEASURED if measured else ARRIVING, snapshot.ranks, width - 2 - split_room)
-    digits = decimals(snapshot.ranks)
-    named = rank_marks.accused(snapshot)
-    header: Line = [(" ", "text"), ("".join(column.cell(column.head) for column in columns), "muted")]
-    room = width - size(header) - 1
-    split = measured and room >= _SPLIT_LEAST
-    lines = [[*header, *(fit(SPLIT_LEGEND, room, "muted") if split else [])]]
+Layout: TypeAlias = tuple[Sequence[RankColumn], Tail | None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a table; None: it is of no rank."""
+
+    rank: RankView | None
+
+
+def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankView]:
+    """Return the ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
+    if not (sort.trouble_first and arriving(snapshot)):
+        return columns.ordered(ranks, sort)
+    late = rank_marks.accused(snapshot)
+
+    def key(rank: RankView) -> tuple[int, int, int]:
+        far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
+        return columns.gone_first(rank) or -int(rank.rank in late), far, rank.rank
+
+    return sorted(ranks, key=key)
+
+
+def world_layout(snapshot: Snapshot, width: int) -> Layout:
+    """The columns of the ranks that fit, and a step's split into phases behind them."""
+    if arriving(snapshot):
+        return columns.choose(columns.ARRIVING, snapshot.ranks, width - 2), None
+    split_room = _SPLIT_ROOM if width >= WIDE - 1 else 0
+    chosen = columns.choose(columns.MEASURED, snapshot.ranks, width - 2 - split_room)
+    room = width - 2 - sum(column.width for column in chosen)
+    if room < _SPLIT_LEAST:
+        return chosen, None
     longest = max((value for rank in snapshot.ranks if (value := finite(rank.step_ms)) is not None), default=0.0)
+
+    def split(rank: RankView, _: str) -> Line:
+        return [(" ", "text"), *columns.split_bar(rank, longest, room - 2)]
+
+    return chosen, Tail(fit(columns.SPLIT_LEGEND, room, "muted"), split)
+
+
+def table_lines(
+    snapshot: Snapshot, ranks: Sequence[RankView], layout: Layout, width: int, chosen: int | None
+) -> list[Line]:
+    """The header and a line for each of `ranks`; `chosen` is the rank under the cursor."""
+    shown, tail = layout
+    digits, named = columns.decimals(snapshot.ranks), rank_marks.accused(snapshot)
+    header = joined([(" ", "text"), *((column.place(column.head), column.head_role) for column in shown)])
+    lines: list[Line] = [[*header, *(tail.head if tail is not None else [])]]
     for rank in ranks:
         glyph, alarm = rank_marks.marker(rank, named)
-        cells: Line = [(glyph, alarm)]
-        for column in columns:
-            role = alarm if column.accused and glyph != " " else column.role
-            cells.append((column.cell(column.text(rank, digits)), role))
-        line = joined(cells)
-        if split:
-            line += [(" ", "text"), *split_bar(rank, longest, room - 2)]
+        marked = glyph != " "
+        roles = [alarm if column.accused and marked else column.role for column in shown]
+        cells = [(column.cell(rank, digits), role) for column, role in zip(shown, roles, strict=True)]
+        line = joined([(glyph, alarm), *cells])
+        line += [] if tail is None else tail.of(rank, alarm if marked else "")
         lines.append(under_cursor(line, width) if rank.rank == chosen else line)
     return lines
 
 
 class RankTable(BlockPane):
-    """The rank table with its cursor and scrolling. The cursor stays on its rank when the order changes."""
+    """A table of ranks with a cursor and scrolling. The cursor stays on its rank when the order changes."""
 
     orders: ClassVar[tuple[Sort, ...]] = SORTS
 
@@ -111,28 +115,66 @@ class RankTable(BlockPane):
         self.order = 0
         """Index into `orders`."""
         self._top = 0
+        self._kept: tuple[Snapshot, tuple[object, ...], Sequence[Entry]] | None = None
+        """Last list, as several blocks of a screen ask for it in each frame: its snapshot, and its parameters."""
 
     @property
     def actions(self) -> Actions:
         return {"sort": self.cycle_sort}
 
+    @property
+    def sort(self) -> Sort:
+        """Return the order of the list."""
+        return self.orders[self.order]
+
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         ranks = 0 if frame.snapshot is None else max(frame.snapshot.run.world_size, len(frame.snapshot.ranks))
         return Block(LEAST_WIDTH, 3, ALL, max(1, ranks) + 2)
 
+    # --- what is listed ---
+
+    def parameters(self) -> tuple[object, ...]:
+        """Return all that the list depends on beside the snapshot."""
+        return self.sort, self.frame.filter
+
+    def entries(self, snapshot: Snapshot) -> Sequence[Entry]:
+        """The lines of the list, in their order."""
+        parameters = self.parameters()
+        if self._kept is None or self._kept[0] is not snapshot or self._kept[1] != parameters:
+            self._kept = snapshot, parameters, self.new_entries(snapshot)
+        return self._kept[2]
+
+    def new_entries(self, snapshot: Snapshot) -> Sequence[Entry]:
+        """The same, made anew."""
+        return [Entry(rank) for rank in ordered(snapshot, self.filtered(snapshot), self.sort)]
+
+    def filtered(self, snapshot: Snapshot) -> list[RankView]:
+        """All ranks that the filter lets through."""
+        rank_filter = self.frame.filter
+        return [rank for rank in everyone(snapshot) if rank_filter is None or rank_filter.lets(rank)]
+
+    def _ranks(self) -> list[int]:
+        """The ranks that the cursor can be on."""
+        entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
+        return [entry.rank.rank for entry in entries if entry.rank is not None]
+
+    def _lines_above(self) -> int:
+        """Lines over the list."""
+        width, height = self.room
+        return 2 if self.frame.snapshot is None else 2 + len(self.remarks(self.frame.snapshot, width, height))
+
+    def _room_lines(self) -> int:
+        """Lines of the list that there is room for."""
+        return max(1, self.room[1] - self._lines_above())
+
     def lines_in_sight(self) -> list[int | None]:
         """The rank on each of its lines below the title; None: the line is of no rank."""
-        ranks = [] if self.frame.snapshot is None else self.listed(self.frame.snapshot)
-        return [None, *(rank.rank for rank in ranks[self._top : self._top + max(1, self.room[1] - 2)])]
+        entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
+        shown = entries[self._top : self._top + self._room_lines()]
+        ranks = [None if entry.rank is None else entry.rank.rank for entry in shown]
+        return [*[None] * (self._lines_above() - 1), *ranks]
 
-    def listed(self, snapshot: Snapshot) -> list[RankView]:
-        """The ranks that are listed, in their order."""
-        return self.kept(ordered(snapshot, self.orders[self.order]))
-
-    def kept(self, ranks: list[RankView]) -> list[RankView]:
-        """Return those that the filter lets through."""
-        rank_filter = self.frame.filter
-        return ranks if rank_filter is None else [rank for rank in ranks if rank_filter.lets(rank)]
+    # --- drawing ---
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
         """The title, with the filter in it, and the step since which means are taken where a change cut them short."""
@@ -142,13 +184,25 @@ class RankTable(BlockPane):
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         """The title."""
-        order = self.orders[self.order]
-        early = order.trouble_first and snapshot is not None and arriving(snapshot)
-        return self.title("ranks, the last to connect first" if early else f"ranks, {order.name}", snapshot, width)
+        return self.title(f"ranks, {self.order_text(snapshot)}", snapshot, width)
 
-    def rows(self, snapshot: Snapshot, ranks: list[RankView], width: int) -> list[Line]:
-        """The header and a line for each of `ranks`."""
-        return table(snapshot, ranks, width, self.chosen)
+    def order_text(self, snapshot: Snapshot | None) -> str:
+        """Return the order of the list in words."""
+        early = self.sort.trouble_first and snapshot is not None and arriving(snapshot)
+        return "the last to connect first" if early else self.sort.name
+
+    def remarks(self, snapshot: Snapshot, width: int, height: int) -> list[Line]:
+        """Lines between the title and the header."""
+        return []
+
+    def table_layout(self, snapshot: Snapshot, width: int) -> Layout:
+        """The columns that fit, and what stands behind them."""
+        return world_layout(snapshot, width)
+
+    def rows(self, snapshot: Snapshot, entries: Sequence[Entry], width: int) -> list[Line]:
+        """The header and a line for each of `entries`."""
+        ranks = [entry.rank for entry in entries if entry.rank is not None]
+        return table_lines(snapshot, ranks, self.table_layout(snapshot, width), width, self.chosen)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
@@ -156,15 +210,15 @@ class RankTable(BlockPane):
             return [self.heading(None, width), no_rank(frame)]
         if height < 3:
             return [self.heading(snapshot, width)]
-        ranks = self.listed(snapshot)
-        shown = height - 2
-        self._top = max(0, min(self._top, len(ranks) - shown))
-        lines = self.rows(snapshot, ranks[self._top : self._top + shown], width - 1)
-        if len(ranks) > shown:
-            lines[1:] = self._with_scrollbar(lines[1:], width, len(ranks))
-        if not ranks:
+        above = self.remarks(snapshot, width, height)
+        entries, room = self.entries(snapshot), max(1, height - 2 - len(above))
+        self._top = max(0, min(self._top, len(entries) - room))
+        header, *lines = self.rows(snapshot, entries[self._top : self._top + room], width - 1)
+        if len(entries) > room:
+            lines = self._with_scrollbar(lines, width, len(entries))
+        if not entries:
             lines.append(no_rank(frame))
-        return [self.heading(snapshot, width), *lines]
+        return [self.heading(snapshot, width), *above, header, *lines]
 
     def _with_scrollbar(self, lines: list[Line], width: int, total: int) -> list[Line]:
         shown = len(lines)
@@ -176,36 +230,47 @@ class RankTable(BlockPane):
             for y, line in enumerate(lines)
         ]  # fmt: skip
 
+    # --- keys and the mouse ---
+
     def cycle_sort(self) -> None:
-        """The next order."""
-        self.order = (self.order + 1) % len(self.orders)
+        """The next order that some rank has a value for."""
+        ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
+        for step in range(1, len(self.orders) + 1):
+            place = (self.order + step) % len(self.orders)
+            value = columns.COLUMNS[self.orders[place].column].value
+            if any(value(rank) is not None for rank in ranks):
+                self.order = place
+                break
         self._top = 0
         self.redraw()
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Move the cursor by so many lines, or to a line (negative: from the end)."""
-        snapshot = self.frame.snapshot
-        if snapshot is None or not (ranks := self.listed(snapshot)):
+        ranks = self._ranks()
+        if not ranks:
             return
-        places = [rank.rank for rank in ranks]
         if to is not None:
-            place = to % len(places)
-        elif self.chosen in places:
-            place = places.index(self.chosen) + (by or 0)
+            place = to % len(ranks)
+        elif self.chosen in ranks:
+            place = ranks.index(self.chosen) + (by or 0)
         else:
             place = self._top if by is None or abs(by) == 1 else self._top + by
-        place = max(0, min(place, len(places) - 1))
-        self.chosen = places[place]
-        shown = max(1, self.room[1] - 2)
-        self._top = max(place - shown + 1, min(self._top, place))
+        self.chosen = ranks[max(0, min(place, len(ranks) - 1))]
+        self.scroll_to_cursor()
+
+    def scroll_to_cursor(self) -> None:
+        """Bring the cursor into sight, and the line above it if that is of no rank."""
+        entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
+        place = next((i for i, each in enumerate(entries) if each.rank and each.rank.rank == self.chosen), 0)
+        first = place - 1 if place and entries[place - 1].rank is None else place
+        self._top = max(place - self._room_lines() + 1, min(self._top, first))
         self.redraw()
 
     def choose(self, rank: int) -> None:
         """Put the cursor on a rank."""
-        snapshot = self.frame.snapshot
-        places = [] if snapshot is None else [each.rank for each in self.listed(snapshot)]
-        if rank in places:
-            self.move(to=places.index(rank))
+        if rank in self._ranks():
+            self.chosen = rank
+            self.scroll_to_cursor()
 
     def page(self, direction: int) -> None:
         """Move the cursor by a screenful."""
@@ -213,7 +278,7 @@ class RankTable(BlockPane):
 
     def chosen_rank(self) -> int | None:
         """The rank under the cursor, else the first of the list."""
-        ranks = [] if self.frame.snapshot is None else [rank.rank for rank in self.listed(self.frame.snapshot)]
+        ranks = self._ranks()
         return self.chosen if self.chosen in ranks else next(iter(ranks), None)
 
     def scroll_lines(self, by: int) -> None:
@@ -223,25 +288,18 @@ class RankTable(BlockPane):
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
-        self.scroll_lines(3)
+        self.scroll_lines(_WHEEL)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        self.scroll_lines(-3)
+        self.scroll_lines(-_WHEEL)
 
     def on_click(self, event: events.Click) -> None:
         """Choose the rank that was clicked."""
-        snapshot = self.frame.snapshot
-        rank = None if snapshot is None else self.rank_at(snapshot, event.y)
-        if rank is not None:
-            self.chosen = rank.rank
+        lines = self.lines_in_sight()
+        if 1 <= event.y <= len(lines) and (rank := lines[event.y - 1]) is not None:
+            self.chosen = rank
             self.redraw()
-
-    def rank_at(self, snapshot: Snapshot, y: int) -> RankView | None:
-        """The rank on a line of the table."""
-        ranks = self.listed(snapshot)
-        place = self._top + y - 2
-        return ranks[place] if y >= 2 and place < len(ranks) else None
 
 
 def _earlier(snapshot: Snapshot | None) -> str:
