@@ -34,7 +34,7 @@ from ddpmon.store.view import snapshot
 from ddpmon.tui import charted, filters, lines, units
 from ddpmon.tui.widgets import columns, gauges
 from ddpmon.tui.widgets.inspection import inspection
-from ddpmon.tui.widgets.quantities import NAME
+from ddpmon.tui.widgets.peers import NAME
 
 RUN = Run(
     id="20261120-141502-7f3a", name="mnist", argv=[], script="mnist.py", script_args=[], cwd="/", host="n0",

@@ -4,7 +4,8 @@ import pytest
 
 from ddpmon.messages import InspectWish, PastRow
 from ddpmon.source import FakeSource
-from ddpmon.tui.widgets.course import cell, strip
+from ddpmon.tui.widgets.lanes import level_glyph
+from ddpmon.tui.widgets.phasehistory import strip
 from tests.tui import golden, inspected, snapshots
 from tests.tui.driving import drive, resized, until
 from tests.tui.tape import replaying
@@ -187,7 +188,7 @@ def test_a_column_is_marked_where_the_rank_takes_longer_and_nowhere_else():
     assert peers == [("   ▁▁▁▁ ", "muted")]
     assert not strip(row, None, 8)[2]
     assert strip(row, 5.0, 2)[1] == [("▁ ", "muted")]
-    assert [cell(value) for value in (1, 32, 33, 254)] == ["▁", "▁", "▂", "█"]
+    assert [level_glyph(value) for value in (1, 32, 33, 254)] == ["▁", "▁", "▂", "█"]
 
 
 def test_an_equal_rank_has_no_mark_and_one_rank_alone_has_no_peers():

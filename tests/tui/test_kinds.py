@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.tui.text import head_text, table_text
-from ddpmon.tui.widgets.course import course
+from ddpmon.tui.widgets.phasehistory import phase_history
 from tests.tui import golden, kinds, snapshots
 from tests.tui.driving import drive
 
@@ -39,7 +39,7 @@ def test_unmeasured_phases_are_dashes_in_the_table():
 
 def test_a_rank_beside_the_others_has_dashes_too():
     snapshot = kinds.tensor_parallel()
-    rows = ["".join(text for text, _ in line) for line in course(snapshot.ranks[0], snapshot, None, 60, "")]
+    rows = ["".join(text for text, _ in line) for line in phase_history(snapshot.ranks[0], snapshot, None, 60, "")]
     (forward,) = [row for row in rows if "forward" in row]
     assert set(forward.split()[1:]) == {"–"}
 

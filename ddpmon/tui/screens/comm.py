@@ -22,8 +22,8 @@ from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
 from ddpmon.tui.widgets.cost import Cost
 from ddpmon.tui.widgets.pane import Actions, Pane
-from ddpmon.tui.widgets.rankwaits import RankWaits
-from ddpmon.tui.widgets.synccourse import SyncCourse, lines_each
+from ddpmon.tui.widgets.synclanes import SyncLanes, lines_each
+from ddpmon.tui.widgets.waitlanes import WaitLanes
 from ddpmon.tui.widgets.waits import Waits
 
 _LEAST_LIST = 10
@@ -67,9 +67,9 @@ class Comm(View):
         self.cost = Cost(id="cost")
         self.waits = Waits(id="waits")
         self.buckets = BucketList(id="buckets")
-        self.past = SyncCourse(id="past")
-        self.rank_waits = RankWaits(id="rank-waits")
-        self.rank_waits.chosen_rank = self.waits.chosen_rank
+        self.sync_lanes = SyncLanes(id="sync-lanes")
+        self.wait_lanes = WaitLanes(id="wait-lanes")
+        self.wait_lanes.chosen_rank = self.waits.chosen_rank
         self.hint = Hint(id="hint")
         self.lists = Container(self.waits, self.buckets, id="lists")
         self._arranged: tuple[object, ...] = ()
@@ -79,7 +79,7 @@ class Comm(View):
         return {**super().actions, "buckets": self._buckets_or_ranks}
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.cost, self.lists, self.past, self.rank_waits, self.hint, self.keys)
+        yield Vertical(self.head, self.cost, self.lists, self.sync_lanes, self.wait_lanes, self.hint, self.keys)
 
     @property
     def cursor(self) -> Waits | BucketList:
@@ -87,7 +87,7 @@ class Comm(View):
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        return self.head, self.cost, self.waits, self.buckets, self.past, self.rank_waits, self.hint, self.keys
+        return self.head, self.cost, self.waits, self.buckets, self.sync_lanes, self.wait_lanes, self.hint, self.keys
 
     def share_out(self) -> None:
         width, height = self.app.size
@@ -107,21 +107,21 @@ class Comm(View):
         lists = body - cost_room - hint
         ranks = 0 if snapshot is None else max(snapshot.run.world_size, len(snapshot.ranks))
         spare = lists - self._listed(ranks, beside=beside, together=together)
-        past, rank_waits = self._through_time(width, spare) if whole else (0, 0)
-        lists -= past + rank_waits
+        past, wait_lanes = self._through_time(width, spare) if whole else (0, 0)
+        lists -= past + wait_lanes
         most = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
-        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most, past, rank_waits)
+        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most, past, wait_lanes)
         if arranged == self._arranged:
             return
         self._arranged = arranged
         for part, lines in (
             (self.head, 3 if whole else max(1, height - keybar)), (self.cost, cost_room * whole), (self.hint, hint),
-            (self.lists, lists * whole), (self.past, past), (self.rank_waits, rank_waits),
+            (self.lists, lists * whole), (self.sync_lanes, past), (self.wait_lanes, wait_lanes),
             (self.keys, keybar),
         ):  # fmt: skip
             part.display = lines > 0
             part.styles.height = lines
-        for block, lines in ((self.past, past), (self.rank_waits, rank_waits)):
+        for block, lines in ((self.sync_lanes, past), (self.wait_lanes, wait_lanes)):
             block.box = Box(0, 0, width, lines)  # what it wishes for follows from it before it is laid out
         self.hint.buckets_shown = self.buckets.active
         self.lists.styles.layout = "horizontal" if beside else "vertical"
@@ -143,11 +143,11 @@ class Comm(View):
 
         Where ranks have theirs, all lanes are equally high, and what is left over goes to the first.
         """
-        past = self.past.needs(self.shown, width, spare)
+        past = self.sync_lanes.needs(self.shown, width, spare)
         if past is None or spare < past.least_height:
             return 0, 0
-        of_ranks = self.rank_waits.needs(self.shown, width, spare)
-        rows = self.past.rows(width)
+        of_ranks = self.wait_lanes.needs(self.shown, width, spare)
+        rows = self.sync_lanes.rows(width)
         if of_ranks is not None:
             below = of_ranks.least_height - 1
             each = lines_each(spare - 2, rows + below)

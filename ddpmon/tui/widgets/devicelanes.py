@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import partial
 
-from ddpmon import numbers
-from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, SAMPLE_SECONDS, Course, SamplesWish, Snapshot, Wish
-from ddpmon.tui import axis
+from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SamplesWish, Snapshot, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.units import written
-from ddpmon.tui.widgets.area import MOMENTS, area, share
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
+from ddpmon.tui.widgets.lanes import Lane, LaneGrid, SampledLanes, split_height
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.rankdetail import WHOLE
 
@@ -32,6 +28,7 @@ _TITLES = {
     "gpu": "gpu%", "gpu_memory": "gpu mem", "cpu": "cpu%, 100% per core", "starved": "starved", "rss": "mem",
     "cores": "cores busy on its host",
 }  # fmt: skip
+_ROLES = {"gpu": "info", "cpu": "info", "cores": "info"}
 _BY_GPU = ("gpu", "gpu_memory", "cpu", "cores", "rss", "starved")
 _BY_CPU = ("cpu", "cores", "starved", "rss")
 
@@ -44,23 +41,17 @@ def quantities(snapshot: Snapshot) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-class DeviceLanes(BlockPane):
+class DeviceLanes(SampledLanes):
     """The lanes of the ranks that are in sight in the list."""
 
     def __init__(self, *, whole_width: bool = False, id: str | None = None) -> None:
         """whole_width: they stand below all of a rank's detail, or any of it on a tall screen: no key is theirs."""
         super().__init__(id=id)
         self._whole_width = whole_width
-        self._seconds = SAMPLE_SECONDS[0]
-        """Seconds of each column."""
-
-    def next_window(self) -> None:
-        """More seconds in a column; after the most, one again."""
-        self._seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self._seconds) + 1) % len(SAMPLE_SECONDS)]
 
     @property
     def actions(self) -> Actions:
-        return {} if self._whole_width else {"window": self.next_window}
+        return {} if self._whole_width else super().actions
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         ranks = 0 if frame.snapshot is None else len(frame.snapshot.ranks)
@@ -95,52 +86,28 @@ class DeviceLanes(BlockPane):
         ranks = [rank for rank in lines if rank is not None]
         if not ranks or not names:
             return Wish()
-        columns = max(1, min(HEAT_MOST, MOMENTS * (self.room[0] // len(names) - _LABEL - 1)))
+        columns = min(HEAT_MOST, LaneGrid(self.room[0] // len(names), _LABEL).moments)
         kept = tuple(name for name in DEVICE_COURSES if name in names)
-        return Wish(samples=SamplesWish(kept, self._seconds, columns, runs_of(ranks)))
+        return Wish(samples=SamplesWish(kept, self.seconds, columns, runs_of(ranks)))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         ranks, names = self._shown(frame.snapshot)
         view = None if frame.snapshot is None else frame.snapshot.samples
-        if view is None or view.seconds != self._seconds or not view.courses or not ranks or not names:
+        if view is None or view.seconds != self.seconds or not view.courses or not ranks or not names:
             said = "coming…" if frame.behind_s is None and view is None else "nothing measured yet"
             return [title("through time ", width), [(f" {said}", "muted")]]
-        each = width // len(names)
-        span_s = float(MOMENTS * (each - _LABEL - 1) * view.seconds)
-        span = numbers.span(min(span_s, float(view.columns * view.seconds)))
-        legend: Line = [(f" gpu% under {100 * IDLE:.0f} ", "warn")] if "gpu" in names else []
-        tall, air = 1, 0
-        if not self.beside:
-            room = height - _ABOVE - _BELOW
-            tall = max(1, min(_TALLEST, room // len(ranks)))
-            air = int((tall + 1) * len(ranks) <= room and tall > 1)
+        tall, air = (1, 0) if self.beside else split_height(height - _ABOVE - _BELOW, len(ranks), _TALLEST)
+        grid = LaneGrid(width // len(names), _LABEL, tall, air)
         courses = {(course.rank, course.name): course for course in view.courses}
+        legend: Line = [(f" gpu% under {100 * IDLE:.0f} ", "warn")] if "gpu" in names else []
         shown, listed = (sum(rank is not None for rank in some) for some in (ranks, self.in_sight()))
         part = f", {shown} of {listed} ranks" if shown < listed else ""
-        lines = [title(f"through time, the last {span}{part} ", width, legend), self._heads(courses, names, each)]
+        heading = f"through time, the last {self.span_text(grid, view.columns)}{part} "
+        heads = [_head(name, [course for (_, of), course in courses.items() if of == name]) for name in names]
         chosen = self.chosen_rank()
-        for rank in ranks:
-            if rank is None:
-                lines.append([])
-                continue
-            label: Line = [(f"{rank:>{_LABEL - 2}}", "strong" if rank == chosen else "text"), ("  ", "text")]
-            lanes = [_lane(courses.get((rank, name)), label, name, each, tall) for name in names]
-            lines += [[piece for lane in lanes for piece in fit(lane[row], each)] for row in range(tall)]
-            lines += [[]] * air
-        below: Line = [(" " * _LABEL + axis.ages(span_s, each - _LABEL - 1), "muted")]
-        return [*lines[: height - _BELOW], [piece for _ in names for piece in fit(below, each)]]
-
-    @staticmethod
-    def _heads(courses: Mapping[tuple[int, str], Course], names: tuple[str, ...], each: int) -> Line:
-        """Return what each column of lanes is, and what fills one."""
-        line: Line = []
-        for name in names:
-            course = next((course for (_, of), course in courses.items() if of == name), None)
-            unit = QUANTITIES[name].unit
-            full = "" if course is None else f", full: {written(unit)(course.high)}"
-            full += " GiB" * (course is not None and name in {"rss", "gpu_memory"})
-            line += fit([(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")], each)
-        return line
+        lanes = [[_lane(courses, rank, name, chosen=rank == chosen) for rank in ranks] for name in names]
+        lines = [title(heading, width, legend), [piece for head in heads for piece in fit(head, grid.width)]]
+        return [*[*lines, *grid.lines(lanes)][: height - _BELOW], grid.ages(view.seconds, len(names))]
 
 
 class RankLanes(DeviceLanes):
@@ -161,24 +128,20 @@ def _used(ranks: int, lines: int) -> int:
     return around + (lines - around) // ranks * ranks if lines >= around + ranks else lines
 
 
-def _lane(course: Course | None, label: Line, name: str, width: int, tall: int) -> list[Line]:
-    """A course, its label beside the lowest line."""
-    room = max(0, width - _LABEL - 1)
-    if course is None:
-        drawn: list[Line] = [*[[]] * (tall - 1), [(numbers.NONE, "muted")]]
-    else:
-        drawn = _area(name, course.cells, room, tall)
-    blank: Line = [(" " * _LABEL, "text")]
-    return [[*(label if row == tall - 1 else blank), *line] for row, line in enumerate(drawn)]
+def _head(name: str, courses: list[Course]) -> Line:
+    """Return what a column of lanes is, and what fills one."""
+    full = f", full: {written(QUANTITIES[name].unit)(courses[0].high)}" if courses else ""
+    full += " GiB" * (bool(courses) and name in {"rss", "gpu_memory"})
+    return [(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")]
 
 
-@lru_cache(maxsize=256)
-def _area(name: str, cells: bytes, width: int, tall: int) -> list[Line]:
-    """Kept, because samples come every second and frames twice as often."""
-    return area(cells, width, tall, partial(_role, name))
-
-
-def _role(name: str, cell: int) -> str:
-    if name == "gpu":
-        return "warn" if share(cell) < IDLE else "info"
-    return "info" if name in {"cpu", "cores"} else "muted"
+def _lane(courses: dict[tuple[int, str], Course], rank: int | None, name: str, *, chosen: bool) -> Lane | None:
+    if rank is None:
+        return None
+    course = courses.get((rank, name))
+    return Lane(
+        [(f"{rank:>{_LABEL - 2}}", "strong" if chosen else "text")],
+        None if course is None else course.cells,
+        _ROLES.get(name, "muted"),
+        IDLE if name == "gpu" else 0.0,
+    )

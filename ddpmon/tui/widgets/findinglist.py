@@ -33,21 +33,22 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
     return ", ".join(facts)
 
 
-def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:
-    """One finding. evidence: with what it rests on."""
+def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
+    """Return what a finding says, facts about it, and what to do."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
     mark = "● " if role == "text" else "▲ "
     rows = wrap(plain(finding.text), width - 4)
     lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
-    parts = (
-        (when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES), "text"),
-        (_packed([plain(each) for each in evidence_words(finding.evidence)], width - 4) if evidence else [], "muted"),
-        (f"next: {plain(finding.advice)}" if finding.advice else "", "strong"),
-    )
-    for text, part_role in parts:
-        rows = wrap(text, width - 4) if isinstance(text, str) else text
-        lines += [[(f"   {row}", part_role)] for row in rows if row]
-    return lines
+    advice = wrap(f"next: {plain(finding.advice)}", width - 4) if finding.advice else []
+    return [*lines, *facts, *([(f"   {row}", "strong")] for row in advice)]
+
+
+def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:
+    """One finding. evidence: with what it rests on."""
+    when = wrap(when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES), width - 4)
+    facts: list[Line] = [[(f"   {row}", "text")] for row in when if row]
+    words = [plain(each) for each in evidence_words(finding.evidence)] if evidence else []
+    return said_lines(finding, width, *facts, *([(f"   {row}", "muted")] for row in _packed(words, width - 4) if row))
 
 
 def _packed(words: list[str], width: int) -> list[str]:

@@ -11,8 +11,8 @@ from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, padded
 from ddpmon.tui.widgets.columns import COLUMNS, RankColumn, Sort, host_column
-from ddpmon.tui.widgets.course import cell as cell_glyph
 from ddpmon.tui.widgets.inspection import usual_steps
+from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import Layout, RankTable, Tail
 from ddpmon.tui.widgets.worldmap import everyone
@@ -32,7 +32,7 @@ def own_strip(course: Course | None, width: int) -> str:
     """Own time through time as blocks, the newest on the right."""
     if course is None:
         return numbers.NONE
-    return "".join(cell_glyph(value) for value in course.cells[-width:]).rjust(width)
+    return "".join(level_glyph(value) for value in course.cells[-width:]).rjust(width)
 
 
 class FullTable(RankTable):

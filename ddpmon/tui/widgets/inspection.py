@@ -7,17 +7,18 @@ from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, HEAT_STEPS, QUANTITIES, I
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
-from ddpmon.tui.frame import SEVERITY_ROLES, Frame
+from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.sizes import LEAST_WIDTH
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
-from ddpmon.tui.widgets.course import LABEL, course
 from ddpmon.tui.widgets.failure import traceback_lines
+from ddpmon.tui.widgets.findinglist import said_lines
 from ddpmon.tui.widgets.lastoutput import last_output
 from ddpmon.tui.widgets.machines import named_user
 from ddpmon.tui.widgets.pane import Actions
-from ddpmon.tui.widgets.quantities import LATENESS, OTHERS, beside, named
+from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
+from ddpmon.tui.widgets.phasehistory import LABEL, phase_history
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.whereabouts import whereabouts
 from ddpmon.tui.widgets.worldmap import everyone, rank_in, short_host
@@ -99,17 +100,8 @@ def _environment(rank: RankView) -> list[str]:
 
 
 def _findings(rank: RankView, snapshot: Snapshot, width: int) -> list[Line]:
-    lines: list[Line] = []
-    for finding in snapshot.findings:
-        if rank.rank not in finding.ranks:
-            continue
-        role = SEVERITY_ROLES.get(finding.severity, "text")
-        mark = "▲ " if role != "text" else "● "
-        rows = wrap(plain(finding.text), width - 4)
-        lines += [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
-        if finding.advice:
-            rows = wrap(f"next: {plain(finding.advice)}", width - 4)
-            lines += [[(f"   {row}", "text")] for row in rows]
+    findings = [finding for finding in snapshot.findings if rank.rank in finding.ranks]
+    lines = [line for finding in findings for line in said_lines(finding, width)]
     return [title("evidence", width), *lines] if lines else []
 
 
@@ -153,8 +145,8 @@ def inspection(
     digits = decimals(snapshot.ranks)
     names = dict.fromkeys(name for each in snapshot.ranks for name in each.named_ms)
     view = snapshot.inspect if snapshot.inspect is not None and snapshot.inspect.rank == rank.rank else None
-    times = course(rank, snapshot, view, left_width, missing)
-    others = beside((*(named(name, digits) for name in names), *LATENESS, *OTHERS), rank, snapshot)
+    times = phase_history(rank, snapshot, view, left_width, missing)
+    others = beside((*(script_phase(name, digits) for name in names), *LATENESS, *OTHERS), rank, snapshot)
     left: list[Line] = [*times, *others] or [[(" nothing measured yet", "muted")]]
     trouble = [*_findings(rank, snapshot, right_width), *_ending(rank, right_width)]
     process = _process(rank, right_width)

@@ -33,7 +33,7 @@ def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
     return tuple(Beside(row, written(row.unit)) for row in quantities)
 
 
-def named(name: str, digits: int) -> Beside:
+def script_phase(name: str, digits: int) -> Beside:
     """Return what the script named with `ddpmon.phase`: a part of the phases."""
     label = cut(f"in {plain(name)}", NAME - 1)
     row = Quantity(name, MS, "Time in a phase that the script named", f"named_ms.{name}", label=label)
@@ -48,20 +48,39 @@ _FIRST = (
 OTHERS = _rows(*chosen(*_FIRST), *further(_FIRST))
 
 
-def of_others(get: Get, rank: RankView, snapshot: Snapshot) -> list[float]:
-    """Return the number of each other rank that has it."""
-    return [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(get(each))) is not None]
+@dataclass(frozen=True)
+class Compared:
+    """A number of one rank beside those of the ranks that have it."""
+
+    mine: float | None
+    others: list[float]
+    """Of each other rank."""
+
+    @property
+    def median(self) -> float | None:
+        """The median of the others; None: no other has it."""
+        return statistics.median(self.others) if self.others else None
+
+    @property
+    def excess(self) -> float | None:
+        """Return how much more the rank has than the median of the others."""
+        return None if self.mine is None or self.median is None else finite(self.mine - self.median)
+
+    @property
+    def nothing(self) -> bool:
+        """Return whether nobody has it."""
+        return self.mine is None and not self.others
 
 
-def others_median(get: Get, rank: RankView, snapshot: Snapshot) -> float | None:
-    """Return the median of the other ranks that have the number; None: no other has."""
-    values = of_others(get, rank, snapshot)
-    return statistics.median(values) if values else None
+def compare(get: Get, rank: RankView, snapshot: Snapshot) -> Compared:
+    """Return a number of a rank beside the others'."""
+    others = [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(get(each))) is not None]
+    return Compared(get(rank), others)
 
 
 def least_excess(rank: RankView, snapshot: Snapshot) -> float:
     """Milliseconds from which on an excess of the rank is worth a mark."""
-    return NOTABLE * (others_median(lambda each: each.own_ms, rank, snapshot) or 0.0)
+    return NOTABLE * (compare(lambda each: each.own_ms, rank, snapshot).median or 0.0)
 
 
 def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list[Line]:
@@ -69,20 +88,18 @@ def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list
     least = least_excess(rank, snapshot)
     lines: list[Line] = []
     for row in rows:
-        get = row.quantity.get
-        middle, mine = others_median(get, rank, snapshot), get(rank)
-        if middle is None and mine is None:
+        compared = compare(row.quantity.get, rank, snapshot)
+        if compared.nothing:
             continue
-        others = of_others(get, rank, snapshot)
+        others, excess = compared.others, compared.excess
         between = f"{row.text(min(others))}–{row.text(max(others))}" if others else numbers.NONE
-        excess = finite(mine - middle) if mine is not None and middle is not None else None
         remark: Line = []
         if row.marked and excess is not None and excess > least:
             remark = [(f"  ▲ +{row.text(excess)}", "warn")]
         lines.append([
             (f" {row.quantity.text:<{NAME - 1}}", "text"),
-            (f"{row.text(mine):>{NUMBER}}", "warn" if remark else "text"),
-            (f"{row.text(middle):>{NUMBER}}", "text"), (f"{between:>{_RANGE}}", "muted"), *remark,
+            (f"{row.text(compared.mine):>{NUMBER}}", "warn" if remark else "text"),
+            (f"{row.text(compared.median):>{NUMBER}}", "text"), (f"{between:>{_RANGE}}", "muted"), *remark,
         ])  # fmt: skip
     head: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'range':>{_RANGE}}", "muted")]
     return [head, *lines] if lines else []

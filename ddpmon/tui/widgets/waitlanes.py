@@ -12,9 +12,9 @@ from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title
-from ddpmon.tui.widgets.area import share
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.synccourse import Lane, beside, courses_wish, moments, side_by_side
+from ddpmon.tui.widgets.lanes import Lane, share
+from ddpmon.tui.widgets.synclanes import courses_wish, lanes_of_steps, named_lane, sides
 from ddpmon.tui.widgets.worldmap import everyone
 
 _METRIC = "wait"
@@ -22,13 +22,13 @@ _FLOOR = 0.05
 """Share of a step: the least that the scale spans, so that noise of short waits looks like nothing."""
 
 
-class RankWaits(BlockPane):
+class WaitLanes(BlockPane):
     """A lane a rank on one scale, in the order of ranks: an order by wait would have them change places."""
 
     @staticmethod
     def rows(ranks: int, width: int) -> int:
         """Lanes below one another."""
-        return -(-ranks // beside(width))
+        return -(-ranks // sides(width))
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot
@@ -42,11 +42,9 @@ class RankWaits(BlockPane):
         if snapshot is None:
             return Wish()
         ranks, of = everyone(snapshot), courses_wish(snapshot, self.room[0])
-        return Wish(
-            heat=HeatWish(
-                _METRIC, of.steps, max(1, len(ranks)), of.columns, spans(self.frame.filter, ranks), beyond_chance=False
-            )
-        )  # fmt: skip
+        listed = spans(self.frame.filter, ranks)
+        heat = HeatWish(_METRIC, of.steps, max(1, len(ranks)), of.columns, listed, beyond_chance=False)
+        return Wish(heat=heat)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
@@ -55,20 +53,19 @@ class RankWaits(BlockPane):
             return [title("each rank's wait through time ", width), [(f" {frame.why_absent}", "muted")]]
         high, shown = courses(view)
         named, chosen = rank_marks.accused(snapshot), self.chosen_rank()
-        lanes = [
-            Lane(
-                f"{'▲' if course.rank in named else ' '}rank {course.rank}", "wait", course,
-                "warn" if course.rank in named else "strong" if course.rank == chosen else "text",
-            )
-            for course in shown
-        ]  # fmt: skip
-        rows = self.rows(len(lanes), width)
-        sides = [lanes[first : first + rows] for first in range(0, len(lanes), rows)]
-        sides += [[]] * (beside(width) - len(sides))
-        steps = min(view.steps * min(view.columns, moments(width)), view.last_step)
+
+        def lane(course: Course) -> Lane:
+            marked = course.rank in named
+            role = "warn" if marked else "strong" if course.rank == chosen else "text"
+            return named_lane(f"{'▲' if marked else ' '}rank {course.rank}", course, numbers.percent, "wait", role)
+
+        rows = self.rows(len(shown), width)
+        grid = lanes_of_steps(width, height - 1, rows)
+        lanes = [list(map(lane, shown[first : first + rows])) for first in range(0, len(shown), rows)]
+        steps = min(view.steps * min(view.columns, grid.moments), view.last_step)
         of = f"each rank's wait through time, the last {numbers.count(steps)} steps "
         legend: Line = [(f" up to {numbers.percent(high)} of a step ", "muted")]
-        return [title(of, width, legend), *side_by_side(sides, width, height - 1)]
+        return [title(of, width, legend), *grid.lines(lanes)]
 
 
 def courses(view: HeatView) -> tuple[float, list[Course]]:

@@ -1,0 +1,161 @@
+"""Lanes: values through time as filled areas of dots, each with its name on the left; or as a strip of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+
+from ddpmon import numbers
+from ddpmon.messages import SAMPLE_SECONDS
+from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
+from ddpmon.tui import axis
+from ddpmon.tui.braille import BLANK, Canvas
+from ddpmon.tui.lines import Line, fit, joined
+from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.pane import Actions
+
+MOMENTS = 2
+"""In a column of the screen."""
+LEVELS = "▁▂▃▄▅▆▇█"
+"""Blocks of a strip, from the least value to the most."""
+_AIR_FROM = 4
+"""Lines that a lane may take from which on one of them parts it from the next."""
+_GAP = 1
+"""Columns between lanes that stand beside each other."""
+
+
+def share(cell: int) -> float:
+    """Return where on its scale a cell lies, 0 to 1."""
+    return (min(cell, MOST) - LEAST) / (MOST - LEAST)
+
+
+def level_glyph(cell: int) -> str:
+    """The block that stands for a cell in a strip."""
+    if cell == NOTHING:
+        return " "
+    return "✖" if cell == NOT_FINITE else LEVELS[min(7, (cell - LEAST) * 8 // (MOST - LEAST + 1))]
+
+
+@lru_cache(maxsize=2048)
+def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0.0) -> list[Line]:
+    """Draw the newest moments, the newest on the right. A value is at least a thin line; a gap has none.
+
+    The lines are kept: samples come every second and frames twice as often.
+
+    Args:
+        cells: The values.
+        width: Columns of the screen, each of two moments.
+        height: Lines.
+        role: Colour of the area.
+        warn_below: Share of the scale below which a column is marked.
+
+    """
+    shown = cells[-MOMENTS * width :] if width > 0 else b""
+    shown = bytes(MOMENTS * width - len(shown)) + shown
+    canvas = Canvas(width, height)
+    for x, cell in enumerate(shown):
+        if cell != NOTHING:
+            dots = max(1, round(share(cell) * canvas.dots_high))
+            canvas.stroke(x, canvas.dots_high - dots, canvas.dots_high - 1)
+    roles = []
+    for pair in zip(shown[::2], shown[1::2], strict=True):
+        values = [cell for cell in pair if cell != NOTHING]
+        low = bool(values) and share(min(values)) < warn_below
+        roles.append("bad" if NOT_FINITE in pair else "warn" if low else role)
+    rows = (zip(canvas.row(row), roles, strict=True) for row in range(height))
+    return [joined((chr(BLANK + dots), of) if dots else (" ", "text") for dots, of in row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One lane: what stands left of it, its values, what stands right of it."""
+
+    label: Line
+    cells: bytes | None
+    """None: nothing is known of it."""
+    role: str = "info"
+    warn_below: float = 0.0
+    """As of `area`."""
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class LaneGrid:
+    """Lanes in columns and rows, all equally high."""
+
+    width: int
+    """Columns of the screen for each column of lanes."""
+    label: int
+    """Columns of the labels."""
+    tall: int = 1
+    """Lines of a lane."""
+    air: int = 0
+    """Lines between two lanes."""
+    value: int = 0
+    """Columns of the values on the right."""
+
+    @property
+    def room(self) -> int:
+        """Columns of a lane."""
+        return max(1, self.width - self.label - self.value - _GAP)
+
+    @property
+    def moments(self) -> int:
+        """Values of a lane that are in sight."""
+        return MOMENTS * self.room
+
+    def lines(self, columns: Sequence[Sequence[Lane | None]]) -> list[Line]:
+        """Columns of lanes beside each other. None: a place without one."""
+        lines: list[Line] = []
+        for row in zip_longest(*columns):
+            drawn = [self._lane(lane) for lane in row]
+            lines += [[piece for lane in drawn for piece in fit(lane[y], self.width)] for y in range(self.tall)]
+            lines += [[]] * self.air
+        return lines
+
+    def _lane(self, lane: Lane | None) -> list[Line]:
+        """One lane, its label and value beside the lowest line."""
+        if lane is None:
+            return [[]] * self.tall
+        if lane.cells is None:
+            drawn: list[Line] = [*[[]] * (self.tall - 1), [(numbers.NONE, "muted")]]
+        else:
+            drawn = area(lane.cells, self.room, self.tall, lane.role, lane.warn_below)
+        lines: list[Line] = [[(" " * self.label, "text"), *line] for line in drawn[:-1]]
+        lowest: Line = [*fit(lane.label, self.label), *fit(drawn[-1], self.room)]
+        return [*lines, [*lowest, (f"{lane.value:>{self.value}}", "text")]]
+
+    def ages(self, seconds: int, columns: int) -> Line:
+        """The axis below so many columns of lanes, of which each moment is of some seconds."""
+        below: Line = [(" " * self.label + axis.ages(float(self.moments * seconds), self.room), "muted")]
+        return [piece for _ in range(columns) for piece in fit(below, self.width)]
+
+
+def split_height(lines: int, rows: int, tallest: int) -> tuple[int, int]:
+    """Share lines out among rows of lanes: (lines of a lane, empty lines below it)."""
+    each = max(1, min(tallest + 1, lines // max(1, rows)))
+    air = int(each >= _AIR_FROM)
+    return each - air, air
+
+
+class SampledLanes(BlockPane):
+    """Lanes of what is measured every second; a key has each column be of more seconds."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.seconds = SAMPLE_SECONDS[0]
+        """Seconds of each column."""
+
+    @property
+    def actions(self) -> Actions:
+        return {"window": self.next_window}
+
+    def next_window(self) -> None:
+        """More seconds in a column; after the most, one again."""
+        self.seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self.seconds) + 1) % len(SAMPLE_SECONDS)]
+
+    def span_text(self, grid: LaneGrid, columns: int) -> str:
+        """Return how much time is in sight, where so many columns are known: 3 min."""
+        return numbers.span(float(min(grid.moments, columns) * self.seconds))

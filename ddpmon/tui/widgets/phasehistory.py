@@ -1,0 +1,131 @@
+"""Shows the phases of a rank's steps, in numbers and through time: a row per phase, its peers' median below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpmon import numbers
+from ddpmon.messages import OWN_PHASES, QUANTITIES, InspectView, PastRow, Quantity, RankView, Snapshot, chosen
+from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
+from ddpmon.messages.quantities import MS
+from ddpmon.tui import axis
+from ddpmon.tui.lines import Line, fit, joined
+from ddpmon.tui.units import written
+from ddpmon.tui.widgets.columns import decimals
+from ddpmon.tui.widgets.lanes import level_glyph
+from ddpmon.tui.widgets.peers import NAME, NUMBER, Compared, compare, least_excess
+
+_OVER = 9
+LABEL = NAME + 2 * NUMBER + _OVER + 2
+"""Columns of the name and the numbers."""
+_LEAST_ROOM = 12
+"""Columns of a strip, at least."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    quantity: Quantity
+    role: str = "text"
+    indent: str = ""
+
+
+_ROWS = (
+    _Row(QUANTITIES["own"], "strong"),
+    *(_Row(row, "muted", "  ") for row in chosen(*OWN_PHASES)),
+    *(_Row(row) for row in chosen("wait", "transfer", "step", "loss")),
+)
+
+
+def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, bool]:
+    """A course of this rank and of its peers, the newest on the right; and whether this rank was ever over its peers.
+
+    over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
+    """
+    unit = (row.high - row.low) / (MOST - LEAST)
+    values = row.mine[-width:]
+    beside = row.peers[len(row.mine) - len(values) :].ljust(len(values), bytes([NOTHING]))
+    exceeds = [
+        over is not None and value != NOT_FINITE and NOTHING < peer < NOT_FINITE and (value - peer) * unit > over
+        for value, peer in zip(values, beside, strict=False)
+    ]
+    marked = any(exceeds)
+    calm = "compute" if marked else "wait"
+    mine = joined(
+        (level_glyph(value), "bad" if value == NOT_FINITE else "warn" if is_over else calm)
+        for value, is_over in zip(values, exceeds, strict=True)
+    )
+    peers = "".join(level_glyph(value) for value in row.peers[-width:])
+    pad = width - min(width, len(row.mine))
+    return [(" " * pad, "text"), *mine], [(" " * pad + peers, "muted")], marked
+
+
+def phase_history(
+    rank: RankView, snapshot: Snapshot, view: InspectView | None, width: int, missing: str
+) -> list[Line]:  # fmt: skip
+    """The rows of all phases and the loss; empty where nothing was measured. missing: said where no history is."""
+    table = _Table(
+        least_excess(rank, snapshot), decimals(snapshot.ranks), max(0, width - LABEL), len(snapshot.ranks) < 2
+    )
+    past = {} if view is None else {row.name: row for row in view.rows}
+    lines: list[Line] = []
+    for row in _ROWS:
+        compared = compare(row.quantity.get, rank, snapshot)
+        measured = row.quantity.name not in rank.unmeasured
+        if compared.nothing and (measured or rank.phases_ms is None):
+            continue
+        lines += table.lines(row, compared, past.get(row.quantity.name) if measured else None)
+    return [_header(view, missing, table.room), *lines] if lines else []
+
+
+def _header(view: InspectView | None, missing: str, room: int) -> Line:
+    """Return what the numbers are, and the steps of the columns below."""
+    each, steps = "", f"{missing:>{room}}"
+    if view is not None and view.rows and room >= _LEAST_ROOM:
+        each = f" {view.steps} steps/column" if view.steps > 1 else ""
+        steps = axis.steps(view.last_step, view.steps, room)
+    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'excess':>{_OVER}}", "muted")]
+    return [*fit(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """All that the rows have in common."""
+
+    least_ms: float
+    """Excess that is worth a mark."""
+    digits: int
+    """Decimals of milliseconds."""
+    room: int
+    """Columns of a strip."""
+    alone: bool
+    """There is no other rank."""
+
+    def lines(self, row: _Row, compared: Compared, past: PastRow | None) -> list[Line]:
+        """The numbers of a row, its strip, and its peers' strip below where they differ."""
+        name, unit, excess = row.quantity.name, row.quantity.unit, compared.excess
+        text: Callable[[float | None], str] = self._ms if unit == MS else written(unit)
+        slows = name == "own" or name in OWN_PHASES
+        over, role, differs = "", row.role if row.role == "strong" else "text", False
+        if excess is not None and not self.alone:
+            if slows and excess > self.least_ms:
+                over, role, differs = f"▲ +{self._ms(excess)}", "warn", True
+            elif name == "wait" and -excess > max(self.least_ms, 0.5 * (compared.median or 0.0)):
+                over, role, differs = f"◂ {self._ms(excess)}", "warn", True
+        label = f" {row.indent + row.quantity.text:<{NAME - 1}}"
+        line: Line = [
+            (label, "muted" if row.role == "muted" else "text"), (f"{text(compared.mine):>{NUMBER}}", role),
+            (f"{text(compared.median):>{NUMBER}}", "text"), (f"{over:>{_OVER}}", "warn"),
+        ]  # fmt: skip
+        if past is None or self.room < _LEAST_ROOM:
+            return [line]
+        drawn, peers, was_over = strip(past, self.least_ms if slows and self.least_ms else None, self.room)
+        lines = [[*fit(line, LABEL), *drawn]]
+        if not self.alone and (differs or was_over or name in {"own", "loss"}):
+            words = past.longer or ("the others wait for it" if differs and name == "wait" else "")
+            remark: Line = [(f"    {words}", "warn" if words else "text")]
+            lines.append([*fit(remark, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
+        return lines
+
+    def _ms(self, value: float | None) -> str:
+        return numbers.aligned_ms(value, self.digits)

@@ -1,0 +1,88 @@
+"""Shows all-reduce through time: wait and transfer on one scale, and the efficiencies that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddpmon import numbers
+from ddpmon.messages import HEAT_MOST, Course, Snapshot, SyncWish, Wish
+from ddpmon.messages.cells import NOTHING
+from ddpmon.tui.blocks import Block
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, title
+from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.inspection import usual_steps
+from ddpmon.tui.widgets.lanes import Lane, LaneGrid, share, split_height
+
+_TIMES = {"wait": "wait", "transfer": "comm"}
+"""Names of courses, and their roles."""
+_EFFICIENCIES = ("parallel", "load balance", "communication")
+_LABEL = 22
+"""Columns of a name and its newest value."""
+_SIDE_BY_SIDE = 110
+_TALLEST = 12
+
+
+def sides(width: int) -> int:
+    """Return how many lanes stand beside each other."""
+    return 2 if width >= _SIDE_BY_SIDE else 1
+
+
+def lanes_of_steps(width: int, lines: int, rows: int) -> LaneGrid:
+    """The lanes that fill a block of such a size."""
+    return LaneGrid(width // sides(width), _LABEL, *split_height(lines, rows, _TALLEST))
+
+
+def courses_wish(snapshot: Snapshot | None, width: int) -> SyncWish:
+    """Steps of a column and columns of what stands in a block so wide."""
+    return SyncWish(usual_steps(snapshot), min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments))
+
+
+def lines_each(lines: int, rows: int) -> int:
+    """Return the lines, of so many, for each row of lanes."""
+    return sum(split_height(lines, rows, _TALLEST))
+
+
+def named_lane(name: str, course: Course | None, text: Callable[[float], str], role: str, label: str) -> Lane:
+    """A course with its name and its newest value on the left. label: the role of these."""
+    cells = b"" if course is None else course.cells.rstrip(bytes([NOTHING]))
+    newest = numbers.NONE
+    if course is not None and cells:
+        newest = text(course.low + share(cells[-1]) * (course.high - course.low))
+    label = "muted" if course is None else label
+    return Lane([(f" {name:<14}{newest:>6} ", label)], None if course is None else course.cells, role)
+
+
+class SyncLanes(BlockPane):
+    """Times beside efficiencies, or above them, as a block of a screen."""
+
+    @staticmethod
+    def rows(width: int) -> int:
+        """Lanes below one another."""
+        return len(_EFFICIENCIES) if sides(width) > 1 else len(_TIMES) + len(_EFFICIENCIES)
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        snapshot = frame.snapshot
+        if snapshot is None or snapshot.efficiency is None or not snapshot.step:
+            return None
+        rows = self.rows(width)
+        return Block(60, 1 + rows, height=1 + (_TALLEST + 1) * rows)
+
+    @property
+    def wish(self) -> Wish:
+        return Wish(sync=courses_wish(self.frame.snapshot, self.room[0]))
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        view = None if frame.snapshot is None else frame.snapshot.sync
+        if view is None or not view.courses:
+            note = "coming…" if view is None else "no step yet"
+            return [title("through time ", width), [(f" {note}", "muted")]]
+        courses = {course.name: course for course in view.courses}
+        grid = lanes_of_steps(width, height - 1, self.rows(width))
+        steps = min(view.steps * min(view.columns, grid.moments), view.last_step)
+        times = [named_lane(name, courses.get(name), numbers.ms, role, "text") for name, role in _TIMES.items()]
+        shares = [named_lane(name, courses.get(name), numbers.percent, "text", "text") for name in _EFFICIENCIES]
+        full = courses["wait"].high if "wait" in courses else 0.0
+        legend: Line = [(f" wait and transfer up to {numbers.ms(full)} ms, efficiencies to 100% ", "muted")]
+        heading = title(f"through time, the last {numbers.count(steps)} steps ", width, legend)
+        return [heading, *grid.lines([times, shares] if sides(width) > 1 else [[*times, *shares]])]
