@@ -6,7 +6,6 @@ import math
 
 import msgspec
 
-from ddpmon.analysis.processes.explanation import explain
 from ddpmon.messages import (
     GPU,
     GPU_COUNTERS,
@@ -327,7 +326,7 @@ def failed() -> Snapshot:
                 f"rank 3 failed: {cause.error}, at model.py:88 forward",
                 [3],
                 lead=len("rank 3 failed:"),
-                advice=explain(cause.error or "").advice,
+                advice="Take smaller batches, or hold fewer tensors.",
             )
         ],
         events=[

@@ -21,9 +21,6 @@ from tests.tui import charted, golden, odd, snapshots
 from tests.tui.driving import drive, screen_text, seen
 from tests.tui.tape import replaying
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-
 
 @pytest.fixture(scope="module")
 def histories():
@@ -49,21 +46,20 @@ def under_cursor(text):
     return found
 
 
-@sizes
+@golden.both_sizes
 def test_the_loss_fills_the_screen(source, size):
-    golden.check(f"chart-loss-{size[0]}x{size[1]}", drive(source, "z", size=size)[1])
+    golden.check("chart-loss", drive(source, "z", size=size)[1], size)
 
 
-@sizes
+@golden.at(golden.WIDE)
 def test_own_time_of_the_last_ten_minutes_smoothed_with_a_cursor(source, size):
     _, text = drive(source, "M", "M", "z", "w", "o", *["left"] * 6, size=size)
-    golden.check(f"chart-own-{size[0]}x{size[1]}", text)
+    golden.check("chart-own", text, size)
     assert "rank 5" in body(text)[-1]
 
 
-@sizes
-def test_world_shows_what_was_chosen(source, size):
-    golden.check(f"chart-on-world-{size[0]}x{size[1]}", drive(source, "M", "M", "M", size=size)[1])
+def test_world_shows_what_was_chosen(source):
+    golden.check("chart-on-world", drive(source, "M", "M", "M")[1], golden.NARROW)
 
 
 def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):

@@ -25,8 +25,6 @@ from ddpmon.tui.widgets import bucketlist, cost, waitlanes, waits
 from tests.tui import golden, inspected, measured, odd, snapshots, through_time
 from tests.tui.driving import drive, until
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 STATES = {"waiting": snapshots.waiting, "cores": measured.cpu, "slow": measured.slow, "many": measured.many}
 number = st.floats() | st.floats(0, 1e4)
 replace = snapshots.replace
@@ -38,15 +36,14 @@ def blocked(text: str) -> list[int]:
     return [int(row[1:].split()[0]) for row in rows if row[1:].strip()]
 
 
-@sizes
-@pytest.mark.parametrize("state", STATES)
+@golden.of_states({"waiting": [golden.NARROW], "cores": [golden.WIDE], "slow": golden.SIZES})
 def test_comm(state, size):
-    golden.check(f"comm-{state}-{size[0]}x{size[1]}", drive(STATES[state](), "4", size=size)[1])
+    golden.check(f"comm-{state}", drive(STATES[state](), "4", size=size)[1], size)
 
 
-@sizes
+@golden.both_sizes
 def test_comm_with_buckets(size):
-    golden.check(f"comm-buckets-{size[0]}x{size[1]}", drive(measured.bucketed(), *"4bjj", size=size)[1])
+    golden.check("comm-buckets", drive(measured.bucketed(), *"4bjj", size=size)[1], size)
 
 
 def test_buckets_stand_below_the_ranks_where_there_is_height_and_beside_them_where_there_is_width():
@@ -251,7 +248,7 @@ def test_numbers_that_are_none_are_shown_as_such():
     assert "nan" in text
 
 
-@pytest.mark.parametrize("size", [(120, 40), (160, 50), (240, 70)], ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.at(golden.WIDE, (240, 70))
 def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
     source = inspected.late()
 
@@ -260,7 +257,7 @@ def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
         return source.wished == wished and shown.sync is not None and shown.heat is not None
 
     _, text = drive(source, "4", until(fills_its_place), "j", "k", size=size)
-    golden.check(f"comm-few-{size[0]}x{size[1]}", text)
+    golden.check("comm-few", text, size)
 
 
 def test_it_is_asked_for_only_where_the_ranks_leave_room():

@@ -12,8 +12,6 @@ from tests.tui import golden, snapshots
 from tests.tui.driving import drive, screen_text, settle
 from tests.tui.test_runs import NOW, made
 
-SIZES = [(80, 24), (160, 50)]
-
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch):
@@ -35,9 +33,9 @@ def two():
 COMPARED = ("8", "G", "c", "k", "c", settle)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.both_sizes
 def test_two_runs_side_by_side(two, size):
-    golden.check(f"compare-{size[0]}x{size[1]}", drive(snapshots.slow(), *COMPARED, size=size)[1])
+    golden.check("compare", drive(snapshots.slow(), *COMPARED, size=size)[1], size)
 
 
 def test_the_comparison_tells_what_diff_tells(two):

@@ -13,8 +13,6 @@ from tests.findings import finding
 from tests.tui import golden, inspected, measured, odd, snapshots
 from tests.tui.driving import drive, resized, seen, until
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 STATES = {
     "waiting": snapshots.waiting, "cores": measured.cpu, "slow": measured.slow, "many": measured.many,
     "plain": snapshots.four_on_cpu,
@@ -32,10 +30,9 @@ def below(text: str) -> list[str]:
     return rows[next(y for y, row in enumerate(rows) if "gpu%" in row.split() or "cpu%" in row.split()[:3]) + 1 : -1]
 
 
-@sizes
-@pytest.mark.parametrize("state", STATES)
+@golden.of_states({"waiting": [golden.NARROW], "cores": [golden.WIDE], "slow": golden.SIZES, "plain": [golden.NARROW]})
 def test_devices(state, size):
-    golden.check(f"devices-{state}-{size[0]}x{size[1]}", drive(STATES[state](), "6", size=size)[1])
+    golden.check(f"devices-{state}", drive(STATES[state](), "6", size=size)[1], size)
 
 
 def test_a_thousand_ranks_fold_and_keep_what_is_wrong_on_top():
@@ -195,7 +192,7 @@ def test_names_from_outside_cannot_write_to_the_terminal():
     buckets = [replace(bucket, parameters=[evil]) for bucket in calm.buckets]
     for missing in ({}, {BUCKETS: evil, GPU_COUNTERS: evil}):
         shown = replace(calm, ranks=ranks, buckets=[] if missing else buckets, notes=[evil], missing=missing)
-        for size in SIZES:
+        for size in golden.SIZES:
             texts, keys = [], ("enter", "4", "6")
             drive(shown, *[step for key in keys for step in (key, seen(texts))], size=size)
             assert len(set(texts)) == len(keys)
@@ -238,7 +235,6 @@ def test_a_column_shows_whatever_a_finding_says_of_machines():
     ("name", "size", "world"),
     [
         ("gpus", (120, 40), {"ranks": 8}),
-        ("cores", (80, 24), {"ranks": 4, "gpu": False}),
         ("beside", (240, 24), {"ranks": 32}),
         ("tall", (240, 70), {"ranks": 16}),
     ],
@@ -246,7 +242,7 @@ def test_a_column_shows_whatever_a_finding_says_of_machines():
 def test_every_gpu_and_core_through_time(name, size, world):
     source = inspected.at_work(**world)
     _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=size)
-    golden.check(f"devices-lanes-{name}-{size[0]}x{size[1]}", text)
+    golden.check(f"devices-lanes-{name}", text, size)
 
 
 def test_ranks_without_room_for_a_lane_are_counted():

@@ -8,8 +8,6 @@ from ddpmon.tui.widgets.findinglist import when_and_cost
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 STARVED = "4 ranks on node00 get too little of its 2 cores: each waits 51% of the time for one"
 FOUND = [
     Finding(
@@ -36,14 +34,13 @@ def found(findings=FOUND):
     return snapshots.replace(snapshots.slow(), findings=list(findings))
 
 
-@sizes
+@golden.both_sizes
 def test_every_finding_is_readable(size):
-    golden.check(f"findings-{size[0]}x{size[1]}", drive(found(), "9", size=size)[1])
+    golden.check("findings", drive(found(), "9", size=size)[1], size)
 
 
-@sizes
-def test_a_standstill_is_told_with_what_it_rests_on(size):
-    golden.check(f"findings-stalled-{size[0]}x{size[1]}", drive(snapshots.stalled(), "9", size=size)[1])
+def test_a_standstill_is_told_with_what_it_rests_on():
+    golden.check("findings-stalled", drive(snapshots.stalled(), "9")[1], golden.NARROW)
 
 
 def test_the_second_finding_is_there_without_inspecting_a_rank():

@@ -4,35 +4,41 @@ import re
 
 import msgspec
 import numpy as np
-import pytest
 
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish, Wish
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.heatmap import axes, cell_glyphs, cells_of
+from ddpmon.tui.widgets.heatmap import JUDGED_TITLES, TITLES, axes, cell_glyphs, cells_of
 from ddpmon.tui.widgets.heatwords import in_words, labels
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
 from tests.worlds import own_times, world_with
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+LEGENDS = {"wait": "▁ 0%  ▄ half  █ all of it", "gpu": "· busy  ▃ <75%  ▆ <50%  █ <25%", "loss": "✖ not finite"}
+"""Of metrics whose cells are no lateness."""
 
 
-@sizes
-def test_each_metric(size):
+@golden.both_sizes
+def test_own_time(size):
+    golden.check("heat-own", drive(through_time.slow(gpu=True), "3", tick, tick, size=size)[1], size)
+
+
+def test_each_metric_has_its_title_and_its_legend():
     texts = []
-    drive(through_time.slow(gpu=True), "3", *[tick, tick, seen(texts), "M"] * len(HEAT_METRICS), size=size)
+    source = through_time.slow(gpu=True)
+    drive(source, "3", *[tick, tick, seen(texts), "M"] * len(HEAT_METRICS), size=golden.WIDE)
     for metric, text in zip(HEAT_METRICS, texts, strict=True):
-        golden.check(f"heat-{metric}-{size[0]}x{size[1]}", text)
+        title = text.splitlines()[3]
+        named = JUDGED_TITLES.get(metric, TITLES[metric])
+        assert title.startswith(f"─heat: {named}"), metric
+        assert LEGENDS.get(metric, "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+") in title, metric
 
 
-@sizes
-def test_a_thousand_ranks_fold_and_keep_the_worst(size):
+def test_a_thousand_ranks_fold_and_keep_the_worst():
     source = through_time.slow(1024, late=813, steps=60, begin=30, per_host=8)
-    _, text = drive(source, "3", size=size)
-    golden.check(f"heat-many-{size[0]}x{size[1]}", text)
+    _, text = drive(source, "3", size=golden.WIDE)
+    golden.check("heat-many", text, golden.WIDE)
     assert "█" in "".join(row for row in text.splitlines() if "node101" in row or "-node10" in row)
     assert "rank 813 alone of" in text
 
@@ -171,7 +177,7 @@ def test_below_it_are_steps_and_where_there_is_room_times():
     assert not "".join(text for text, _ in unknown).strip()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.at((80, 24), (160, 50))
 def test_a_run_that_has_ended_is_shown_whole(size):
     own = own_times(1000, 4)
     own[100:, 1, 0] += 9.0
@@ -337,10 +343,10 @@ def few(size, *keys, ranks=4, **options):
     return source, drive(source, "3", there, *keys, tick, tick, size=size)[1]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50), (240, 70)], ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.at(golden.WIDE, (240, 70))
 def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
     _, text = few(size, "j", "k")
-    golden.check(f"heat-few-{size[0]}x{size[1]}", text)
+    golden.check("heat-few", text, size)
     rows = {tuple(row.split()[1:3]): row[20:] for row in text.splitlines() if row.lstrip().startswith("rank ")}
     assert rows["2", "data"].count("█") > 50
     assert "█" not in "".join(row for key, row in rows.items() if key != ("2", "data"))

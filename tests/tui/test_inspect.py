@@ -10,9 +10,6 @@ from tests.tui import golden, inspected, snapshots
 from tests.tui.driving import drive, resized, until
 from tests.tui.tape import replaying
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-
 
 def of(rank):
     """Inspect a rank."""
@@ -43,18 +40,18 @@ def seen(source, *keys, rank=2, size=(80, 24), **options):
     return drive(source, of(rank), settled, *keys, size=size, **options)
 
 
-@sizes
-@pytest.mark.parametrize("state", ["late", "late_gpu", "standing", "dead"])
+@golden.of_states(
+    {"late": golden.SIZES, "late_gpu": [golden.WIDE], "standing": [golden.NARROW], "dead": [golden.NARROW]}
+)
 def test_each_state(state, size):
-    golden.check(f"inspect-{state}-{size[0]}x{size[1]}", seen(inspected.MADE[state](), size=size)[1])
+    golden.check(f"inspect-{state}", seen(inspected.MADE[state](), size=size)[1], size)
 
 
-@sizes
+@golden.both_sizes
 def test_the_stack_that_was_asked_for_is_on_top_with_its_age(size):
     source = inspected.late()
     _, text = seen(source, "p", size=size)
     assert source.asks == [[2]]
-    golden.check(f"inspect-stack-{size[0]}x{size[1]}", text)
     assert "its Python stack, just now" in text.splitlines()[4]
     assert "› model.py:88 Block.forward" in text.splitlines()[6]
 

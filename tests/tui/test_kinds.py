@@ -7,15 +7,11 @@ from ddpmon.tui.widgets.phasehistory import phase_history
 from tests.tui import golden, kinds, snapshots
 from tests.tui.driving import drive
 
-SIZES = ((80, 24), (160, 50))
 
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("screen", ["1", "4"], ids=["world", "comm"])
-@pytest.mark.parametrize("kind", kinds.MADE)
-def test_kind(kind, screen, size):
-    name = {"1": "world", "4": "comm"}[screen]
-    golden.check(f"{name}-{kind}-{size[0]}x{size[1]}", drive(kinds.MADE[kind](), screen, size=size)[1])
+def test_kind():
+    golden.check("world-tensor_parallel", drive(kinds.tensor_parallel(), "1")[1], golden.NARROW)
+    golden.check("comm-fsdp2", drive(kinds.fsdp2(), "4", size=golden.WIDE)[1], golden.WIDE)
+    golden.check("comm-alone", drive(kinds.alone(), "4")[1], golden.NARROW)
 
 
 @pytest.mark.parametrize(("kind", "word"), [("fsdp2", "FSDP2"), ("alone", "no DDP"), ("tensor_parallel", "tensor par")])

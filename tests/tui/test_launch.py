@@ -16,8 +16,6 @@ from tests.tui import golden, snapshots
 from tests.tui.driving import drive, resized, screen_text, seen, settle
 from tests.tui.test_runs import NOW, made
 
-SIZES = [(80, 24), (160, 50)]
-
 
 def shows(*texts):
     """Fails unless the screen shows these now."""
@@ -86,10 +84,9 @@ def living():
         sleeper.kill()
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_the_form(size, monkeypatch):
+def test_the_form(monkeypatch):
     monkeypatch.setattr("os.getcwd", lambda: "/home/ana/gpt2")
-    golden.check(f"launch-{size[0]}x{size[1]}", drive(snapshots.slow(), "n", size=size)[1])
+    golden.check("launch", drive(snapshots.slow(), "n")[1], golden.NARROW)
 
 
 def test_what_is_filled_in_is_started_and_then_watched(started, folder):

@@ -1,7 +1,5 @@
 """Ranks where they are few: own time through time in each row, and more of the rank under the cursor below."""
 
-import pytest
-
 from ddpmon.analysis.over_time.rank_history import own_courses
 from ddpmon.messages import InspectWish, StripsWish
 from ddpmon.store import parts
@@ -14,12 +12,12 @@ THERE = until(lambda app: app.passage.source.current.inspect is not None)
 NEXT_FRAME = lambda app, _: app.tick()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.both_sizes
 def test_few_ranks(size):
     source = inspected.late()
     lanes = until(lambda app: source.current.samples is not None or not app.view.blocks[1].display)
     _, text = drive(source, "2", THERE, lanes, NEXT_FRAME, NEXT_FRAME, size=size)
-    golden.check(f"ranks-few-{size[0]}x{size[1]}", text)
+    golden.check("ranks-few", text, size)
 
 
 def test_on_a_tall_screen_the_devices_of_few_ranks_stand_below_the_detail():
@@ -27,7 +25,7 @@ def test_on_a_tall_screen_the_devices_of_few_ranks_stand_below_the_detail():
     _, text = drive(
         source, "2", THERE, until(lambda _: source.current.samples is not None), NEXT_FRAME, NEXT_FRAME, size=(240, 70)
     )
-    golden.check("ranks-few-240x70", text)
+    golden.check("ranks-few", text, (240, 70))
     drive(source, "2", until(lambda _: source.wished.samples is None), size=(120, 40))
 
 

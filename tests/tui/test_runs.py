@@ -63,9 +63,9 @@ def several(living, monkeypatch):
          supervisor=runs.Process.of(living.pid), script="bad\x1b[2J.py")  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.at((80, 24), (160, 50))
 def test_runs(several, size):
-    golden.check(f"runs-{size[0]}x{size[1]}", drive(snapshots.slow(), "8", "j", size=size)[1])
+    golden.check("runs", drive(snapshots.slow(), "8", "j", size=size)[1], size)
 
 
 def test_no_runs_yet_say_how_to_start_one():

@@ -9,19 +9,14 @@ from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, until
 from tests.tui.tape import replaying
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+def test_replay():
+    golden.check("replay", drive(replaying(snapshots.slow()), size=golden.WIDE)[1], golden.WIDE)
 
 
-@sizes
-def test_replay(size):
-    golden.check(f"replay-{size[0]}x{size[1]}", drive(replaying(snapshots.slow()), size=size)[1])
-
-
-@sizes
-def test_replay_paused_at_its_end(size):
+def test_replay_paused_at_its_end():
     source = replaying(snapshots.done(), at_s=632.0, paused=True)
-    golden.check(f"replay-end-{size[0]}x{size[1]}", drive(source, size=size)[1])
+    golden.check("replay-end", drive(source)[1], golden.NARROW)
 
 
 def test_the_keys_move_the_recording():

@@ -11,9 +11,6 @@ from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive
 from tests.worlds import own_times
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-
 
 async def tick(app, pilot):
     """Frames until what fits on the screen, now that every pane has its size, is asked for and shown."""
@@ -25,22 +22,21 @@ async def tick(app, pilot):
     app.tick()
 
 
-@sizes
+@golden.both_sizes
 def test_slow(size):
-    golden.check(f"timeline-slow-{size[0]}x{size[1]}", drive(through_time.slow(), "5", tick, tick, size=size)[1])
+    golden.check("timeline-slow", drive(through_time.slow(), "5", tick, tick, size=size)[1], size)
 
 
-@sizes
-def test_even(size):
+def test_even():
     source = through_time.slow(4, late=1, extra_ms=0.0)
     source.store.findings = []
-    golden.check(f"timeline-even-{size[0]}x{size[1]}", drive(source, "5", tick, tick, size=size)[1])
+    golden.check("timeline-even", drive(source, "5", tick, tick)[1], golden.NARROW)
 
 
-@sizes
-def test_many(size):
-    _, text = drive(through_time.slow(1024, late=813, steps=40, begin=30, per_host=8), "5", tick, tick, size=size)
-    golden.check(f"timeline-many-{size[0]}x{size[1]}", text)
+def test_many():
+    source = through_time.slow(1024, late=813, steps=40, begin=30, per_host=8)
+    _, text = drive(source, "5", tick, tick, size=golden.WIDE)
+    golden.check("timeline-many", text, golden.WIDE)
     assert text.splitlines()[5].startswith("▲node101")
 
 
@@ -177,9 +173,9 @@ def few(size, *steps, long=(40, 90)):
     return source, drive(source, "5", tick, *steps, tick, tick, size=size)[1]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+@golden.both_sizes
 def test_steps_of_few_ranks_stand_below_one_another(size):
-    golden.check(f"timeline-few-{size[0]}x{size[1]}", few(size)[1])
+    golden.check("timeline-few", few(size)[1], size)
 
 
 def test_all_steps_in_sight_are_on_one_scale():
@@ -230,8 +226,8 @@ def test_how_well_the_clocks_of_hosts_agree_stands_under_their_bars():
     assert laststeps.clocks(snapshots.slow()) == ""
     source = through_time.slow()
     source.plain = snapshots.replace(source.plain, clocks=[one])
-    assert f"{text}, surely within ±6.20" in drive(source, "5", size=SIZES[0])[1]
-    assert text in drive(source, "5", size=SIZES[1])[1]  # in one line with what mending gains
+    assert f"{text}, surely within ±6.20" in drive(source, "5", size=golden.SIZES[0])[1]
+    assert text in drive(source, "5", size=golden.SIZES[1])[1]  # in one line with what mending gains
 
 
 def test_a_host_that_is_late_is_mended_by_its_name():

@@ -13,9 +13,6 @@ from tests.findings import finding
 from tests.tui import golden, odd, snapshots
 from tests.tui.driving import drive, seen
 
-SIZES = ((80, 24), (160, 50))
-sizes = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-
 
 def first_column(text: str) -> list[int]:
     """The ranks in a rank table, in their order."""
@@ -24,18 +21,16 @@ def first_column(text: str) -> list[int]:
     return [int(row[1:].split()[0]) for row in rows if row[1:].split()]
 
 
-@sizes
-@pytest.mark.parametrize("state", ["slow", "waiting", "failed"])
+@golden.of_states({"slow": golden.SIZES, "waiting": [golden.NARROW], "failed": [golden.WIDE]})
 def test_ranks(state, size):
     _, text = drive(snapshots.STATES[state](), "2", size=size)
-    golden.check(f"ranks-{state}-{size[0]}x{size[1]}", text)
+    golden.check(f"ranks-{state}", text, size)
 
 
-@sizes
-@pytest.mark.parametrize("state", ["slow", "waiting", "failed"])
+@golden.of_states({"slow": golden.SIZES, "waiting": [golden.NARROW], "failed": [golden.WIDE]})
 def test_inspect(state, size):
     _, text = drive(snapshots.STATES[state](), "enter", size=size)
-    golden.check(f"inspect-{state}-{size[0]}x{size[1]}", text)
+    golden.check(f"inspect-{state}", text, size)
 
 
 def talking(make=snapshots.slow) -> FakeSource:
@@ -71,9 +66,9 @@ def test_logs_of_a_rank_of_another_machine_are_asked_for_as_long_as_they_are_sho
     assert view.why in drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
 
 
-@sizes
+@golden.both_sizes
 def test_logs(size):
-    golden.check(f"logs-{size[0]}x{size[1]}", drive(talking(), "7", size=size)[1])
+    golden.check("logs", drive(talking(), "7", size=size)[1], size)
 
 
 @pytest.mark.parametrize(("make", "said"), [(snapshots.slow, "nothing printed yet"), (snapshots.done, "nothing was")])
