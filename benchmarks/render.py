@@ -186,7 +186,7 @@ def hour(folder: str, count: int) -> None:
                 if number % (count // 40) == 0:
                     places = [name for name in SCREENS if name not in {"inspect", "runs"}]
                     await self.action_go(places[number // (count // 40) % len(places)])
-                self.passage.source.on()
+                self.playback.source.on()
                 self.tick()
                 await asyncio.sleep(0)
                 self.screen._on_timer_update()

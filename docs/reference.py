@@ -24,7 +24,7 @@ from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
 from ddpmon.recording.tables import KEYS as PRIMARY_KEYS
 from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, Column
 from ddpmon.tui.keys import KEYS, Key
-from ddpmon.tui.views import DESCRIBED, ViewName
+from ddpmon.tui.views import VIEW_FACTS, ViewName
 
 FOLDER = Path(__file__).with_name("reference")
 MADE = "This page is made from the code: `python docs/reference.py`.\n"
@@ -117,7 +117,7 @@ def key_page() -> str:
     parts = ["# Keys\n", MADE, "## On every screen\n", *_key_rows(everywhere)]
     for name in ViewName:
         rows = [key for key in KEYS if name in key.views and key not in everywhere]
-        view = DESCRIBED[name]
+        view = VIEW_FACTS[name]
         parts += [
             f"## {view.title or name.title()}\n",
             *([f"{view.question}\n"] if view.question else []),

@@ -31,7 +31,7 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
-from ddpmon.tui import charted, filters, lines, units
+from ddpmon.tui import chart_choice, filters, lines, units
 from ddpmon.tui.widgets import columns, gauges
 from ddpmon.tui.widgets.inspection import inspection
 from ddpmon.tui.widgets.peers import NAME
@@ -86,7 +86,7 @@ def test_what_is_sampled_can_be_charted(row, shown):
     assert row.name in shot.quantities
     median = (value_of(row) + value_of(row, 1)) / 2  # each host's clock is its own, and both ranks are in the chart
     assert histories.view(row.name, None, None, 9).median == [pytest.approx(median)]
-    assert charted.quantity(row.name) is row
+    assert chart_choice.quantity(row.name) is row
 
 
 @sampled
@@ -114,7 +114,7 @@ def test_what_is_sampled_is_exported(row, shown):
 @sampled
 def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
     shot, _ = shown
-    assert row.name in {column.gauge.name for column in gauges.place(shot.ranks, 400)}
+    assert row.name in {column.gauge.name for column in gauges.fit_gauges(shot.ranks, 400)}
     if row.name in UNCHARTED:
         return
     assert row.get in {column.value for column in columns.COLUMNS.values()}

@@ -19,10 +19,10 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
-from ddpmon.tui import in_order, keys, workarounds
+from ddpmon.tui import key_queue, keys, workarounds
 from ddpmon.tui.filters import Filter
-from ddpmon.tui.in_order import InOrder
 from ddpmon.tui.inspecting import Inspecting
+from ddpmon.tui.key_queue import KeyQueue
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.lines import plain
 from ddpmon.tui.outcome import Outcome
@@ -55,12 +55,12 @@ class DdpmonApp(ShowingApp):
         place: Place | None = None,
     ) -> None:
         super().__init__(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
-        self.inspecting = Inspecting(self, self.passage, self.views, self._inspection, self.action_go)
+        self.inspecting = Inspecting(self, self.playback, self.views, self._inspection, self.action_go)
         self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
-        self.in_order = InOrder(self, self._give)
+        self.key_queue = KeyQueue(self, self._dispatch_key)
 
     def on_mount(self) -> None:
-        self.set_interval(in_order.GIVE_UP_S, self.in_order.give_up_waiting)
+        self.set_interval(key_queue.GIVE_UP_S, self.key_queue.give_up_waiting)
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -84,11 +84,11 @@ class DdpmonApp(ShowingApp):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self.in_order.take(event)
+            await self.key_queue.enqueue(event)
         else:
             await super().on_event(event)
 
-    async def _give(self, event: events.Event) -> None:
+    async def _dispatch_key(self, event: events.Event) -> None:
         """Have a key or a paste do what it does; say so where that is nothing."""
         if isinstance(event, events.Key) and isinstance(self.screen, View):
             character = event.character if event.character is not None and event.is_printable else ""
@@ -156,7 +156,7 @@ class DdpmonApp(ShowingApp):
         self.inspecting.ask_stack()
 
     def action_copy(self) -> None:
-        snapshot = self.passage.shown
+        snapshot = self.playback.shown
         if snapshot is None:
             self.say("nothing to copy yet")
             return
@@ -167,31 +167,31 @@ class DdpmonApp(ShowingApp):
     # --- keys that move through time ---
 
     def action_freeze(self) -> None:
-        self.passage.freeze()
+        self.playback.freeze()
         self._show_moved()
 
     def action_skip(self, by: int) -> None:
-        self.passage.skip(by)
+        self.playback.skip(by)
         self._show_moved()
 
     def action_jump(self, by: int) -> None:
-        why_not = self.passage.jump(by)
+        why_not = self.playback.jump(by)
         if why_not:
             self.say(why_not)
         else:
             self._show_moved()
 
     def action_one_step(self, by: int) -> None:
-        self.passage.one_step(by)
+        self.playback.one_step(by)
         self._show_moved()
 
     def action_faster(self, by: int) -> None:
-        self.passage.faster(by)
+        self.playback.faster(by)
         self._show_moved()
 
     def _show_moved(self) -> None:
         """Show what was moved to; a recording is there as soon as it has it."""
-        if self.passage.plays:
+        if self.playback.plays:
             self.show_answer()
         else:
             self.show()

@@ -50,7 +50,7 @@ class Frame:
     silent_s: float = 0.0
     """Seconds since the hub was last heard, while it should speak."""
     refused: str = ""
-    """Why what the hub sent last is not shown; "": it is."""
+    """Reason that the last message of the hub is not shown; "": it is."""
     behind_s: float | None = None
     """Seconds by which the newest snapshot is newer than this one; None when the screen is not frozen."""
     can_stop: bool = False
@@ -69,7 +69,7 @@ class Frame:
     where: str = ""
     """The machine of the run; "": this one."""
     trouble: str = ""
-    """Why nothing comes, where that is not the hub's fault."""
+    """Reason that nothing comes, if it is not the hub's fault."""
 
     @property
     def ended(self) -> bool:

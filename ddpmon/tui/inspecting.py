@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from ddpmon.tui.dashboard import Dashboard
-from ddpmon.tui.passage import Passage
+from ddpmon.tui.playback import Playback
 from ddpmon.tui.screens.view import RankCursor, View
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.inspection import Inspection
@@ -17,14 +17,14 @@ class Inspecting:
     def __init__(
         self,
         dashboard: Dashboard,
-        passage: Passage,
+        playback: Playback,
         views: Mapping[ViewName, View],
         inspection: Inspection,
         go: Callable[[ViewName], Awaitable[None]],
     ) -> None:
         """go: shows another screen."""
         self._dashboard = dashboard
-        self._passage = passage
+        self._playback = playback
         self._views = views
         self._inspection = inspection
         self._go = go
@@ -55,8 +55,8 @@ class Inspecting:
 
     def ask_stack(self) -> None:
         """Ask the rank where it is. That changes nothing: it is there with --readonly too."""
-        source = self._passage.source
-        if self._passage.held is not None:
+        source = self._playback.source
+        if self._playback.held is not None:
             self._dashboard.say("the screen is frozen: press space, then p")
             return
         self._inspection.show_stack()

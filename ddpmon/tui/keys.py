@@ -10,7 +10,7 @@ from textual.actions import parse
 from textual.binding import Binding
 
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.views import DESCRIBED, Described, ViewName
+from ddpmon.tui.views import VIEW_FACTS, ViewFacts, ViewName
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Key:
     """Names of the keys for people."""
     action: str
     label: str
-    """In the key bar; empty: only in the help."""
+    """Text in the key bar; empty: the key is only in the help."""
     help: str
     stops: bool = False
     """Only where the run can be stopped."""
@@ -39,8 +39,8 @@ class Key:
     """Only for runs of this machine."""
 
 
-def _views_that(holds: Callable[[Described], bool]) -> tuple[ViewName, ...]:
-    return tuple(name for name in ViewName if holds(DESCRIBED[name]))
+def _views_that(holds: Callable[[ViewFacts], bool]) -> tuple[ViewName, ...]:
+    return tuple(name for name in ViewName if holds(VIEW_FACTS[name]))
 
 
 _WORLD, _RANKS, _COMM, _DEVICES = (ViewName.WORLD,), (ViewName.RANKS,), (ViewName.COMM,), (ViewName.DEVICES,)
@@ -57,7 +57,7 @@ _TIMED = _views_that(lambda view: not view.from_rank_to_rank)
 
 
 def _opening(name: ViewName) -> Key:
-    view = DESCRIBED[name]
+    view = VIEW_FACTS[name]
     return Key(view.digit, view.digit, f"app.go('{name}')", "", f"{view.title}: {view.question}", opens=name)
 
 
@@ -67,7 +67,7 @@ KEYS = (
     Key("ctrl+l", "ctrl+l", "app.repaint", "", "draw the whole screen again"),
     Key("ctrl+z", "ctrl+z", "app.suspend", "", "suspend the dashboard; fg in the shell resumes it"),
     Key("question_mark", "?", "app.help", "help", "show the keys, words and signs"),
-    *(_opening(name) for name in ViewName if DESCRIBED[name].digit),
+    *(_opening(name) for name in ViewName if VIEW_FACTS[name].digit),
     Key("space", "space", "app.freeze", "pause", "pause or play; at the end, start over", replay=True),
     Key("escape", "esc", "app.back", "back", "go back to the screen before", views=_INSPECT),
     Key("enter", "⏎", "app.inspect", "inspect", "inspect the rank under the cursor", views=_OF_RANKS),
@@ -193,14 +193,14 @@ MANY_SCREENS = 5
 
 def title(view: ViewName) -> str:
     """Return what a screen is called."""
-    return DESCRIBED[view].title or view.capitalize()
+    return VIEW_FACTS[view].title or view.capitalize()
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:
     """(name, what it does and its key) of what a key does, for the command palette."""
     name, text = label(key, frame), key.help
     if not name and key.opens:
-        name, text = DESCRIBED[key.opens].title, DESCRIBED[key.opens].question
+        name, text = VIEW_FACTS[key.opens].title, VIEW_FACTS[key.opens].question
     if not name:
         name, text = text, ""
     return name[:1].upper() + name[1:], f"{text}  ({key.shown})".strip()

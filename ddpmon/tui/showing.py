@@ -19,7 +19,7 @@ from ddpmon.messages import Wish
 from ddpmon.source import Source
 from ddpmon.source.listed import Listed
 from ddpmon.source.place import Here, Place
-from ddpmon.tui import changes, workarounds
+from ddpmon.tui import terminal_diff, workarounds
 from ddpmon.tui.dashboard import Reply, Then
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
@@ -68,7 +68,7 @@ class ShowingApp(App[None]):
         self.readonly = readonly
         self.filter: Filter | None = None
         self.watched = Watched(source, place or Here())
-        self.passage = self.watched.passage
+        self.playback = self.watched.playback
         self.views = views(self.watched.place, self.show_answer)
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
@@ -108,7 +108,7 @@ class ShowingApp(App[None]):
         self.show()
 
     def _await_first(self) -> None:
-        if self.passage.newest is None:
+        if self.playback.newest is None:
             self.tick()
         else:
             self._first.stop()
@@ -118,9 +118,9 @@ class ShowingApp(App[None]):
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
-        source = self.passage.source
+        source = self.playback.source
         source.wish(self.view.wish)
-        self.passage.take()
+        self.playback.take_snapshot()
         self._notify_outside()
         self._notice.next_frame()
         if news := source.news():
@@ -135,21 +135,21 @@ class ShowingApp(App[None]):
     def _await_answer(self) -> None:
         if self._answer is not None:
             self._answer.stop()
-        self._answer = self.set_interval(POLL_S, self._poll_passage, repeat=POLLS)
+        self._answer = self.set_interval(POLL_S, self._poll_source, repeat=POLLS)
 
     def _wish_anew(self) -> None:
         """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
-        self.passage.source.wish(self.view.wish)
+        self.playback.source.wish(self.view.wish)
         if self.view.wish != Wish():
             self._await_answer()
 
-    def _poll_passage(self) -> None:
-        if self.passage.news:
+    def _poll_source(self) -> None:
+        if self.playback.news:
             self.tick()
 
     def _notify_outside(self) -> None:
         """A bell or a notification, between two frames: all that is written goes through the driver's one queue."""
-        newest = self.passage.newest
+        newest = self.playback.newest
         if self._notify == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
             return
         if self._driver is not None:
@@ -157,8 +157,8 @@ class ShowingApp(App[None]):
 
     def show(self) -> None:
         readers = [pane for pane in self.view.panes if isinstance(pane, LogList | Inspection | RankDetail)]
-        if any(pane.display for pane in readers) and self.passage.held is None:
-            log = self.passage.source.logs()
+        if any(pane.display for pane in readers) and self.playback.held is None:
+            log = self.playback.source.logs()
             log.poll()
             for pane in readers:
                 pane.printed = log
@@ -167,20 +167,20 @@ class ShowingApp(App[None]):
     @property
     def frame(self) -> Frame:
         """Return what is shown now."""
-        passage, source = self.passage, self.passage.source
+        playback, source = self.playback, self.playback.source
         silent = source.silent_for()
         return Frame(
-            snapshot=passage.shown,
+            snapshot=playback.shown,
             silent_s=float(int(silent)) if silent > 1 else 0.0,
             refused=source.refused,
-            behind_s=passage.behind_s,
+            behind_s=playback.behind_s,
             can_stop=self.stopping.can_stop,
             readonly=self.readonly,
             notice=self._notice.text or self.watched.notice,
             view=self.view_name,
             filter=self.filter,
-            series=None if passage.newest is None else passage.newest.series,
-            cursor=passage.cursor,
+            series=None if playback.newest is None else playback.newest.series,
+            cursor=playback.cursor,
             where=self.watched.place.name,
             trouble=source.trouble(),
         )
@@ -214,7 +214,7 @@ class ShowingApp(App[None]):
         super().delay_update(min(delay, SWITCH_S))
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        super()._display(screen, changes.lean(renderable, ascii_only=self._ascii_only))
+        super()._display(screen, terminal_diff.smaller_update(renderable, ascii_only=self._ascii_only))
 
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""

@@ -38,7 +38,7 @@ class Stopping:
 
     @property
     def _can_stop_watched(self) -> bool:
-        return self._watched.passage.source.stoppable and not self._readonly and not self._watched.ended
+        return self._watched.playback.source.stoppable and not self._readonly and not self._watched.ended
 
     @property
     def can_stop(self) -> bool:
@@ -68,7 +68,7 @@ class Stopping:
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
-        newest = self._watched.passage.newest
+        newest = self._watched.playback.newest
         if newest is not None and newest.state == "unknown":
             return "ddpmon cannot see from here whether it still runs: stop it where it started"
         if self._watched.ended:

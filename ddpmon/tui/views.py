@@ -23,7 +23,7 @@ class ViewName(StrEnum):
 
 
 @dataclass(frozen=True)
-class Described:
+class ViewFacts:
     """One screen, as far as keys and help are concerned."""
 
     name: ViewName
@@ -42,22 +42,22 @@ class Described:
     """There [ and ] go from rank to rank; elsewhere they move through time."""
 
 
-DESCRIBED = {
+VIEW_FACTS = {
     each.name: each
     for each in (
-        Described(ViewName.WORLD, "1", "World", "how is the run?", ranks=True, filtered=True),
-        Described(ViewName.RANKS, "2", "Ranks", "who is slow?", ranks=True, filtered=True),
-        Described(ViewName.HEAT, "3", "Heat", "who was slow when?", ranks=True, filtered=True),
-        Described(ViewName.COMM, "4", "Comm", "what does communication cost, and why?", ranks=True, filtered=True),
-        Described(ViewName.TIMELINE, "5", "Timeline", "what happened in the last steps?", ranks=True, filtered=True),
-        Described(ViewName.DEVICES, "6", "Devices", "what are the machines doing?", ranks=True, filtered=True),
-        Described(
+        ViewFacts(ViewName.WORLD, "1", "World", "how is the run?", ranks=True, filtered=True),
+        ViewFacts(ViewName.RANKS, "2", "Ranks", "who is slow?", ranks=True, filtered=True),
+        ViewFacts(ViewName.HEAT, "3", "Heat", "who was slow when?", ranks=True, filtered=True),
+        ViewFacts(ViewName.COMM, "4", "Comm", "what does communication cost, and why?", ranks=True, filtered=True),
+        ViewFacts(ViewName.TIMELINE, "5", "Timeline", "what happened in the last steps?", ranks=True, filtered=True),
+        ViewFacts(ViewName.DEVICES, "6", "Devices", "what are the machines doing?", ranks=True, filtered=True),
+        ViewFacts(
             ViewName.LOGS, "7", "Logs", "what did the ranks print?",
             filtered=True, from_rank_to_rank=True,
         ),
-        Described(ViewName.RUNS, "8", "Runs", "which runs are there?"),
-        Described(ViewName.FINDINGS, "9", "Findings", "what is wrong, what does it cost, what to do?"),
-        Described(ViewName.INSPECT, from_rank_to_rank=True),
-        Described(ViewName.CHART, lists=False),
+        ViewFacts(ViewName.RUNS, "8", "Runs", "which runs are there?"),
+        ViewFacts(ViewName.FINDINGS, "9", "Findings", "what is wrong, what does it cost, what to do?"),
+        ViewFacts(ViewName.INSPECT, from_rank_to_rank=True),
+        ViewFacts(ViewName.CHART, lists=False),
     )
 }  # fmt: skip

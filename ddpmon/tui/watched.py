@@ -8,11 +8,11 @@ from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.listed import Listed
 from ddpmon.source.place import Place
+from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain
 from ddpmon.tui.outcome import Outcome
-from ddpmon.tui.passage import Passage
-from ddpmon.tui.reading import read
+from ddpmon.tui.playback import Playback
 
 
 class Watched:
@@ -21,7 +21,7 @@ class Watched:
     def __init__(self, source: Source, place: Place) -> None:
         """source: given by the caller, who closes it; another one, opened here, is closed here."""
         self.place = place
-        self.passage = Passage(source)
+        self.playback = Playback(source)
         self._first = source
         self._id = ""
         """Id of the run that is shown; empty: the one given by the caller."""
@@ -47,7 +47,7 @@ class Watched:
         name = self._name(run)
         self.opening = run
         try:
-            opened = await read(partial(self.place.attach, run)) if name else self._first
+            opened = await on_daemon_thread(partial(self.place.attach, run)) if name else self._first
             if self.opening is not run:
                 opened.close()
                 return False
@@ -56,22 +56,22 @@ class Watched:
                 self.opening = None
         self.close()
         self._id = name
-        self.passage.change_to(opened)
+        self.playback.switch_source(opened)
         return True
 
     def close(self) -> None:
         """Let go of what was opened here."""
         if not self.is_first:
-            self.passage.source.close()
+            self.playback.source.close()
 
     @property
     def is_first(self) -> bool:
         """Return whether the run that the dashboard was opened on is shown."""
-        return self.passage.source is self._first
+        return self.playback.source is self._first
 
     def shows(self, run: Run) -> bool:
         """Return whether it is this run that is shown."""
-        return self.passage.newest is not None and self.passage.newest.run.id == run.id
+        return self.playback.newest is not None and self.playback.newest.run.id == run.id
 
     def other(self, listed: Listed | None) -> Run | None:
         """The run of a line of the Runs screen, if it is not the one that is shown."""
@@ -80,18 +80,18 @@ class Watched:
     @property
     def name(self) -> str:
         """Return how the run is called in questions."""
-        newest = self.passage.newest
+        newest = self.playback.newest
         return "the run" if newest is None else plain(newest.run.name) or "the run"
 
     @property
     def ended(self) -> bool:
         """Return whether the run has ended."""
-        return Frame(self.passage.newest).ended
+        return Frame(self.playback.newest).ended
 
     @property
     def grace_left_s(self) -> float | None:
         """Return how long its ranks may still take to end; None if its hub reported no stop that is under way."""
-        newest = self.passage.newest
+        newest = self.playback.newest
         if newest is None or newest.run.kill_at is None:
             return None
         return max(0.0, newest.run.kill_at - newest.at)
@@ -104,7 +104,7 @@ class Watched:
 
         """
         if other is None:
-            self.passage.source.stop(now)
+            self.playback.source.stop(now)
         else:
             self.place.stop(other, now)
         self._stopping.add(self._name(other))
@@ -118,11 +118,11 @@ class Watched:
     @property
     def notice(self) -> str:
         """Return what stands in the key bar while nothing else does; "": nothing."""
-        held, newest = self.passage.held, self.passage.newest
+        held, newest = self.playback.held, self.playback.newest
         if self.opening is not None:
             return f"opening {plain(self.opening.name)}…"
         if self.ended:
-            unseen = held is not None and held is not newest and not self.passage.plays
+            unseen = held is not None and held is not newest and not self.playback.plays
             return "the run has ended; space shows how" if unseen else ""
         if not self.stop_asked():
             return ""

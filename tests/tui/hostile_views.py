@@ -39,11 +39,11 @@ class Shown:
     async def show(self, shot: Snapshot, dice: random.Random) -> None:
         """A snapshot on every screen; AssertionError if something on one can steer the terminal."""
         app = self.app
-        source = app.passage.source
+        source = app.playback.source
         source.silent = dice.choice([0.0, 0.0, 14.0])
         source.tape = dice.choice([None, None, None, FakeTape()])
         source.said = [Said(0, "out", ["step \x1b[2J"])]
-        app.passage.held = None
+        app.playback.held = None
         for size in (*SIZES, *([dice.choice(ODD_SIZES)] if dice.random() < 0.1 else [])):
             if tuple(app.size) != size:
                 await self.pilot.resize_terminal(*size)

@@ -57,7 +57,7 @@ def with_counters(rank: RankView, *, hot: bool = False, cores: int = 96) -> Rank
 
 
 def slow() -> Snapshot:
-    """One GPU holds its clocks down, and everyone waits for it."""
+    """One GPU holds its clocks down, and all_ranks waits for it."""
     calm = snapshots.slow()
     return replace(
         calm,

@@ -12,7 +12,7 @@ from ddpmon.messages import SeriesView, SeriesWish
 from ddpmon.source import FakeSource
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.axis import moment
-from ddpmon.tui.charted import Choice
+from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import size as size_of
 from ddpmon.tui.widgets.bigchart import BigChart
@@ -173,7 +173,7 @@ def test_a_window_goes_on_with_the_run_and_a_stretch_of_the_past_stays():
     later = charted.histories_of(steps=700, samples=False)
 
     def go_on(app, _):
-        source = app.passage.source
+        source = app.playback.source
         source.store.histories = later
         source.plain = snapshots.replace(source.plain, version=8, at=source.plain.at + 40)
         source.current = with_parts(source.plain, source.store, source.wished)
@@ -243,7 +243,7 @@ def view(seconds, low, median, high, name="loss", **more):
 
 def drawn(series, width=60, height=20, **choice):
     """The lines of a big chart of a series, as text."""
-    chart = BigChart(Choice(series.name, **choice))
+    chart = BigChart(ChartChoice(series.name, **choice))
     frame = Frame(snapshots.running(), series=series)
     chart.frame = frame
     chart._size = chart._container_size = type(chart.size)(width, height)

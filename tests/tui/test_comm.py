@@ -21,7 +21,7 @@ from ddpmon.messages import (
 )
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
-from ddpmon.tui.widgets import bucketlist, cost, waitlanes, waits
+from ddpmon.tui.widgets import bucketlist, cost, waitlanes, waittable
 from tests.tui import golden, inspected, measured, odd, snapshots, through_time
 from tests.tui.driving import drive, until
 
@@ -190,13 +190,13 @@ def test_without_gradients_it_says_so_and_the_efficiency_stays():
 @given(wait=number, transfer=number, longest=number, width=st.integers(0, 80))
 def test_a_bar_never_leaves_its_scale(wait, transfer, longest, width):
     rank = RankView(0, phases_ms=(0.0, 0.0, 0.0, 0.0, 0.0, wait, transfer))
-    assert lines.size(waits.blocked_bar(rank, longest, width)) <= width
+    assert lines.size(waittable.blocked_bar(rank, longest, width)) <= width
 
 
 def test_two_tones_share_one_scale():
     rank = RankView(0, phases_ms=(0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 10.0))
-    assert waits.blocked_bar(rank, 80.0, 40) == [("╌" * 15, "wait"), ("═" * 5, "comm")]
-    assert waits.blocked_bar(RankView(0), 80.0, 40) == []
+    assert waittable.blocked_bar(rank, 80.0, 40) == [("╌" * 15, "wait"), ("═" * 5, "comm")]
+    assert waittable.blocked_bar(RankView(0), 80.0, 40) == []
 
 
 @example(launch=1e308, end=0.0, transfer=0.0, payload=0, width=67)
@@ -253,7 +253,7 @@ def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
     source = inspected.late()
 
     def fills_its_place(app):
-        wished, shown = app.view.wish, app.passage.shown
+        wished, shown = app.view.wish, app.playback.shown
         return source.wished == wished and shown.sync is not None and shown.heat is not None
 
     _, text = drive(source, "4", until(fills_its_place), "j", "k", size=size)
@@ -274,7 +274,7 @@ def test_each_ranks_wait_has_lanes_where_each_may_be_two_lines_high():
     app, _ = drive(source, "4", until(lambda _: source.wished.sync is not None), size=(160, 50))
     assert not app.view.wait_lanes.display
     assert source.wished.heat is None
-    shown = until(lambda app: source.wished.heat is not None and app.passage.shown.heat is not None)
+    shown = until(lambda app: source.wished.heat is not None and app.playback.shown.heat is not None)
     _, text = drive(source, "4", shown, size=(240, 70))
     assert source.wished.heat == HeatWish("wait", 8, 16, 194, None, beyond_chance=False)
     assert "─each rank's wait through time, the last 600 steps     up to 22% of a step" in text

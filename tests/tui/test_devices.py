@@ -140,19 +140,19 @@ def test_a_gpu_or_a_core_that_ranks_share_counts_once():
 
 def test_narrow_screens_keep_the_gpu_and_drop_the_rest_in_order():
     ranks = measured.slow().ranks
-    heads = [[column.gauge.column.head for column in gauges.place(ranks, width)] for width in (12, 30, 60, 140)]
+    heads = [[column.gauge.column.head for column in gauges.fit_gauges(ranks, width)] for width in (12, 30, 60, 140)]
     assert heads[0] == ["gpu%"]
     assert heads[1][:2] == ["gpu%", "gpu mem"]
     assert "°C" in heads[2]
     assert "major/s" in heads[3]
-    assert gauges.place(ranks, 3) == []
+    assert gauges.fit_gauges(ranks, 3) == []
 
 
 @pytest.mark.parametrize("make", [measured.slow, measured.cpu, snapshots.running])
 def test_columns_never_need_more_than_they_were_given(make):
     ranks = make().ranks
     for width in range(3, 160):
-        columns = gauges.place(ranks, width)
+        columns = gauges.fit_gauges(ranks, width)
         assert sum(len(column.heading) for column in columns) <= width
         for column in columns:
             assert {lines.size(column.cell(rank, "text")) for rank in ranks} == {len(column.heading)}
@@ -310,7 +310,7 @@ def test_lanes_of_a_run_whose_ranks_tell_of_no_device_any_more_say_so():
     def go_silent(app, _):
         shot = source.current
         bare = [RankView(rank.rank, rank.host, device=rank.device) for rank in shot.ranks]
-        app.passage.change_to(FakeSource(replace(shot, ranks=bare)))
+        app.playback.switch_source(FakeSource(replace(shot, ranks=bare)))
         app.show()
 
     there = until(lambda _: source.current.samples is not None)

@@ -25,10 +25,10 @@ async def settled(app, pilot):
     """Wait until the screen has its size and shows what it wished for."""
     pane = app.views["inspect"].pane
     for _ in range(10):
-        view = app.passage.shown.inspect if app.passage.shown else None
-        if not isinstance(app.passage.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
+        view = app.playback.shown.inspect if app.playback.shown else None
+        if not isinstance(app.playback.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
             return
-        if view is not None and pane.size.width and app.passage.source.wished.inspect == pane.wish.inspect:
+        if view is not None and pane.size.width and app.playback.source.wished.inspect == pane.wish.inspect:
             app.show()
             return
         app.tick()

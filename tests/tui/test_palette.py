@@ -1,4 +1,4 @@
-"""Colours: that they can be read, told apart by everyone, chosen for good, and are never alone."""
+"""Colours: that they can be read, told apart by all_ranks, chosen for good, and are never alone."""
 
 import itertools
 

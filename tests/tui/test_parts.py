@@ -16,7 +16,7 @@ from ddpmon.tui.launching import Launching
 from ddpmon.tui.notice import SHOWN_FRAMES, Notice
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import DARK
-from ddpmon.tui.passage import Passage
+from ddpmon.tui.playback import Playback
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.scrolled import Text
 from ddpmon.tui.screens.view import View
@@ -84,32 +84,32 @@ def listed(run, state="running"):
 
 def stopping(desk, *, source=None, place=None, under_cursor=None, readonly=False, owns_run=True):
     watched = Watched(source or FakeSource(snapshots.slow()), place or Elsewhere())
-    watched.passage.take()
+    watched.playback.take_snapshot()
     return Stopping(desk, watched, lambda: under_cursor, readonly=readonly, owns_run=owns_run), watched
 
 
 def test_a_live_run_is_held_stepped_back_and_let_go_on():
     source = FakeSource(snapshots.slow())
-    passage = Passage(source)
+    playback = Playback(source)
     shots = [snapshots.replace(source.current, version=number, at=float(number)) for number in range(5)]
     for source.current in shots:
-        passage.take()
-    passage.skip(-1)
-    passage.skip(-1)
-    assert (passage.shown, passage.behind_s) == (shots[2], 2.0)
-    passage.freeze()
-    assert (passage.shown, passage.behind_s) == (shots[4], None)
-    assert "no earlier event" in passage.jump(-1)
+        playback.take_snapshot()
+    playback.skip(-1)
+    playback.skip(-1)
+    assert (playback.shown, playback.behind_s) == (shots[2], 2.0)
+    playback.freeze()
+    assert (playback.shown, playback.behind_s) == (shots[4], None)
+    assert "no earlier event" in playback.jump(-1)
 
 
 def test_a_recording_is_moved_and_never_held():
     source = replaying(snapshots.slow())
-    passage = Passage(source)
-    passage.take()
-    passage.freeze()
-    passage.skip(1)
-    assert passage.jump(-1) == ""
-    assert passage.held is None
+    playback = Playback(source)
+    playback.take_snapshot()
+    playback.freeze()
+    playback.skip(1)
+    assert playback.jump(-1) == ""
+    assert playback.held is None
     assert source.tape.cursor.paused
     assert source.tape.asked == [("skip", 1), ("jump", -1)]
 
@@ -117,9 +117,9 @@ def test_a_recording_is_moved_and_never_held():
 def test_a_run_opened_from_here_is_closed_here_and_the_callers_is_not():
     first, place = FakeSource(snapshots.slow()), Elsewhere()
     watched = Watched(first, place)
-    watched.passage.take()
+    watched.playback.take_snapshot()
     assert asyncio.run(watched.open(run_of(1)))
-    assert watched.passage.source is place.opened[0]
+    assert watched.playback.source is place.opened[0]
     assert not watched.is_first
     assert asyncio.run(watched.open(run_of(2)))
     assert place.opened[0].closed
@@ -136,7 +136,7 @@ def test_a_run_that_cannot_be_opened_changes_nothing():
     assert asyncio.run(watched.open(run_of(1)))
     with pytest.raises(DdpmonError, match="cannot be read"):
         asyncio.run(watched.open(run_of(2, "broken")))
-    assert watched.passage.source is place.opened[0]
+    assert watched.playback.source is place.opened[0]
     assert not place.opened[0].closed
 
 
@@ -146,7 +146,7 @@ def test_the_watched_run_is_stopped_and_asked_about_a_kill_the_second_time():
     keys.stop()
     desk.answer = "now"
     keys.stop()
-    assert watched.passage.source.stops == [False, True]
+    assert watched.playback.source.stops == [False, True]
     assert [dialog.box.heading for dialog in desk.asked] == ["Stop the run?", "Kill now?"]
     assert watched.outcome is Outcome.STOPPING
 
@@ -189,12 +189,12 @@ def test_ctrl_c_in_a_run_of_ones_own_asks_which():
     keys.interrupt(asking=False)
     assert isinstance(desk.asked[0], Dialog)
     assert desk.left == 1
-    assert watched.passage.source.stops == []
+    assert watched.playback.source.stops == []
 
 
 def launching(desk, runs, *, place=None, readonly=False):
     watched = Watched(FakeSource(snapshots.slow()), place or Elsewhere())
-    watched.passage.take()
+    watched.playback.take_snapshot()
     pane = RunList(lambda: runs, lambda _: "")
     pane.listed = runs
 

@@ -84,9 +84,9 @@ async def walk(app, pilot, dice, made, presses):
 
     async def become():
         state = dice.choice(made)
-        app.passage.source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
-        app.passage.source.tape = dice.choice([None, None, FakeTape(), FakeTape(length_s=0.0, paused=True)])
-        app.passage.source.become(state)
+        app.playback.source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
+        app.playback.source.tape = dice.choice([None, None, FakeTape(), FakeTape(length_s=0.0, paused=True)])
+        app.playback.source.become(state)
         app.tick()
         return f"{state.state if state else 'nothing'}, {len(state.ranks) if state else 0} ranks"
 

@@ -8,7 +8,7 @@ from ddpmon.tui.widgets.devicelanes import DeviceLanes
 from tests.tui import golden, inspected, snapshots
 from tests.tui.driving import drive, until
 
-THERE = until(lambda app: app.passage.source.current.inspect is not None)
+THERE = until(lambda app: app.playback.source.current.inspect is not None)
 NEXT_FRAME = lambda app, _: app.tick()
 
 

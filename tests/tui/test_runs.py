@@ -90,7 +90,7 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
     assert not first.closed
     app, text = drive(first, "8", "G", "enter", settle, "8", "g", "enter", settle)
     assert "gpt2-124m" in text.splitlines()[0]
-    assert app.passage.source is first
+    assert app.playback.source is first
     assert not first.closed
 
 
@@ -120,7 +120,7 @@ def test_keys_work_while_a_run_is_opened_and_what_is_asked_for_last_is_shown(sev
     assert "ranks, " in texts[0]
     assert "run-1" in text.splitlines()[0]
     assert opened["run-4"].closed
-    assert app.passage.source is opened["run-1"]
+    assert app.playback.source is opened["run-1"]
     assert app.current_mode == "heat", "who went to another screen meanwhile stays there"
 
 

@@ -153,7 +153,7 @@ def test_the_same_moment_with_other_parts_is_one_step_back():
             app.tick()
 
     app, _ = drive(source, pass_, "[", "[")
-    assert app.passage.shown.step == 9
+    assert app.playback.shown.step == 9
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "stopped", "lost", "unknown"])

@@ -7,7 +7,7 @@ from ddpmon.source.place import Here
 from ddpmon.tui import keys
 from ddpmon.tui.app import DdpmonApp
 from ddpmon.tui.screens import table
-from ddpmon.tui.views import DESCRIBED, ViewName
+from ddpmon.tui.views import VIEW_FACTS, ViewName
 
 
 def made():
@@ -15,10 +15,10 @@ def made():
 
 
 def test_every_name_is_described_and_has_a_screen():
-    assert set(DESCRIBED) == set(made()) == set(ViewName)
-    digits = [view.digit for view in DESCRIBED.values() if view.digit]
+    assert set(VIEW_FACTS) == set(made()) == set(ViewName)
+    digits = [view.digit for view in VIEW_FACTS.values() if view.digit]
     assert len(digits) == len(set(digits))
-    assert all(view.title and view.question for view in DESCRIBED.values() if view.digit)
+    assert all(view.title and view.question for view in VIEW_FACTS.values() if view.digit)
 
 
 def test_a_name_without_a_screen_fails_at_once(monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.messages import Event
 from ddpmon.source import FakeSource
-from ddpmon.tui import keys, passage
+from ddpmon.tui import keys, playback
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, until
 from tests.tui.tape import replaying
@@ -34,12 +34,12 @@ def test_space_pauses_and_goes_on_and_does_not_freeze():
     assert "REPLAY" in text
     assert "paused" in text.splitlines()[0]
     assert "space go on" in text.splitlines()[-1]
-    assert app.passage.held is None
+    assert app.playback.held is None
     assert "x4" in drive(source, "space")[1].splitlines()[0]
 
 
 def test_another_source_can_be_moved_through_before_its_first_frame():
-    moved = passage.Passage(FakeSource(snapshots.slow()))
+    moved = playback.Playback(FakeSource(snapshots.slow()))
     moved.change_to(FakeSource(snapshots.done()))
     moved.skip(-1)
     assert (moved.shown.state, moved.behind_s) == ("done", 0.0)
@@ -93,25 +93,25 @@ def passing(count):
 def test_brackets_hold_a_live_run_and_step_through_its_last_snapshots():
     source, first, later = passing(10)
     app, text = drive(source, later, "[", "[", "[", size=(160, 50))
-    assert app.passage.shown.step == first.step + 7
+    assert app.playback.shown.step == first.step + 7
     assert "FROZEN 3s" in text.splitlines()[0]
     assert f"{first.step + 7:,}" in text.splitlines()[0]
     source, first, later = passing(10)
-    assert drive(source, later, "[", "[", "]")[0].passage.shown.step == first.step + 9
+    assert drive(source, later, "[", "[", "]")[0].playback.shown.step == first.step + 9
     source, first, later = passing(10)
-    assert drive(source, later, *["["] * 40)[0].passage.shown.step == first.step
+    assert drive(source, later, *["["] * 40)[0].playback.shown.step == first.step
     source, first, later = passing(10)
-    assert drive(source, later, "[", *["]"] * 9)[0].passage.shown.step == first.step + 10
+    assert drive(source, later, "[", *["]"] * 9)[0].playback.shown.step == first.step + 10
 
 
 def test_what_comes_while_it_is_held_is_kept_and_shown_afterwards():
     source, first, later = passing(5)
     app, text = drive(source, later, "space", later, "]", "]", size=(160, 50))
-    assert app.passage.shown.step == first.step + 7
+    assert app.playback.shown.step == first.step + 7
     assert "FROZEN 3s" in text
     source, first, later = passing(5)
     app, text = drive(source, later, "[", later, "space", size=(160, 50))
-    assert app.passage.shown.step == first.step + 10
+    assert app.playback.shown.step == first.step + 10
     assert "FROZEN" not in text
 
 
@@ -123,10 +123,10 @@ def held_by(*keys):
         later(app, pilot)
         told = [Event(first.at + at, "warn", "something") for at in (-50.0, 2.5, 6.0)]
         source.current = snapshots.replace(source.current, version=99, at=first.at + 11, events=told)
-        app.passage.take()
+        app.playback.take_snapshot()
 
     app, text = drive(source, goes_on, *keys, size=(160, 50))
-    return app.passage.shown.at - first.at, text
+    return app.playback.shown.at - first.at, text
 
 
 def test_braces_hold_a_live_run_at_its_events():
@@ -141,17 +141,17 @@ def test_braces_hold_a_live_run_at_its_events():
 
 
 def test_what_is_kept_is_bounded_and_less_of_a_large_world():
-    source, _, later = passing(passage.KEPT + 20)
+    source, _, later = passing(playback.HISTORY_SNAPSHOTS + 20)
     app, _ = drive(source, later, *["["] * 2)
-    assert len(app.passage._history) == 8192 // 64
+    assert len(app.playback._history) == 8192 // 64
     source = FakeSource(snapshots.running(4, 4))
-    app, _ = drive(source, *[lambda app, _: step(app, source) for _ in range(passage.KEPT + 20)])
-    assert len(app.passage._history) == passage.KEPT
+    app, _ = drive(source, *[lambda app, _: step(app, source) for _ in range(playback.HISTORY_SNAPSHOTS + 20)])
+    assert len(app.playback._history) == playback.HISTORY_SNAPSHOTS
 
 
 def step(app, source):
     source.current = snapshots.replace(source.current, version=source.current.version + 1)
-    app.passage.take()
+    app.playback.take_snapshot()
 
 
 HEAT, TIMELINE = "3", "5"
@@ -185,7 +185,7 @@ def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
     def answer(*_):
         source.current = snapshots.done()
 
-    shown = drive(source, TIMELINE, "w", answer, until(lambda app: app.passage.newest is source.current))[1]
+    shown = drive(source, TIMELINE, "w", answer, until(lambda app: app.playback.newest is source.current))[1]
     assert "DONE" in shown.splitlines()[0]
 
 

@@ -17,7 +17,7 @@ async def tick(app, pilot):
     for _ in range(20):
         app.tick()
         await pilot.pause()
-        if app.passage.source.wished == app.view.wish:
+        if app.playback.source.wished == app.view.wish:
             break
     app.tick()
 

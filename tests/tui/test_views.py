@@ -256,8 +256,8 @@ def test_no_color_leaves_none_on_any_screen(monkeypatch):
 
 def test_a_finding_about_all_ranks_accuses_none():
     late = Finding("straggler", "warn", "rank 1 is slow", [1])
-    everyone = finding("cpu_starved", "warn", "64 ranks on 2 cores", list(range(64)))
-    assert accused(snapshots.replace(snapshots.slow(), findings=[late, everyone])) == {1}
+    all_ranks = finding("cpu_starved", "warn", "64 ranks on 2 cores", list(range(64)))
+    assert accused(snapshots.replace(snapshots.slow(), findings=[late, all_ranks])) == {1}
 
 
 def marked(text: str) -> set[int]:

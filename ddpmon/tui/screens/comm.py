@@ -24,7 +24,7 @@ from ddpmon.tui.widgets.cost import Cost
 from ddpmon.tui.widgets.pane import Actions, Pane
 from ddpmon.tui.widgets.synclanes import SyncLanes, lines_each
 from ddpmon.tui.widgets.waitlanes import WaitLanes
-from ddpmon.tui.widgets.waits import Waits
+from ddpmon.tui.widgets.waittable import WaitTable
 
 _LEAST_LIST = 10
 """Lines that each of two lists needs to stand below the other."""
@@ -65,7 +65,7 @@ class Comm(View):
     def __init__(self, ask: Callable[[], None]) -> None:
         super().__init__(ask)
         self.cost = Cost(id="cost")
-        self.waits = Waits(id="waits")
+        self.waits = WaitTable(id="waits")
         self.buckets = BucketList(id="buckets")
         self.sync_lanes = SyncLanes(id="sync-lanes")
         self.wait_lanes = WaitLanes(id="wait-lanes")
@@ -82,7 +82,7 @@ class Comm(View):
         yield Vertical(self.head, self.cost, self.lists, self.sync_lanes, self.wait_lanes, self.hint, self.keys)
 
     @property
-    def cursor(self) -> Waits | BucketList:
+    def cursor(self) -> WaitTable | BucketList:
         return self.buckets if self.buckets.active else self.waits
 
     @property

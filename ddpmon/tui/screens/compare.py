@@ -10,10 +10,10 @@ from textual.binding import Binding, BindingType
 from ddpmon import comparison
 from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
+from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.palette import Palette
-from ddpmon.tui.reading import read
 from ddpmon.tui.screens.scrolled import Scrolled, Text
 
 _OUTCOMES = {"faster": ("✔ FASTER", "ok"), "slower": ("▲ SLOWER", "warn"), "same": ("● NO DIFFERENCE", "strong")}
@@ -120,7 +120,7 @@ class Compare(Scrolled):
 
     async def _compare(self) -> None:
         try:
-            self._comparison.made = await read(partial(comparison.build, self._a, self._b))
+            self._comparison.made = await on_daemon_thread(partial(comparison.build, self._a, self._b))
         except DdpmonError as error:
             self._comparison.error = str(error)
         self._comparison.redraw()

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from ddpmon.tui.charted import Offered
+from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import CURSOR, Line, cut, fit
 from ddpmon.tui.palette import Palette

@@ -12,17 +12,11 @@ from textual.screen import ModalScreen
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line
 from ddpmon.tui.palette import Palette
-from ddpmon.tui.widgets.pane import Pane
-
-_WHEEL = 3
+from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
-class Text(Pane):
-    """Lines, scrolled to `top`, and the keys under them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.top = 0
+class Text(ScrollingPane):
+    """A text, and the keys under it."""
 
     @abstractmethod
     def lines(self, frame: Frame, width: int) -> list[Line]:
@@ -35,8 +29,7 @@ class Text(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         heading, lines = self.heading(width), self.lines(frame, width)
         room = max(0, height - len(heading) - 1)
-        self.top = max(0, min(self.top, len(lines) - room))
-        shown = lines[self.top : self.top + room]
+        shown = self.in_sight_lines(lines, room)
         keys: Line = [(" ↑ ↓", "key"), (" scroll  ", "muted")] if len(lines) > room else []
         return [*heading, *shown, *([[]] * (room - len(shown))), [*keys, (" esc", "key"), (" back", "muted")]]
 
@@ -68,13 +61,4 @@ class Scrolled(ModalScreen[None]):
         self.text.show(self._of, self._colours)
 
     def action_scroll(self, by: int) -> None:
-        self.text.top += by
-        self.text.redraw()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Further down."""
-        self.action_scroll(_WHEEL)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Further up."""
-        self.action_scroll(-_WHEEL)
+        self.text.move(by)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ddpmon.source.place import Place
 from ddpmon.tui import keys
-from ddpmon.tui.charted import Choice
+from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.screens.comm import Comm
 from ddpmon.tui.screens.view import Blocks, View
 from ddpmon.tui.screens.world import World
@@ -33,12 +33,12 @@ from ddpmon.tui.widgets.runlist import RunList
 PaneType = TypeVar("PaneType", bound=Pane)
 
 
-def panes_by_screen(place: Place, choice: Choice) -> dict[ViewName, tuple[Pane, *tuple[BlockPane, ...]]]:
+def panes_by_screen(place: Place, choice: ChartChoice) -> dict[ViewName, tuple[Pane, *tuple[BlockPane, ...]]]:
     """Return the panes of each screen that has one with the cursor, and blocks around it.
 
     Args:
         place: The machine whose runs are listed.
-        choice: Choice of the chart, on World and alone.
+        choice: ChartChoice of the chart, on World and alone.
 
     """
     return {
@@ -71,7 +71,7 @@ def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
         LookupError: A name has no screen, or a key of one would be dead.
 
     """
-    choice = Choice()
+    choice = ChartChoice()
     made: dict[ViewName, View] = {ViewName.WORLD: World(ask, choice), ViewName.COMM: Comm(ask)}
     made |= {name: _KINDS[name](ask, *panes) for name, panes in panes_by_screen(place, choice).items()}
     for name in ViewName:

@@ -14,7 +14,7 @@ from textual.screen import Screen
 
 from ddpmon.messages import Wish, together
 from ddpmon.tui.blocks import Block, Box, arrange
-from ddpmon.tui.charted import Offered
+from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import DARK, Palette
 from ddpmon.tui.screens.pick import Picker

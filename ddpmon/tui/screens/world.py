@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
 from ddpmon.tui import keys
-from ddpmon.tui.charted import Choice
+from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.screens.plan import Arrangement, most_map_lines, plan
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.sizes import WIDE
@@ -37,7 +37,7 @@ class World(View):
     World #detail { width: 2fr; }
     """
 
-    def __init__(self, ask: Callable[[], None], choice: Choice) -> None:
+    def __init__(self, ask: Callable[[], None], choice: ChartChoice) -> None:
         """ask: as of every screen. choice: what is charted."""
         super().__init__(ask)
         self.chosen = ChosenChart(choice, id="chosen")

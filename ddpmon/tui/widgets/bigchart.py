@@ -11,7 +11,7 @@ from textual import events
 from ddpmon import numbers
 from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Wish
 from ddpmon.tui import axis, curves
-from ddpmon.tui.charted import Choice, measured_each, quantity
+from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, fit, size, title
 from ddpmon.tui.units import written
@@ -24,8 +24,8 @@ from ddpmon.tui.widgets.chart import (
     empty_note,
     held_s,
     nothing,
+    requested_series,
     style_of,
-    wished,
 )
 from ddpmon.tui.widgets.pane import Actions
 
@@ -39,7 +39,7 @@ ChartSeries: TypeAlias = Series | SeriesView
 class BigChart(ChoosingChart):
     """The chosen quantity over a stretch of time. Times are seconds since the run started."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: ChartChoice) -> None:
         super().__init__(choice)
         self._span_s: float | None = None
         """Shown; None: all there is."""
@@ -80,7 +80,7 @@ class BigChart(ChoosingChart):
     # --- drawing ---
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        series, choice = wished(frame, self.choice), self.choice
+        series, choice = requested_series(frame, self.choice), self.choice
         if series is None:
             return [title(quantity(choice.name).chart, width), [(" coming…", "muted")]]
         span = self._shown(series)
@@ -196,7 +196,7 @@ class BigChart(ChoosingChart):
     # --- keys ---
 
     def _place(self) -> tuple[ChartSeries, tuple[float, float]] | None:
-        series = wished(self.frame, self.choice)
+        series = requested_series(self.frame, self.choice)
         return None if series is None or not series.seconds else (series, self._shown(series))
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:

@@ -9,6 +9,7 @@ from ddpmon.messages import BucketView, Snapshot
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, joined, plain, title, under_cursor, wrap
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.scrolling import moved
 
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backward ends ", "muted")]
 _HEADER = f"{'bucket':>9}{'MB':>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
@@ -143,10 +144,8 @@ class BucketList(Pane):
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Move the cursor by so many lines, or to a line (negative: from the end)."""
-        count = len(self._buckets())
-        if count:
-            self.chosen = max(0, min(count - 1, self.chosen + (by or 0) if to is None else to % count))
-            self.redraw()
+        self.chosen = moved(self.chosen, len(self._buckets()), by, to)
+        self.redraw()
 
     def page(self, direction: int) -> None:
         """Move the cursor by a screenful."""

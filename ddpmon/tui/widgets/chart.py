@@ -11,7 +11,7 @@ from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapsho
 from ddpmon.messages.quantities import MS, NUMBER
 from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.charted import Choice, Offered, quantity
+from ddpmon.tui.chart_choice import ChartChoice, Offered, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, joined, title
 from ddpmon.tui.units import written
@@ -206,7 +206,7 @@ def _label(value: float, style: Style) -> str:
 
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
-    """Why nothing is drawn."""
+    """Return the reason that nothing is drawn."""
     if log and any(finite(value) is not None for value in series.median):
         return "no value above 0 for a log scale; press l for a linear one"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
@@ -242,14 +242,14 @@ def _power(exponent: float) -> float:
     return math.pow(10.0, min(300.0, exponent))
 
 
-def wished(frame: Frame, choice: Choice) -> SeriesView | Series | None:
+def requested_series(frame: Frame, choice: ChartChoice) -> SeriesView | Series | None:
     """The chosen quantity so far; None: nothing came yet."""
     if frame.series is not None and frame.series.name == choice.name:
         return frame.series
     return in_every_snapshot(frame, choice)
 
 
-def in_every_snapshot(frame: Frame, choice: Choice) -> Series | None:
+def in_every_snapshot(frame: Frame, choice: ChartChoice) -> Series | None:
     """The chosen quantity over the whole run, if every snapshot has it."""
     if frame.snapshot is None or choice.name not in IN_EVERY_SNAPSHOT:
         return None
@@ -263,7 +263,7 @@ def held_s(frame: Frame) -> float | None:
     return max(0.0, frame.snapshot.at - frame.snapshot.run.started_at)
 
 
-def style_of(choice: Choice, frame: Frame) -> Style:
+def style_of(choice: ChartChoice, frame: Frame) -> Style:
     """Return how the chosen quantity is drawn."""
     shown = quantity(choice.name)
     alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
@@ -282,7 +282,7 @@ def style_of(choice: Choice, frame: Frame) -> Style:
 class ChoosingChart(Pane):
     """A chart whose quantity and form are chosen by keys."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:
+    def __init__(self, choice: ChartChoice, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.choice = choice
 
@@ -334,7 +334,7 @@ class KeptChart:
 class ChosenChart(ChoosingChart):
     """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
 
-    def __init__(self, choice: Choice, *, id: str) -> None:
+    def __init__(self, choice: ChartChoice, *, id: str) -> None:
         super().__init__(choice, id=id)
         self._kept = KeptChart()
 
@@ -351,7 +351,7 @@ class ChosenChart(ChoosingChart):
         style = style_of(choice, frame)
         if choice.name == "loss":
             style = replace(style, roles=(None, "info"))
-        series = in_every_snapshot(frame, choice) or wished(frame, choice)
+        series = in_every_snapshot(frame, choice) or requested_series(frame, choice)
         empty = "coming…" if series is None else nothing(frame.snapshot, choice.name)
         name = quantity(choice.name).chart
         curves_shown = f": {style.worst}est, median"
@@ -369,11 +369,11 @@ class OwnChart(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         series = Series() if frame.snapshot is None else frame.snapshot.own_series
-        style = style_of(Choice("own"), frame)
+        style = style_of(ChartChoice("own"), frame)
         name = "own ms per step: slowest, median"
         return self._kept.chart(series, name, style, width, height, nothing(frame.snapshot, "own"))
 
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:
-    """Why there is no value of a quantity."""
+    """Return the reason that a quantity has no value."""
     return f"no {name} recorded yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"

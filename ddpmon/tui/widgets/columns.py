@@ -102,16 +102,16 @@ def exit_text(rank: RankView) -> str:
 
 
 _MACHINE = {
-    "samples": 10, "tokens": 9, "cpu": 6, "starved": 8, "rss": 8, "gpu": 6, "gpu_memory": 8, "gpu_power": 6,
-    "gpu_temperature": 5, "gpu_clock": 6, "gc": 7, "major_faults": 9, "read": 7, "written": 8, "threads": 8,
+    "samples": 10, "tokens": 9, "cpu": 6, "starved": 8, "rss": 8, "gpu": 6, "gpu_memory": 8, "gpu_power": 5,
+    "gpu_temperature": 4, "gpu_clock": 6, "gc": 7, "major_faults": 9, "read": 7, "written": 8, "threads": 8,
 }  # fmt: skip
 """Widths."""
 COLUMNS: dict[str, RankColumn] = {
     "rank": RankColumn("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
     "host": RankColumn("host", 17, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
-    "exit": RankColumn("exit", 9, lambda rank: exit_text(rank) or None, accused=True),
+    "exit": RankColumn("exit", 8, lambda rank: exit_text(rank) or None, accused=True),
     "own": _measured("own", 8, accused=True),
-    "over": _measured("over", 9, accused=True),
+    "over": _measured("over", 8, accused=True),
     "wait": _measured("wait", 7, role="comm", up=True),
     "data": _measured("data", 7),
     "forward": _measured("forward", 8),
@@ -129,7 +129,6 @@ COLUMNS: dict[str, RankColumn] = {
         lambda rank: plain(rank.device) if rank.health != "missing" else None,
         up=True,
         left=True,
-        of_gpu=True,
     ),
     **{name: _measured(name, width) for name, width in _MACHINE.items()},
     **{row.name: _measured(row.name, max(7, len(row.heading) + 1)) for row in further(_MACHINE)},
@@ -142,8 +141,18 @@ COLUMNS: dict[str, RankColumn] = {
 }
 """All columns, in the order of the full table."""
 
+
+def gpu_number(rank: RankView) -> float | None:
+    """K of a rank on cuda:K."""
+    number = rank.device.rpartition(":")[2]
+    return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
+
+
+GPU_NUMBER = RankColumn("gpu", 5, gpu_number, _whole, of_gpu=True)
+"""Stands for the device where there is little room."""
+
 MEASURED = {
-    "rank": 0, "host": 4, "device": 10, "exit": 1, "own": 0, "over": 1, "data": 5, "forward": 6, "backward": 7,
+    "rank": 0, "host": 4, "gpu_number": 10, "exit": 1, "own": 0, "over": 1, "data": 5, "forward": 6, "backward": 7,
     "optimizer": 11, "other": 12, "wait": 2, "transfer": 3, "late": 16, "critical": 15, "cpu": 13, "gpu": 9,
     "gpu_memory": 14, "rss": 17, "loss": 8,
 }  # fmt: skip
@@ -194,7 +203,7 @@ def host_column(ranks: Iterable[RankView]) -> RankColumn:
     return replace(COLUMNS["host"], width=min(17, width))
 
 
-def choose(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[RankColumn]:
+def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[RankColumn]:
     """Return the columns that fit.
 
     Args:
@@ -205,11 +214,12 @@ def choose(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[R
     """
     with_gpu = any(rank.has_gpu_sample or rank.device.startswith("cuda") for rank in ranks)
     with_exit = any(map(rank_marks.failed, ranks))
-    host = host_column(ranks)
+    special = {"host": host_column(ranks), "gpu_number": GPU_NUMBER}
     chosen = {
-        name: host if name == "host" else COLUMNS[name]
+        name: column
         for name in keep
-        if (with_gpu or not COLUMNS[name].of_gpu) and (with_exit or name != "exit")
+        if (column := special.get(name) or COLUMNS[name]) and (with_gpu or not column.of_gpu)
+        if with_exit or name != "exit"
     }
     while len(chosen) > 1 and sum(column.width for column in chosen.values()) > width:
         del chosen[max(chosen, key=lambda name: keep[name])]

@@ -15,7 +15,7 @@ from ddpmon.tui.widgets.lanes import MOMENTS, Lane, LaneGrid, SampledLanes, shar
 
 _LABEL, _SHARE = 5, 5
 """Columns of a core's number, and of how busy it is now."""
-_LEAST, _WIDEST = 20, 72
+_LEAST, _WIDEST = 20, 71
 """Columns of the screen that a core takes."""
 _FEW = 8
 """Cores up to which each has a line of its own, however wide the screen is."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui.blocks import Block
@@ -27,7 +27,7 @@ from ddpmon.tui.widgets.machines import (
 )
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import BY_RANK, Entry, RankTable
-from ddpmon.tui.widgets.worldmap import arriving, everyone
+from ddpmon.tui.widgets.worldmap import all_ranks, arriving
 
 _FOLD_FROM = 2
 """Screenfuls of ranks from which hosts are folded."""
@@ -91,7 +91,7 @@ class DeviceList(RankTable):
     def remarks(self, snapshot: Snapshot, width: int, height: int) -> list[Line]:
         why = why_no_gpu(snapshot)
         hosts = len({rank.host for rank in snapshot.ranks if rank.host})
-        above = [_facts(facts(everyone(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
+        above = [_facts(facts(all_ranks(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
         also = [(why, "muted"), (others_on_gpus(snapshot), "text")]
         return above + [[(cut(f" {text}", width), role)] for text, role in also if text and height >= 6]
 
@@ -99,7 +99,7 @@ class DeviceList(RankTable):
         return *super().parameters(), self._fold, self._room, self.chosen
 
     def entries(self, snapshot: Snapshot) -> Sequence[MachineEntry]:
-        return [entry for entry in super().entries(snapshot) if isinstance(entry, MachineEntry)]
+        return cast("Sequence[MachineEntry]", super().entries(snapshot))  # made by `new_entries`
 
     def new_entries(self, snapshot: Snapshot) -> Sequence[MachineEntry]:
         """A folded host shows the ranks that are in trouble by themselves."""
@@ -127,7 +127,7 @@ class DeviceList(RankTable):
         return [*lines, [], [(_WORST, "muted")]] if note else lines
 
     def rows(self, snapshot: Snapshot, entries: Sequence[Entry], width: int) -> list[Line]:
-        shown = [entry for entry in entries if isinstance(entry, MachineEntry)]
+        shown = cast("Sequence[MachineEntry]", entries)
         trouble_of, folded, early = troubles(snapshot), self._folded, arriving(snapshot)
         words = [how_far(rank) for rank in snapshot.ranks] if early else []
         most = max(Counter(rank.host for rank in snapshot.ranks if rank.rank in trouble_of).values(), default=0)
@@ -136,7 +136,7 @@ class DeviceList(RankTable):
         telling = min(_WORDS_MOST, max(map(len, words), default=0)) + 3 if words else 0
         names = [_name(entry) for entry in shown if entry.folded]
         first = min(24, max([6, *(len(name) + 1 for name in names)]))
-        columns = gauges.place(snapshot.ranks, width - 1 - first - telling)
+        columns = gauges.fit_gauges(snapshot.ranks, width - 1 - first - telling)
         header: Line = [(f" {'host':<{first}}" if folded else f" {'rank':>{first}}", "muted")]
         header += [(column.heading, "muted") for column in columns]
         lines = [header]
@@ -218,7 +218,7 @@ def _folded(
         (" " + padded(_name(entry), first - 1, left=True), "strong"),
     ]
     for column in columns:
-        if column.gauge.name == "device":
+        if column.gauge.name == "gpu_number":
             line.append((" " * len(column.heading), "text"))
         else:
             line += column.cell(column.gauge.worst(ranks), "text")

@@ -1,4 +1,4 @@
-"""Why a run does not go on: how the first failing rank ended, or where ranks are while none makes progress."""
+"""Shows why a run does not go on: how the first rank failed, or where ranks are while none makes progress."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def failure(
     exit_ = rank.exit or Exit()
     host = plain(rank.host)
     failed_rank = f"rank {rank.rank}{f' on {host}' if host else ''}"
-    everyone = named_ranks(alike, world_size)
-    lines = [title(f"{everyone} failed alike; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width)]
+    all_ranks = named_ranks(alike, world_size)
+    lines = [title(f"{all_ranks} failed alike; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width)]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
     how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
@@ -90,7 +90,7 @@ _CHARTS_LEAST = 8
 
 
 def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
-    """Why the run does not go on, in at most `height` lines; empty while it does, or without a reason."""
+    """Return why the run does not go on, in at most `height` lines; empty while it does, or without a reason."""
     if snapshot is not None and snapshot.state == "stalled":
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:

@@ -11,14 +11,18 @@ from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, padded
 from ddpmon.tui.widgets.columns import COLUMNS, RankColumn, Sort, host_column
-from ddpmon.tui.widgets.inspection import usual_steps
+from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import Layout, RankTable, Tail
-from ddpmon.tui.widgets.worldmap import everyone
+from ddpmon.tui.widgets.worldmap import all_ranks
 
 _STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
 """Columns of the table from which on own time through time stands in it, and those that it takes."""
+_COLUMNS = {
+    name: replace(column, width=column.width + (name != "rank")) for name, column in COLUMNS.items()
+}  # fmt: skip
+"""All columns, with room for the arrow of the sorted one."""
 _LEAST_BESIDE = 98
 """Columns of the table beside which there is a place for more of one rank."""
 
@@ -96,7 +100,7 @@ class FullTable(RankTable):
         ranks = [rank for rank in self.lines_in_sight() if rank is not None]
         if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
             return Wish()
-        return Wish(strips=StripsWish(usual_steps(self.frame.snapshot), width - 1, runs_of(ranks)))
+        return Wish(strips=StripsWish(steps_per_column(self.frame.snapshot), width - 1, runs_of(ranks)))
 
     @staticmethod
     def _strip_head(snapshot: Snapshot, width: int) -> str:
@@ -110,10 +114,9 @@ class FullTable(RankTable):
 
     def _columns(self, snapshot: Snapshot, width: int) -> list[RankColumn]:
         """The columns in sight, each with room for an arrow; also notes how many are out of it."""
-        ranks = everyone(snapshot)
-        columns = {name: replace(column, width=column.width + 1) for name, column in COLUMNS.items() if name != "rank"}
-        columns["host"] = replace(host_column(ranks), width=host_column(ranks).width + 1)
-        columns["rank"] = COLUMNS["rank"]
+        ranks = all_ranks(snapshot)
+        host = host_column(ranks)
+        columns = {**_COLUMNS, "host": replace(host, width=host.width + 1)}
         arrow = "▴" if columns[self._by].up != self._backwards else "▾"
         columns[self._by] = replace(columns[self._by], head=columns[self._by].head + arrow, head_role="title")
         filled = [name for name in filled_columns(ranks) if name != "rank"]
@@ -136,7 +139,7 @@ class FullTable(RankTable):
     def cycle_sort(self) -> None:
         """Sort by the next column, and bring it into sight."""
         snapshot = self.frame.snapshot
-        names = [] if snapshot is None else filled_columns(everyone(snapshot))
+        names = [] if snapshot is None else filled_columns(all_ranks(snapshot))
         if not names:
             return
         self._by = names[(names.index(self._by) + 1) % len(names)] if self._by in names else names[0]
@@ -147,7 +150,7 @@ class FullTable(RankTable):
         self.redraw()
 
     def reverse(self) -> None:
-        """The same column the other way round."""
+        """Sort by the same column, the other way round."""
         self._backwards = not self._backwards
         self._top = 0
         self.redraw()

@@ -10,8 +10,7 @@ from ddpmon.messages import QUANTITIES, RankView, further
 from ddpmon.messages.quantities import PERCENT
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
-from ddpmon.tui.units import bare
-from ddpmon.tui.widgets.columns import COLUMNS, RankColumn
+from ddpmon.tui.widgets.columns import COLUMNS, GPU_NUMBER, RankColumn
 
 _BAR_LEAST, _BAR_MOST = 5, 22
 
@@ -23,7 +22,7 @@ class Gauge:
     """One column."""
 
     name: str
-    """The name of its quantity; "device": the number of a GPU, of which there is nothing to compare."""
+    """The name of its quantity; "gpu_number": of which there is nothing to compare."""
     column: RankColumn
     keep: int
     """The columns with the highest numbers go first where it is narrow."""
@@ -49,17 +48,10 @@ class Gauge:
         return max([least, *(value for rank in ranks if (value := self.value(rank)) is not None)])
 
 
-def device_number(rank: RankView) -> float | None:
-    """K of a rank on cuda:K."""
-    number = rank.device.rpartition(":")[2]
-    return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
-
-
 def _up_to(value: float) -> Get:
     return lambda _: value
 
 
-_DEVICE = RankColumn("gpu", 5, device_number, lambda value, _: bare(value))
 _TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / 2**30:.0f}")
 _FULL: dict[str, Get] = {
     "gpu": _up_to(100.0),
@@ -69,12 +61,12 @@ _FULL: dict[str, Get] = {
     "rss": _up_to(0.0),
 }
 _KEEP = {
-    "device": 8, "gpu": 0, "gpu_memory": 1, "gpu_memory_total": 9, "gpu_temperature": 2, "gpu_power": 7, "gpu_clock": 6,
-    "cpu": 3, "starved": 4, "rss": 5, "read": 10, "written": 11, "threads": 12, "major_faults": 13,
+    "gpu_number": 8, "gpu": 0, "gpu_memory": 1, "gpu_memory_total": 9, "gpu_temperature": 2, "gpu_power": 7,
+    "gpu_clock": 6, "cpu": 3, "starved": 4, "rss": 5, "read": 10, "written": 11, "threads": 12, "major_faults": 13,
 }  # fmt: skip
 GAUGES = tuple(
     Gauge(
-        name, {"device": _DEVICE, "gpu_memory_total": _TOTAL}.get(name) or COLUMNS[name], keep, _FULL.get(name),
+        name, {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}.get(name) or COLUMNS[name], keep, _FULL.get(name),
         name in {"gpu", "gpu_memory"},
     )
     for name, keep in (_KEEP | {row.name: len(_KEEP) + place for place, row in enumerate(further(_KEEP))}).items()
@@ -111,7 +103,7 @@ class Placed:
         ]  # fmt: skip
 
 
-def place(ranks: Sequence[RankView], width: int) -> list[Placed]:
+def fit_gauges(ranks: Sequence[RankView], width: int) -> list[Placed]:
     """The columns that some rank has a value for and that fit in `width`; what is left over goes to the bars."""
     chosen = [gauge for gauge in GAUGES if any(gauge.value(rank) is not None for rank in ranks)]
 

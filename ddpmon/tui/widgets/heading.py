@@ -5,19 +5,19 @@ from __future__ import annotations
 from ddpmon.analysis.words import counted
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
-from ddpmon.tui.widgets.worldmap import everyone
+from ddpmon.tui.widgets.worldmap import all_ranks
 
 NO_RANK: Line = [("  no rank fits the filter; esc shows all", "muted")]
 
 
 def no_rank(frame: Frame) -> Line:
-    """Why a list of ranks is empty."""
+    """Return the reason that a list of ranks is empty."""
     if frame.filter is not None:
         return NO_RANK
     return [(" no rank connected" if frame.ended else " no rank yet", "muted")]
 
 
-class Granted:
+class GrantedFilter:
     """Remembers the filter that the hub's rows were made for: a screen that is held gets no others."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> 
     rank_filter, snapshot = frame.filter, frame.snapshot
     if rank_filter is None or snapshot is None:
         return title(text, width, legend)
-    ranks = everyone(snapshot)
+    ranks = all_ranks(snapshot)
     kept = sum(map(rank_filter.lets, ranks))
     filter_text = f"{kept:,} of {counted(len(ranks), 'rank')}: {rank_filter.text} "
     return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(filter_text, max(8, width - 50)), "info")])

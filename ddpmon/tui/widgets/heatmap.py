@@ -27,17 +27,18 @@ from ddpmon.messages import (
 from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
-from ddpmon.tui.charted import Offered
+from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
+from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
 from ddpmon.tui.widgets.lanes import LEVELS
 from ddpmon.tui.widgets.pane import Actions
-from ddpmon.tui.widgets.worldmap import arriving, everyone
+from ddpmon.tui.widgets.scrolling import moved
+from ddpmon.tui.widgets.worldmap import all_ranks, arriving
 
 TITLES = {
     "own": "own time over peers",
@@ -129,14 +130,14 @@ class HeatMap(BlockPane):
         super().__init__()
         self.metric = HEAT_METRICS[0]
         self._chosen_steps: int | None = None
-        """In a column: one of HEAT_STEPS, or WHOLE_RUN; None: nobody chose."""
+        """Steps of a column that were chosen: one of HEAT_STEPS, or WHOLE_RUN; None: nobody chose."""
         self.beyond_chance = True
         """True to mark ranks that are late beyond the noise; else by fixed percentages."""
         self.by_host = False
         """A row for each host."""
         self.chosen: int | None = None
         """A rank in the row under the cursor; None: the worst row."""
-        self._granted = Granted()
+        self._granted = GrantedFilter()
         self._left = PHASES_LEFT
         """Columns of the labels."""
         self._places: list[int] = []
@@ -150,7 +151,7 @@ class HeatMap(BlockPane):
 
     @property
     def steps(self) -> int:
-        """In a column: what was chosen, else one while the run goes on, and all of a run that has ended."""
+        """Steps of a column: those that were chosen, else one during the run, and all steps after its end."""
         if self._chosen_steps is not None:
             return self._chosen_steps
         return WHOLE_RUN if self.frame.ended else HEAT_STEPS[0]
@@ -168,7 +169,7 @@ class HeatMap(BlockPane):
 
         Folded where they do not fit, so that what folding leaves is theirs too.
         """
-        ranks = [] if frame.snapshot is None else everyone(frame.snapshot)
+        ranks = [] if frame.snapshot is None else all_ranks(frame.snapshot)
         hosts = len({rank.host for rank in ranks if rank.host})
         rows = max(1, hosts if self.by_host else len(ranks))
         rules = 0 if self.by_host else max(0, hosts - 1)
@@ -188,7 +189,7 @@ class HeatMap(BlockPane):
     @property
     def wish(self) -> Wish:
         width, height = self.room
-        ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
+        ranks = [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot)
         wanted = spans(self.frame.filter, ranks)
         listed = sum(self.frame.filter is None or self.frame.filter.lets(rank) for rank in ranks)
         rows, columns = height - 1 - _below(listed, height), width - self._left
@@ -307,8 +308,7 @@ class HeatMap(BlockPane):
         view = self._view(self.frame.snapshot)
         if view is None or not view.rows:
             return
-        place = to % len(view.rows) if to is not None else self._place(view) + (by or 0)
-        self.chosen = view.rows[max(0, min(place, len(view.rows) - 1))].worst
+        self.chosen = view.rows[moved(self._place(view), len(view.rows), by, to)].worst
         self.redraw()
 
     def page(self, direction: int) -> None:

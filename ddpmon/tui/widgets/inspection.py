@@ -14,14 +14,13 @@ from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import said_lines
-from ddpmon.tui.widgets.lastoutput import last_output
 from ddpmon.tui.widgets.machines import named_user
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
 from ddpmon.tui.widgets.phasehistory import LABEL, phase_history
+from ddpmon.tui.widgets.rankstack import stack_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
-from ddpmon.tui.widgets.whereabouts import whereabouts
-from ddpmon.tui.widgets.worldmap import everyone, rank_in, short_host
+from ddpmon.tui.widgets.worldmap import all_ranks, rank_in, short_host
 
 SIDE_BY_SIDE = 128
 """Columns from which the numbers and the rest stand beside each other."""
@@ -33,20 +32,20 @@ _FEW_STEPS = 100
 """Steps of a run up to which a column is one step."""
 
 
-def usual_steps(snapshot: Snapshot | None) -> int:
-    """In a column of a course, where nobody asks for others."""
+def steps_per_column(snapshot: Snapshot | None) -> int:
+    """Return the steps of a column of a history, unless a person chose others."""
     done = 0 if snapshot is None else snapshot.step
     return HEAT_STEPS[int(done >= _FEW_STEPS)]
 
 
-def called(rank: RankView) -> str:
+def rank_title(rank: RankView) -> str:
     """Return which rank it is, and where: rank 13 · node01 · cuda:5."""
     parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
     return " · ".join(part for part in parts if part)
 
 
-def course_wish(rank: int, steps: int, width: int) -> InspectWish:
-    """Return what fills an inspection of so many columns. steps: in a column of its course."""
+def history_wish(rank: int, steps: int, width: int) -> InspectWish:
+    """Return what fills an inspection of so many columns. steps: of a column."""
     room = _left_width(width) - LABEL
     return InspectWish(rank, steps, max(1, min(HEAT_MOST, room)))
 
@@ -123,6 +122,18 @@ def _ending(rank: RankView, width: int) -> list[Line]:
     return lines
 
 
+def _last_output(printed: Log | None, rank: int, width: int, rows: int) -> list[Line]:
+    """The last lines of a rank, at most so many; nothing where it printed none."""
+    lines: list[Line] = []
+    for entry in reversed(printed.entries if printed is not None else []):
+        if len(lines) >= rows:
+            break
+        if rank in entry.ranks:
+            mark = "!" if entry.stream == "err" else " "
+            lines.append([(f" {mark} ", "warn"), (cut(plain(entry.text), width - 4), "text")])
+    return [title("its last output; 7 shows all", width, [(" ! stderr ", "muted")]), *reversed(lines)] if lines else []
+
+
 def inspection(
     snapshot: Snapshot,
     rank: RankView,
@@ -137,7 +148,7 @@ def inspection(
     """Everything about one rank, without the title; as long as it needs to be, what is most wanted first.
 
     height: what it may fill. asked: where it is was asked for. answers: the rank can be asked now. missing: said where
-    its course through time is not there. printed: what the ranks print.
+    its history is not there. printed: what the ranks print.
     """
     beside_each_other = width >= SIDE_BY_SIDE
     left_width = _left_width(width)
@@ -150,16 +161,16 @@ def inspection(
     left: list[Line] = [*times, *others] or [[(" nothing measured yet", "muted")]]
     trouble = [*_findings(rank, snapshot, right_width), *_ending(rank, right_width)]
     process = _process(rank, right_width)
-    stack = whereabouts(snapshot, rank, right_width, asked=asked, answers=answers)
+    stack = stack_lines(snapshot, rank, right_width, asked=asked, answers=answers)
     if beside_each_other:
         right = [*stack, *trouble, *process] if asked else [*trouble, *stack, *process]
         room = max(_LAST_LINES, height, len(left)) - len(right) - 1
-        right += last_output(printed, rank.rank, right_width, max(_LAST_LINES, room))
+        right += _last_output(printed, rank.rank, right_width, max(_LAST_LINES, room))
         return [
             [*fit(left[y] if y < len(left) else [], left_width), (" ", "text"), *(right[y] if y < len(right) else [])]
             for y in range(max(len(left), len(right)))
         ]
-    process += last_output(printed, rank.rank, width, _LAST_LINES)
+    process += _last_output(printed, rank.rank, width, _LAST_LINES)
     if not times:
         others = left
     if asked:
@@ -171,7 +182,7 @@ def inspection(
     return [*times, *trouble, *stack, *others, *process]
 
 
-def _has_device_course(rank: RankView) -> bool:
+def _has_device_history(rank: RankView) -> bool:
     """Return whether anything of its device is measured, for what stands below."""
     return any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
 
@@ -186,7 +197,7 @@ class Inspection(ScrollingPane, BlockPane):
         self._asked = False
         """True if the rank's stack was asked for."""
         self._steps: int | None = None
-        """In a column of its course; None: as fits the run."""
+        """Steps of a column that were chosen; None: nobody chose."""
 
     @property
     def actions(self) -> Actions:
@@ -203,8 +214,8 @@ class Inspection(ScrollingPane, BlockPane):
 
     @property
     def steps(self) -> int:
-        """In a column of its course."""
-        return self._steps or usual_steps(self.frame.snapshot)
+        """Steps of a column of its history."""
+        return self._steps or steps_per_column(self.frame.snapshot)
 
     def widen(self) -> None:
         """More steps in a column; after the most, one again."""
@@ -213,7 +224,7 @@ class Inspection(ScrollingPane, BlockPane):
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         """All of the screen, but for what stands below where all that is known of the rank fits above that."""
         snapshot, rank, above = frame.snapshot, rank_in(frame.snapshot, self.rank), ALL
-        if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and _has_device_course(rank):
+        if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and _has_device_history(rank):
             above = 1 + len(self._lines(frame, snapshot, rank, width, 0))
         return Block(LEAST_WIDTH, 1, height=height - BELOW if above <= height - BELOW else ALL)
 
@@ -224,7 +235,7 @@ class Inspection(ScrollingPane, BlockPane):
     @property
     def wish(self) -> Wish:
         """Return what it needs to fill its place."""
-        return Wish(inspect=course_wish(self.rank, self.steps, self.size.width))
+        return Wish(inspect=history_wish(self.rank, self.steps, self.size.width))
 
     def _lines(self, frame: Frame, snapshot: Snapshot, rank: RankView, width: int, height: int) -> list[Line]:
         """All that is known of it."""
@@ -235,7 +246,7 @@ class Inspection(ScrollingPane, BlockPane):
         )  # fmt: skip
 
     def _ranks(self) -> list[RankView]:
-        return [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
+        return [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot)
 
     def _listed(self) -> list[int]:
         """The ranks that the filter lets through."""
@@ -253,7 +264,7 @@ class Inspection(ScrollingPane, BlockPane):
 
     def heading(self, rank: RankView, width: int) -> Line:
         """rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]."""
-        line = title(called(rank), width)
+        line = title(rank_title(rank), width)
         numbers_ = [number for number in self._listed() if number != rank.rank]
         if not numbers_:
             return line

@@ -17,7 +17,7 @@ from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.pane import Actions
 
 MOMENTS = 2
-"""In a column of the screen."""
+"""Values in a column of the screen."""
 LEVELS = "▁▂▃▄▅▆▇█"
 """Blocks of a strip, from the least value to the most."""
 _AIR_FROM = 4
@@ -77,7 +77,7 @@ class Lane:
     """None: nothing is known of it."""
     role: str = "info"
     warn_below: float = 0.0
-    """As of `area`."""
+    """Share of the scale below which a column is marked."""
     value: str = ""
 
 

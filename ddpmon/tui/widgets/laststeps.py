@@ -15,9 +15,10 @@ from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.heading import NO_RANK, Granted, heading
+from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.pane import Actions
-from ddpmon.tui.widgets.worldmap import arriving, everyone, short_host
+from ddpmon.tui.widgets.scrolling import moved, top_with
+from ddpmon.tui.widgets.worldmap import all_ranks, arriving, short_host
 
 IN_TIME = (
     ("optimizer", "▒", "muted"),
@@ -121,7 +122,7 @@ class LastSteps(BlockPane):
         self._first = 0
         self.step = 0
         """The one of the run's longest steps that is shown; 0: the last steps are."""
-        self._granted = Granted()
+        self._granted = GrantedFilter()
         self._filtered = ""
         """The filter that `place` counts in."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
@@ -145,7 +146,7 @@ class LastSteps(BlockPane):
     def bands(self) -> int:
         """Return how often all ranks fit below one another, each time with further steps."""
         snapshot = self.frame.snapshot
-        ranks = 0 if snapshot is None else len(everyone(snapshot))
+        ranks = 0 if snapshot is None else len(all_ranks(snapshot))
         fit_in = (self.room[1] - 2) // (ranks + 2)
         return fit_in if fit_in > 1 and ranks and not self.step else 1
 
@@ -156,7 +157,7 @@ class LastSteps(BlockPane):
         if self._filtered != ("" if rank_filter is None else rank_filter.text):
             self._filtered = "" if rank_filter is None else rank_filter.text
             self.place = self._first = 0
-        ranks = spans(rank_filter, [] if self.frame.snapshot is None else everyone(self.frame.snapshot))
+        ranks = spans(rank_filter, [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot))
         wish = TimelineWish(
             min(HEAT_MOST, steps * self.bands), min(HEAT_MOST, self.rows), self._first, ranks, True, self.step
         )  # fmt: skip
@@ -272,9 +273,8 @@ class LastSteps(BlockPane):
         view = self._view(self.frame.snapshot)
         if view is None:
             return
-        place = to % view.ranks if to is not None else self.place + (by or 0)
-        self.place = max(0, min(place, view.ranks - 1))
-        self._first = max(self.place - self.rows + 1, min(self._first, self.place))
+        self.place = moved(self.place, view.ranks, by, to)
+        self._first = top_with(self.place, self._first, self.rows)
         self.redraw()
 
     def page(self, direction: int) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from textual import events
-
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import PrintedWish, Wish
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, size, wrap
 from ddpmon.tui.widgets.heading import NO_RANK, heading
-from ddpmon.tui.widgets.pane import Actions, Pane
-from ddpmon.tui.widgets.worldmap import everyone, short_host
+from ddpmon.tui.widgets.pane import Actions
+from ddpmon.tui.widgets.scrolling import ScrollingPane
+from ddpmon.tui.widgets.worldmap import all_ranks, short_host
 
-_WHEEL = 3
-"""Entries that a turn of the wheel scrolls."""
 _MOST_ROWS = 6
 """Most rows of one entry on the screen."""
 
@@ -37,7 +34,7 @@ def entry_lines(entry: FoldedLine, label: int, width: int, world_size: int) -> l
     ]  # fmt: skip
 
 
-class LogList(Pane):
+class LogList(ScrollingPane):
     """The log, following its end until it is scrolled; of all ranks or of one."""
 
     def __init__(self) -> None:
@@ -72,7 +69,7 @@ class LogList(Pane):
         rank_filter, snapshot = self.frame.filter, self.frame.snapshot
         if rank_filter is None or snapshot is None:
             return None
-        return {rank.rank for rank in everyone(snapshot) if rank_filter.lets(rank)}
+        return {rank.rank for rank in all_ranks(snapshot) if rank_filter.lets(rank)}
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if self._filtered != (frame.filter.text if frame.filter else ""):
@@ -130,7 +127,7 @@ class LogList(Pane):
             return {}
         printing = {rank for entry in self.printed.entries for rank in entry.ranks} - self.printed.elsewhere
         hosts: dict[str, list[int]] = {}
-        for rank in everyone(frame.snapshot):
+        for rank in all_ranks(frame.snapshot):
             hosts.setdefault(rank.host, []).append(rank.rank)
         others = {host: ranks for host, ranks in hosts.items() if not printing.intersection(ranks)}
         return others if len(others) < len(hosts) else {}
@@ -158,18 +155,6 @@ class LogList(Pane):
             at = (last if self._end is None else self._end) + (by or 0)
             self._end = None if at >= last else max(at, before + 1)
         self.redraw()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Further down."""
-        self.move(_WHEEL)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Further up."""
-        self.move(-_WHEEL)
-
-    def page(self, direction: int) -> None:
-        """Scroll by a screenful."""
-        self.move(direction * max(1, self.size.height - 3))
 
     def step(self, by: int) -> None:
         """Another rank's output: all, then each that printed something, the launcher among them unless one filters."""

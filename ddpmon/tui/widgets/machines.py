@@ -12,7 +12,7 @@ from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
-from ddpmon.tui.widgets.worldmap import everyone, short_host
+from ddpmon.tui.widgets.worldmap import all_ranks, short_host
 
 NOWHERE = "no host yet"
 _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
@@ -50,7 +50,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
         role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
         blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))
     trouble_of = {}
-    for rank in everyone(snapshot):
+    for rank in all_ranks(snapshot):
         order, glyph, role = rank_marks.grade(rank)
         if order >= 8:
             trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
@@ -140,7 +140,7 @@ def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
 
 
 def why_no_gpu(snapshot: Snapshot) -> str:
-    """Why GPUs' counters are missing, on all ranks or some; empty where none is missed."""
+    """Return why GPU counters are missing, on all ranks or some; empty where none is missed."""
     reason = plain(snapshot.missing.get(GPU_COUNTERS, ""))
     measured = any(rank.has_gpu_sample for rank in snapshot.ranks)
     if reason or measured or not snapshot.ranks:

@@ -54,7 +54,7 @@ class Compared:
 
     mine: float | None
     others: list[float]
-    """Of each other rank."""
+    """Numbers of the other ranks."""
 
     @property
     def median(self) -> float | None:

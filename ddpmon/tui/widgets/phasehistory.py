@@ -38,7 +38,7 @@ _ROWS = (
 
 
 def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, bool]:
-    """A course of this rank and of its peers, the newest on the right; and whether this rank was ever over its peers.
+    """Draw the history of this rank and of its peers, the newest on the right; tell whether it ever was over its peers.
 
     over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
     """

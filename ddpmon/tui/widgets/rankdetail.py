@@ -9,7 +9,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.inspection import called, course_wish, inspection, usual_steps
+from ddpmon.tui.widgets.inspection import history_wish, inspection, rank_title, steps_per_column
 from ddpmon.tui.widgets.worldmap import rank_in
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
@@ -39,7 +39,7 @@ class RankDetail(BlockPane):
         rank = self._rank(self.frame)
         if rank is None or not rank.steps:
             return Wish()
-        return Wish(inspect=course_wish(rank.rank, usual_steps(self.frame.snapshot), self.room[0]))
+        return Wish(inspect=history_wish(rank.rank, steps_per_column(self.frame.snapshot), self.room[0]))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         rank, snapshot = self._rank(frame), frame.snapshot
@@ -51,4 +51,4 @@ class RankDetail(BlockPane):
             printed=self.printed,
         )  # fmt: skip
         legend: Line = [(" ⏎ ", "key"), ("show all ", "muted")]
-        return [title(f"{cut(called(rank), width // 2)} ", width, legend), *lines[: height - 1]]
+        return [title(f"{cut(rank_title(rank), width // 2)} ", width, legend), *lines[: height - 1]]

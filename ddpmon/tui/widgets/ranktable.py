@@ -20,13 +20,13 @@ from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
 from ddpmon.tui.widgets.pane import Actions
-from ddpmon.tui.widgets.worldmap import arriving, everyone
+from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
+from ddpmon.tui.widgets.worldmap import all_ranks, arriving
 
 _SPLIT_LEAST = 24
 """Columns below which a split bar says nothing."""
 _SPLIT_ROOM = 42
 """Columns kept for it on a wide screen, before the last columns are shown."""
-_WHEEL = 3
 BY_RANK = Sort("by rank", "rank")
 SORTS = (
     Sort("slowest first", "own", trouble_first=True),
@@ -71,9 +71,9 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
 def world_layout(snapshot: Snapshot, width: int) -> Layout:
     """The columns of the ranks that fit, and a step's split into phases behind them."""
     if arriving(snapshot):
-        return columns.choose(columns.ARRIVING, snapshot.ranks, width - 2), None
+        return columns.fit_columns(columns.ARRIVING, snapshot.ranks, width - 2), None
     split_room = _SPLIT_ROOM if width >= WIDE - 1 else 0
-    chosen = columns.choose(columns.MEASURED, snapshot.ranks, width - 2 - split_room)
+    chosen = columns.fit_columns(columns.MEASURED, snapshot.ranks, width - 2 - split_room)
     room = width - 2 - sum(column.width for column in chosen)
     if room < _SPLIT_LEAST:
         return chosen, None
@@ -145,13 +145,13 @@ class RankTable(BlockPane):
         return self._kept[2]
 
     def new_entries(self, snapshot: Snapshot) -> Sequence[Entry]:
-        """The same, made anew."""
+        """Make the lines of the list."""
         return [Entry(rank) for rank in ordered(snapshot, self.filtered(snapshot), self.sort)]
 
     def filtered(self, snapshot: Snapshot) -> list[RankView]:
         """All ranks that the filter lets through."""
         rank_filter = self.frame.filter
-        return [rank for rank in everyone(snapshot) if rank_filter is None or rank_filter.lets(rank)]
+        return [rank for rank in all_ranks(snapshot) if rank_filter is None or rank_filter.lets(rank)]
 
     def _ranks(self) -> list[int]:
         """The ranks that the cursor can be on."""
@@ -234,7 +234,7 @@ class RankTable(BlockPane):
 
     def cycle_sort(self) -> None:
         """The next order that some rank has a value for."""
-        ranks = [] if self.frame.snapshot is None else everyone(self.frame.snapshot)
+        ranks = [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot)
         for step in range(1, len(self.orders) + 1):
             place = (self.order + step) % len(self.orders)
             value = columns.COLUMNS[self.orders[place].column].value
@@ -249,13 +249,11 @@ class RankTable(BlockPane):
         ranks = self._ranks()
         if not ranks:
             return
-        if to is not None:
-            place = to % len(ranks)
-        elif self.chosen in ranks:
-            place = ranks.index(self.chosen) + (by or 0)
+        if self.chosen not in ranks:  # the first key shows the cursor, and moves it by a page
+            place, by = self._top, None if by is None or abs(by) == 1 else by
         else:
-            place = self._top if by is None or abs(by) == 1 else self._top + by
-        self.chosen = ranks[max(0, min(place, len(ranks) - 1))]
+            place = ranks.index(self.chosen)
+        self.chosen = ranks[moved(place, len(ranks), by, to)]
         self.scroll_to_cursor()
 
     def scroll_to_cursor(self) -> None:
@@ -288,11 +286,11 @@ class RankTable(BlockPane):
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
-        self.scroll_lines(_WHEEL)
+        self.scroll_lines(WHEEL_LINES)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        self.scroll_lines(-_WHEEL)
+        self.scroll_lines(-WHEEL_LINES)
 
     def on_click(self, event: events.Click) -> None:
         """Choose the rank that was clicked."""
@@ -303,7 +301,7 @@ class RankTable(BlockPane):
 
 
 def _earlier(snapshot: Snapshot | None) -> str:
-    """Whose means are of earlier steps: ranks that had no more inputs, or ended, before the others."""
+    """Name the ranks whose means are of earlier steps: those that ran out of inputs, or ended, before the others."""
     stopped = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
     windows = {rank.window for rank in stopped}
     if not stopped or snapshot is None:

@@ -15,6 +15,7 @@ from ddpmon.tui.frame import BADGES, Badge, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, wrap
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.scrolling import moved, top_with
 
 _READ_AGAIN_S = 2.0
 _WITH_TOOK, _WITH_ID = 100, 140
@@ -184,10 +185,9 @@ class RunList(Pane):
         chosen = self.chosen_run()
         if chosen is None:
             return
-        place = self.listed.index(chosen) + (by or 0) if to is None else to % len(self.listed)
-        place = max(0, min(place, len(self.listed) - 1))
+        place = moved(self.listed.index(chosen), len(self.listed), by, to)
         self.chosen = self.listed[place].run.id
-        self._top = max(place - self.room(self.size.height) + 1, min(self._top, place))
+        self._top = top_with(place, self._top, self.room(self.size.height))
         self.redraw()
 
     def page(self, direction: int) -> None:

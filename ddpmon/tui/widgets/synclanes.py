@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 
 from ddpmon import numbers
 from ddpmon.messages import HEAT_MOST, Course, Snapshot, SyncWish, Wish
 from ddpmon.messages.cells import NOTHING
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, title
+from ddpmon.tui.lines import Line, fit, title
 from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.inspection import usual_steps
+from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import Lane, LaneGrid, share, split_height
 
 _TIMES = {"wait": "wait", "transfer": "comm"}
@@ -35,7 +36,7 @@ def lanes_of_steps(width: int, lines: int, rows: int) -> LaneGrid:
 
 def courses_wish(snapshot: Snapshot | None, width: int) -> SyncWish:
     """Steps of a column and columns of what stands in a block so wide."""
-    return SyncWish(usual_steps(snapshot), min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments))
+    return SyncWish(steps_per_column(snapshot), min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments))
 
 
 def lines_each(lines: int, rows: int) -> int:
@@ -44,7 +45,7 @@ def lines_each(lines: int, rows: int) -> int:
 
 
 def named_lane(name: str, course: Course | None, text: Callable[[float], str], role: str, label: str) -> Lane:
-    """A course with its name and its newest value on the left. label: the role of these."""
+    """Return a lane with its name and its newest value on the left. label: the role of these."""
     cells = b"" if course is None else course.cells.rstrip(bytes([NOTHING]))
     newest = numbers.NONE
     if course is not None and cells:
@@ -78,11 +79,16 @@ class SyncLanes(BlockPane):
             note = "coming…" if view is None else "no step yet"
             return [title("through time ", width), [(f" {note}", "muted")]]
         courses = {course.name: course for course in view.courses}
-        grid = lanes_of_steps(width, height - 1, self.rows(width))
-        steps = min(view.steps * min(view.columns, grid.moments), view.last_step)
+        steps = min(view.steps * min(view.columns, lanes_of_steps(width, 1, 1).moments), view.last_step)
         times = [named_lane(name, courses.get(name), numbers.ms, role, "text") for name, role in _TIMES.items()]
         shares = [named_lane(name, courses.get(name), numbers.percent, "text", "text") for name in _EFFICIENCIES]
         full = courses["wait"].high if "wait" in courses else 0.0
         legend: Line = [(f" wait and transfer up to {numbers.ms(full)} ms, efficiencies to 100% ", "muted")]
         heading = title(f"through time, the last {numbers.count(steps)} steps ", width, legend)
-        return [heading, *grid.lines([times, shares] if sides(width) > 1 else [[*times, *shares]])]
+        rows = self.rows(width)
+        lines = rows * lines_each(height - 1, rows)
+        columns = [times, shares] if sides(width) > 1 else [[*times, *shares]]
+        # fewer lanes are higher, so that both sides end at the same line
+        each = width // len(columns)
+        drawn = [LaneGrid(each, _LABEL, *split_height(lines, len(side), lines)).lines([side]) for side in columns]
+        return [heading, *([p for part in row for p in fit(part, each)] for row in zip_longest(*drawn, fillvalue=[]))]

@@ -15,7 +15,7 @@ from ddpmon.tui.lines import Line, title
 from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.lanes import Lane, share
 from ddpmon.tui.widgets.synclanes import courses_wish, lanes_of_steps, named_lane, sides
-from ddpmon.tui.widgets.worldmap import everyone
+from ddpmon.tui.widgets.worldmap import all_ranks
 
 _METRIC = "wait"
 _FLOOR = 0.05
@@ -34,14 +34,14 @@ class WaitLanes(BlockPane):
         snapshot = frame.snapshot
         if snapshot is None or not snapshot.step or len(snapshot.ranks) < 2 or _METRIC in snapshot.unmeasured:
             return None
-        return Block(60, 1 + self.rows(len(everyone(snapshot)), width))
+        return Block(60, 1 + self.rows(len(all_ranks(snapshot)), width))
 
     @property
     def wish(self) -> Wish:
         snapshot = self.frame.snapshot
         if snapshot is None:
             return Wish()
-        ranks, of = everyone(snapshot), courses_wish(snapshot, self.room[0])
+        ranks, of = all_ranks(snapshot), courses_wish(snapshot, self.room[0])
         listed = spans(self.frame.filter, ranks)
         heat = HeatWish(_METRIC, of.steps, max(1, len(ranks)), of.columns, listed, beyond_chance=False)
         return Wish(heat=heat)
@@ -69,7 +69,7 @@ class WaitLanes(BlockPane):
 
 
 def courses(view: HeatView) -> tuple[float, list[Course]]:
-    """The scale's end, a share of the step, and each rank's course on it."""
+    """Return the end of the scale, a share of the step, and the wait of each rank on that scale."""
     most = max(view.cells.translate(None, bytes([NOTHING, NOT_FINITE])), default=MOST)
     high, scaled = _scaled(most, view.low, view.high)
     cells = view.cells.translate(scaled)

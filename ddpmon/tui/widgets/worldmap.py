@@ -20,7 +20,7 @@ _GAP = 4
 _NOWHERE = "no host yet"
 
 
-def everyone(snapshot: Snapshot) -> list[RankView]:
+def all_ranks(snapshot: Snapshot) -> list[RankView]:
     """All ranks of the world, those never heard of included, by rank."""
     by_rank = {rank.rank: rank for rank in snapshot.ranks}
     numbers = sorted(by_rank.keys() | set(range(snapshot.run.world_size)))
@@ -29,7 +29,7 @@ def everyone(snapshot: Snapshot) -> list[RankView]:
 
 def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
     """One of them by its number; None: the world has none of that number."""
-    return next((rank for rank in everyone(snapshot) if rank.rank == number), None) if snapshot else None
+    return next((rank for rank in all_ranks(snapshot) if rank.rank == number), None) if snapshot else None
 
 
 def arriving(snapshot: Snapshot) -> bool:
@@ -88,7 +88,7 @@ def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) ->
 
 def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     """(lines without the title, ranks per glyph). Folds ranks into glyphs, the worst shown, to stay in `most` lines."""
-    ranks = everyone(snapshot)
+    ranks = all_ranks(snapshot)
     if not ranks or width < 4 or most < 1:
         return [], 1
     grade_of = how_far if arriving(snapshot) else rank_marks.grade

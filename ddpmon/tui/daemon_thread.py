@@ -11,7 +11,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-async def read(work: Callable[[], Result]) -> Result:
+async def on_daemon_thread(work: Callable[[], Result]) -> Result:
     """Return what `work` returns or raises. It must change nothing: where the dashboard ends before it, it is dropped.
 
     On a daemon thread of its own: asyncio waits for the threads of its executor before it ends, and so does Python.

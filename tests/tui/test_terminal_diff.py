@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from ddpmon.source import FakeSource
-from ddpmon.tui import changes
+from ddpmon.tui import terminal_diff
 from ddpmon.tui.app import DdpmonApp
 from tests.tui import measured, snapshots
 from tests.tui.conftest import PAINT
@@ -40,7 +40,7 @@ class Told(DdpmonApp):
     def _display(self, screen, renderable):
         super()._display(screen, renderable)
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
-            sent = changes.lean(renderable).render_segments(TRUECOLOR)
+            sent = terminal_diff.smaller_update(renderable).render_segments(TRUECOLOR)
             self.bytes += len(sent)
             self.as_textual += len(renderable.render_segments(TRUECOLOR))
             self._stream.feed(sent)
@@ -99,7 +99,7 @@ def test_after_any_change_the_terminal_shows_what_a_whole_repaint_would(size, pa
 )
 def test_of_a_row_the_changed_cells_alone_are_sent(span, written):
     row = {0: Strip([Segment("ab", Style()), Segment("cd", Style())]), 4: Strip([Segment("efgh", Style())])}
-    update = changes.lean(ChopsUpdate([{}, {}, {}, row], [(3, *span)], [[], [], [], [4, 8]]))
+    update = terminal_diff.smaller_update(ChopsUpdate([{}, {}, {}, row], [(3, *span)], [[], [], [], [4, 8]]))
     assert update.render_segments(TRUECOLOR) == written
 
 
@@ -107,7 +107,7 @@ def test_of_a_style_only_what_differs_is_sent():
     red, bold_red, on_blue = Style.parse("#ff0000"), Style.parse("bold #ff0000"), Style.parse("#00ff00 on #0000ff")
     strips = [[Strip([Segment("a", red), Segment("b", red), Segment("c", bold_red), Segment("d", red)])]]
     strips += [[Strip([Segment("e", on_blue), Segment("f", red), Segment("g", None)])]]
-    sent = changes.lean(LayoutUpdate(strips, Region(0, 0, 4, 2))).render_segments(TRUECOLOR)
+    sent = terminal_diff.smaller_update(LayoutUpdate(strips, Region(0, 0, 4, 2))).render_segments(TRUECOLOR)
     assert sent == (
         "\x1b[1;1H\x1b[38;2;255;0;0mab\x1b[0;1;38;2;255;0;0mc\x1b[0;38;2;255;0;0md"
         "\x1b[2;1H\x1b[38;2;0;255;0;48;2;0;0;255me\x1b[38;2;255;0;0;49mf\x1b[39mg"
@@ -116,6 +116,6 @@ def test_of_a_style_only_what_differs_is_sent():
 
 def test_links_come_with_their_own_beginning_and_end():
     strips = [[Strip([Segment("a", Style(bold=True)), Segment("b", Style(link="https://example.org"))])]]
-    sent = changes.lean(LayoutUpdate(strips, Region(0, 0, 2, 1))).render_segments(TRUECOLOR)
+    sent = terminal_diff.smaller_update(LayoutUpdate(strips, Region(0, 0, 2, 1))).render_segments(TRUECOLOR)
     assert sent.startswith("\x1b[1;1H\x1b[0;1ma\x1b[0m\x1b]8;")
     assert sent.endswith("\x1b]8;;\x1b\\")

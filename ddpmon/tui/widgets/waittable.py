@@ -8,7 +8,7 @@ from ddpmon import numbers
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
-from ddpmon.tui.widgets.columns import Sort, choose, decimals
+from ddpmon.tui.widgets.columns import Sort, decimals, fit_columns
 from ddpmon.tui.widgets.ranktable import BY_RANK, Layout, RankTable, Tail
 from ddpmon.tui.widgets.worldmap import arriving
 
@@ -34,7 +34,7 @@ def blocked_bar(rank: RankView, longest_ms: float, width: int) -> Line:
     return [("╌" * waited, "wait"), ("═" * (whole - waited), "comm")]
 
 
-class Waits(RankTable):
+class WaitTable(RankTable):
     """The bars, with the cursor of the rank table."""
 
     orders: ClassVar[tuple[Sort, ...]] = (
@@ -59,7 +59,7 @@ class Waits(RankTable):
     def table_layout(self, snapshot: Snapshot, width: int) -> Layout:
         if arriving(snapshot):
             return super().table_layout(snapshot, width)
-        columns = choose(_SHOWN, snapshot.ranks, width - 2 - _BAR_LEAST)
+        columns = fit_columns(_SHOWN, snapshot.ranks, width - 2 - _BAR_LEAST)
         room = width - 3 - sum(column.width for column in columns)
         if room < _BAR_LEAST:
             return columns, None

@@ -9,14 +9,14 @@ from dataclasses import replace
 from ddpmon.messages import Snapshot
 from ddpmon.source import Source, TapePosition
 
-KEPT = 240
+HISTORY_SNAPSHOTS = 240
 """Snapshots of a small world that are kept to step back to: two minutes."""
-KEPT_RANKS = 8192
+HISTORY_RANKS = 8192
 """Ranks in all kept snapshots together, so that a large world's take no more memory."""
-KEPT_LEAST = 4
+MIN_HISTORY_SNAPSHOTS = 4
 
 
-class Passage:
+class Playback:
     """Position in a source. A recording moves by itself; for a live run the last snapshots are kept."""
 
     def __init__(self, source: Source) -> None:
@@ -24,9 +24,9 @@ class Passage:
         self.newest: Snapshot | None = None
         self.held: Snapshot | None = None
         """Snapshot that is shown instead of the newest."""
-        self._history: deque[Snapshot] = deque(maxlen=KEPT)
+        self._history: deque[Snapshot] = deque(maxlen=HISTORY_SNAPSHOTS)
 
-    def take(self) -> None:
+    def take_snapshot(self) -> None:
         """Take the newest snapshot from the source."""
         newest = self.newest = self.source.snapshot()
         if newest is None or self.source.tape is not None or (self._history and self._history[-1] is newest):
@@ -36,15 +36,15 @@ class Passage:
             self._history[-1] = newest  # the same moment, with what another screen wished for
             return
         self._history.append(newest)
-        most = max(KEPT_LEAST, KEPT_RANKS // max(1, newest.run.world_size))
+        most = max(MIN_HISTORY_SNAPSHOTS, HISTORY_RANKS // max(1, newest.run.world_size))
         while len(self._history) > most:
             self._history.popleft()
 
-    def change_to(self, source: Source) -> None:
+    def switch_source(self, source: Source) -> None:
         """Show another source from now on."""
         self.source, self.held = source, None
         self._history.clear()
-        self.take()
+        self.take_snapshot()
 
     @property
     def news(self) -> bool:

@@ -5,7 +5,7 @@ from textual.keys import _character_to_key
 from textual.widgets import Input
 
 from ddpmon.source import FakeSource
-from ddpmon.tui import in_order
+from ddpmon.tui import key_queue
 from tests.tui import snapshots
 from tests.tui.driving import drive, settle, until
 
@@ -26,7 +26,7 @@ def typed(*texts):
 
 def quiet(app):
     """Whether all that was typed has been taken."""
-    return app.in_order.quiet
+    return app.key_queue.quiet
 
 
 def test_an_answer_goes_to_the_question_that_is_still_being_asked():
@@ -86,8 +86,8 @@ def test_the_command_palette_is_typed_into():
 
 
 def test_a_key_that_goes_nowhere_does_not_hold_up_the_others(monkeypatch):
-    monkeypatch.setattr(in_order, "GIVE_UP_S", 0.02)
-    follow, lost = in_order._behind, []
+    monkeypatch.setattr(key_queue, "GIVE_UP_S", 0.02)
+    follow, lost = key_queue._behind, []
 
     def lose_first(path, do):
         if lost:
@@ -95,7 +95,7 @@ def test_a_key_that_goes_nowhere_does_not_hold_up_the_others(monkeypatch):
         else:
             lost.append(path)
 
-    monkeypatch.setattr(in_order, "_behind", lose_first)
+    monkeypatch.setattr(key_queue, "_behind", lose_first)
     app, _ = drive(snapshots.slow(), typed("234"), until(quiet))
     assert lost
     assert app.current_mode == "comm"

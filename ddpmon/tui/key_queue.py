@@ -29,7 +29,7 @@ class Shown(Protocol):
         """The field that has the focus."""
 
 
-class InOrder:
+class KeyQueue:
     """Hands every key to the screen, and to the field, that the key before it led to.
 
     Textual hands a key to the screen that is shown when it comes, while the one before it, which may open or close a
@@ -37,10 +37,10 @@ class InOrder:
     `x` and `s` would sort the ranks behind the question instead of stopping the run.
     """
 
-    def __init__(self, app: Shown, give: Callable[[events.Event], Awaitable[None]]) -> None:
-        """give: what Textual does with a key that comes."""
+    def __init__(self, app: Shown, dispatch: Callable[[events.Event], Awaitable[None]]) -> None:
+        """dispatch: what Textual does with a key that comes."""
         self._app = app
-        self._give = give
+        self._dispatch = dispatch
         self._typed: deque[events.Key | events.Paste] = deque()
         self._under_way_since: float | None = None
         """Moment at which the key that was not taken yet was given out."""
@@ -50,24 +50,24 @@ class InOrder:
         """Return whether all that was typed has been taken."""
         return not self._typed and self._under_way_since is None
 
-    async def take(self, event: events.Key | events.Paste) -> None:
+    async def enqueue(self, event: events.Key | events.Paste) -> None:
         """A key or a paste that just came."""
         self._typed.append(event)
         if self._under_way_since is None:
-            await self._give_next()
+            await self._dispatch_next()
 
     async def give_up_waiting(self) -> None:
         """Give out the next key if the one before it got lost on its way; to be called every `GIVE_UP_S`."""
         if self._under_way_since is not None and time.monotonic() - self._under_way_since > GIVE_UP_S:
-            await self._give_next()
+            await self._dispatch_next()
 
-    async def _give_next(self) -> None:
+    async def _dispatch_next(self) -> None:
         if not self._typed:
             self._under_way_since = None
             return
         since = self._under_way_since = time.monotonic()
         screen, target = self._app.screen, self._app.focused or self._app.screen
-        await self._give(self._typed.popleft())
+        await self._dispatch(self._typed.popleft())
         _behind(target.ancestors_with_self, partial(self._taken, since, screen))
 
     async def _taken(self, since: float, screen: Screen[object]) -> None:
@@ -75,7 +75,7 @@ class InOrder:
         if since != self._under_way_since:  # it was given up
             return
         if self._app.screen is screen:
-            await self._give_next()
+            await self._dispatch_next()
         else:  # the other one may still have to be built, and its first field to be focused
             _behind(self._app.screen.ancestors_with_self, partial(self._taken, since, self._app.screen))
 

@@ -42,8 +42,8 @@ class Offered:
 
 
 @dataclass
-class Choice:
-    """Choice of a chart: the same on World and where the chart fills the screen."""
+class ChartChoice:
+    """ChartChoice of a chart: the same on World and where the chart fills the screen."""
 
     name: str = "loss"
     log: bool = False

@@ -29,7 +29,7 @@ def age(snapshot: Snapshot, view: StackView) -> str:
     return ", ".join(words)
 
 
-def whereabouts(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, answers: bool) -> list[Line]:
+def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, answers: bool) -> list[Line]:
     """The stack with its age, or in a line why there is none.
 
     asked: say so while it is on its way. answers: somebody is there to answer, as nobody is in a recording.

@@ -34,7 +34,7 @@ def _codes(style: Style, system: ColorSystem) -> _Codes:
     )
 
 
-class _Pen:
+class _StripWriter:
     """Writes strips one after the other, in the style that the last one left.
 
     All text on its way to the terminal comes through here, Textual's own widgets' as well: none of it steers it.
@@ -87,7 +87,7 @@ class _Parts(ChopsUpdate):
     ascii_only = False
 
     def render_segments(self, console: Console) -> str:
-        pen = _Pen(console, ascii_only=self.ascii_only)
+        writer = _StripWriter(console, ascii_only=self.ascii_only)
         for y, first, end in self.spans:
             at = -1
             for right, (left, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
@@ -95,10 +95,10 @@ class _Parts(ChopsUpdate):
                     continue
                 begin = max(left, first)
                 if begin != at:
-                    pen.move(begin, y)
+                    writer.move(begin, y)
                 at = min(right, end)
-                pen.write(strip.crop(begin - left, at - left))
-        return pen.text()
+                writer.write(strip.crop(begin - left, at - left))
+        return writer.text()
 
 
 class _Whole(LayoutUpdate):
@@ -107,16 +107,16 @@ class _Whole(LayoutUpdate):
     ascii_only = False
 
     def render_segments(self, console: Console) -> str:
-        pen = _Pen(console, ascii_only=self.ascii_only)
+        writer = _StripWriter(console, ascii_only=self.ascii_only)
         for y, strips in enumerate(self.strips, self.region.y):
-            pen.move(self.region.x, y)
+            writer.move(self.region.x, y)
             for strip in strips:
-                pen.write(strip)
-        return pen.text()
+                writer.write(strip)
+        return writer.text()
 
 
-def lean(update: RenderableType | None, *, ascii_only: bool = False) -> RenderableType | None:
-    """The same update of the screen in fewer bytes. ascii_only: as far as ASCII shows it."""
+def smaller_update(update: RenderableType | None, *, ascii_only: bool = False) -> RenderableType | None:
+    """Return an update of the screen in fewer bytes. ascii_only: with only what ASCII can show."""
     made: _Parts | _Whole
     if type(update) is ChopsUpdate:
         made = _Parts(update.chops, update.spans, update.chop_ends)
