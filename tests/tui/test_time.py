@@ -40,7 +40,7 @@ def test_space_pauses_and_goes_on_and_does_not_freeze():
 
 def test_another_source_can_be_moved_through_before_its_first_frame():
     moved = playback.Playback(FakeSource(snapshots.slow()))
-    moved.change_to(FakeSource(snapshots.done()))
+    moved.switch_source(FakeSource(snapshots.done()))
     moved.skip(-1)
     assert (moved.shown.state, moved.behind_s) == ("done", 0.0)
 
