@@ -10,7 +10,7 @@ from multiprocessing import util
 from typing import TYPE_CHECKING
 
 from ddpmon import api
-from ddpmon.probe import averaging, forwards, hooks, leaving, output, stack_signal, trainers
+from ddpmon.probe import hooks, leaving, output, parallel_wrappers, stack_signal, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -38,9 +38,8 @@ def from_environment() -> None:
     _prepare(listener, address)
     api.attach(listener)
     hooks.install(listener)
-    forwards.install(listener)
+    parallel_wrappers.install(listener)
     trainers.install(listener)
-    averaging.install(listener)
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
 

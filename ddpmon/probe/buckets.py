@@ -43,9 +43,9 @@ class Buckets:
     def install(self) -> None:
         """Listen to who registers comm hooks in this process, once."""
         listener = self.listener
-        replace(DistributedDataParallel, "register_comm_hook", listener, before=self._begins_to_register)
-        replace(DistributedDataParallel, "_register_builtin_comm_hook", listener, before=self._builtin)
-        replace(Join, "notify_join_context", listener, after=self._joins)
+        replace(listener, DistributedDataParallel, "register_comm_hook", before=self._begins_to_register)
+        replace(listener, DistributedDataParallel, "_register_builtin_comm_hook", before=self._builtin)
+        replace(listener, Join, "notify_join_context", after=self._joins)
         Join.notify_join_context = staticmethod(Join.notify_join_context)
         register = dist._register_comm_hook
 
@@ -66,16 +66,17 @@ class Buckets:
         dist._register_comm_hook = register_around
         self._register = register
 
-    def _begins_to_register(self, model: Any, *_args: object, **_named: object) -> None:
-        self._registering = model
+    def _begins_to_register(self, arguments: tuple[Any, ...], _named: object) -> None:
+        self._registering = arguments[0]
 
-    def _builtin(self, model: Any, *_args: object, **_named: object) -> None:
+    def _builtin(self, arguments: tuple[Any, ...], _named: object) -> None:
         """A comm hook in C++, which cannot be wrapped."""
+        model = arguments[0]
         if self._hooks.get(model) is None:
             self._hooks[model] = None
             self.listener.identity.set_missing(BUCKETS, "buckets: not recorded for a model with a built-in comm hook")
 
-    def _joins(self, work: Any, *_args: object) -> None:
+    def _joins(self, work: Any, _arguments: object) -> None:
         self.joining = work
 
     def prepare(self, model: Any) -> None:

@@ -30,6 +30,7 @@ from ddpmon.probe.account import (
 from ddpmon.probe.comparisons import Comparisons
 from ddpmon.probe.counting import count, links_nodes
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.interception import argument
 from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.pauses import Pauses
 from ddpmon.probe.replica import Replica
@@ -67,31 +68,41 @@ class EveryStep(Comparisons):
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def iterator_made(self, _result: object, iterator: object, *_args: object) -> None:
+    def iterator_made(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """A DataLoader begins to be read; its workers, if it has any, are new."""
+        iterator = arguments[0]
         self.pen.fetching = 0  # the iterator may have the id of an earlier one
         self._begun_passes[id(iterator)] = bool(getattr(iterator, "_num_workers", 0))
 
-    def iterator_reset(self, _result: object, iterator: object) -> None:
+    def workers_started(self, result: object, arguments: tuple[Any, ...]) -> None:
+        """A DataLoader has started the processes of its workers."""
+        self.iterator_made(result, arguments)
+        self.tell(Account.pause_ends)
+
+    def iterator_reset(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """An iterator that may have been read to its end begins anew, with the workers that it has."""
         self.pen.fetching = 0
-        self._begun_passes[id(iterator)] = False
+        self._begun_passes[id(arguments[0])] = False
 
-    def fetch_begins(self, iterator: object) -> None:
+    def fetch_begins(self, arguments: tuple[Any, ...], _named: object) -> None:
         pen = self.pen
         pen.mark((FETCH_BEGINS, monotonic_ns(), None, None, None, None))
-        if id(iterator) != pen.fetching:
-            pen.fetching = id(iterator)
-            self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
-            new_workers = self._begun_passes.pop(id(iterator), None)
-            self.passes.read_from(iterator, pen.updates[UPDATES], begins=new_workers is not None)
-            if new_workers:
-                self.tell(Account.workers_awaited)
+        if id(arguments[0]) != pen.fetching:
+            self._switch_iterator(arguments[0])
 
-    def fetch_ends(self, batch: object, iterator: object) -> None:
+    def _switch_iterator(self, iterator: Any) -> None:
+        """Another iterator than before is asked for a batch."""
+        self.pen.fetching = id(iterator)
+        self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
+        new_workers = self._begun_passes.pop(id(iterator), None)
+        self.passes.read_from(iterator, self.pen.updates[UPDATES], begins=new_workers is not None)
+        if new_workers:
+            self.tell(Account.workers_awaited)
+
+    def fetch_ends(self, batch: object, arguments: tuple[Any, ...]) -> None:
         now = monotonic_ns()
         samples, tokens = count(batch)
-        self.pen.mark((FETCH_ENDS, now, None, id(iterator), samples, tokens))
+        self.pen.mark((FETCH_ENDS, now, None, id(arguments[0]), samples, tokens))
 
     def fetch_fails(self) -> None:
         """The loader has no more (StopIteration), or it raised."""
@@ -156,19 +167,18 @@ class EveryStep(Comparisons):
         reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
         mark((reader, now, None, number, samples, tokens))
 
-    def forward_ends(self, _result: object, _model: object) -> None:
+    def forward_ends(self, _result: object, _arguments: object) -> None:
         self.pen.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
 
-    def backward_expected(self, _result: object, reducer: object) -> None:
+    def backward_expected(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """DDP's reducer was prepared: it reduces the gradients of the next backward.
 
         DDP says so itself at the end of a forward, some scripts and frameworks later. The reducer's times of ready
         gradients count from here.
         """
-        replicas = self.replicas
-        replica = replicas.by_reducer.get(id(reducer))
+        replica = self.replicas.by_reducer.get(id(arguments[0]))
         if replica is None or replica.stats is None:
-            replica = replicas.of_reducer(reducer)
+            replica = self.replicas.of_reducer(arguments[0])
         if replica is not None:
             replica.expected_at = monotonic_ns()
             if not replica.expected:
@@ -198,7 +208,7 @@ class EveryStep(Comparisons):
         loss = pen.loss.read(outputs[0]) if accumulates and single else None
         pen.mark((BACKWARD_BEGINS, now, None, accumulates, single, loss))
 
-    def backward_ends(self, _result: object, *_args: object) -> None:
+    def backward_ends(self, _result: object, _arguments: object) -> None:
         pen = self.pen
         if pen.depth > 1:
             if self._leave_backward():
@@ -262,7 +272,7 @@ class EveryStep(Comparisons):
         if not pen.depth:
             pen.expects_inside = False
 
-    def shadowed(self, *_args: object) -> None:
+    def shadowed(self, _result: object, _arguments: object) -> None:
         """This rank, out of data, has joined the gradient synchronisation of the others."""
         self.joined = True
         self.tell(Account.shadowed)
@@ -295,15 +305,16 @@ class EveryStep(Comparisons):
 
     def optimizer_begins(self, optimizer: Any) -> None:
         pen = self.pen
-        if not pen.optimizers.get(id(optimizer)) or pen.depth or self.parallelism.unsure:
+        key = id(optimizer)
+        if not pen.optimizers.get(key) or pen.depth or self.parallelism.unsure:
             self._examine(optimizer)
             if pen.depth:
-                self.tell(Account.optimizer_in_backward, id(optimizer))
+                self.tell(Account.optimizer_in_backward, key)
                 return
         rate = optimizer.param_groups[0].get("lr")
-        if isinstance(rate, (float, int)) and (rate != pen.rates.get(id(optimizer)) or not rate):
+        if isinstance(rate, (float, int)) and (rate != pen.rates.get(key) or not rate):
             rate = self._rate_changes(optimizer)
-        pen.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, id(optimizer), rate, None))
+        pen.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
 
     def _rate_changes(self, optimizer: Any) -> float:
         """Return the rate: of the first group that is not frozen with a rate of 0, where one is not."""
@@ -340,7 +351,7 @@ class EveryStep(Comparisons):
             else:
                 self.update_apart(optimizer)
 
-    def scaler_steps(self, _scaler: object, optimizer: Any = None, *_args: object, **_named: object) -> None:
+    def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""
-        if optimizer is not None:
-            self.pen.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))
+        optimizer = argument(arguments, named, 1, "optimizer")
+        self.pen.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

@@ -108,6 +108,8 @@ class Hearing:
 
     def __init__(self) -> None:
         self.pen = Pen()
+        self.on_set_up: list[Callable[[], None]] = []
+        """Called when something was made that a step needs: by now the script has imported what it trains with."""
 
     def digest_soon(self) -> None:
         """Have ranks compared soon: something changed, on some of them perhaps."""
@@ -146,13 +148,9 @@ class Hearing:
         """Return whether this call is on the training thread of a process that is watched."""
         return get_ident() == self.pen.thread
 
-    def hears_collective(self) -> bool:
-        """The same for a collective: inside backward, autograd calls it on a thread of its own for each GPU."""
-        if not self.listening:
-            return False
-        if get_ident() == self.thread:
-            return True
-        return self.pen.depth > 0 and in_backward()
+    def hears_in_backward(self) -> bool:
+        """Return whether this thread is one of autograd's, which has one a GPU, in the training thread's backward."""
+        return self.listening and self.pen.depth > 0 and in_backward()
 
     # --- which thread it is ------------------------------------------------------------------------------------
 
@@ -206,6 +204,10 @@ class Hearing:
     def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
         """Note something that happens now."""
         self.pen.mark((reader, monotonic_ns(), None, first, second, third))
+
+    def noting(self, reader: Reader, first: Any = None) -> Callable[..., None]:
+        """Return a hook that notes this whenever it is called."""
+        return lambda *_: self.tell(reader, first)
 
     def leave(self, error: BaseException) -> None:
         """Something in the probe went wrong: say so once, and stop listening. Training goes on."""

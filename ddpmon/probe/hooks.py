@@ -18,6 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer
 from torch.utils.data import dataloader
 
+from ddpmon.messages import CHECKPOINT, OUT_OF_DATA
+from ddpmon.probe.account import Account
 from ddpmon.probe.collectives import COLLECTIVES, MESSAGES
 from ddpmon.probe.interception import guarded, offers, replace
 from ddpmon.probe.listener import Listener
@@ -25,122 +27,101 @@ from ddpmon.probe.listener import Listener
 
 def install(listener: Listener) -> None:
     """Listen to torch in this process, once."""
-    replace(
-        DistributedDataParallel,
-        "_ddp_init_helper",
-        listener,
-        after=listener.model_wrapped,
-        claims=listener.sets_up_here,
+    around = functools.partial(replace, listener)
+    _install_ddp(listener)
+    _install_loaders(listener)
+    _install_optimizers(listener)
+    around(
+        torch.autograd,
+        "_engine_run_backward",
+        before=listener.backward_begins,
+        after=listener.backward_ends,
+        failed=listener.backward_fails,
     )
-    if offers(DistributedDataParallel, "_pre_forward", "_post_forward", listener=listener):
-        replace(
-            DistributedDataParallel,
-            "_pre_forward",
-            listener,
-            before=listener.forward_begins,
-            packed=True,
-            claims=listener.trains_here,
-        )
-        replace(DistributedDataParallel, "_post_forward", listener, after=listener.forward_ends, first=True)
-    replace(
-        DistributedDataParallel,
+    around(torch.amp, "GradScaler.scale", after=listener.loss_scaled)
+    around(torch.amp, "GradScaler.step", before=listener.scaler_steps)
+    around(torch.nn.Module, "eval", after=listener.pauses.evaluation_begins, traced=True)
+    ends = listener.noting(Account.pause_ends)
+    around(torch, "save", before=listener.noting(Account.pause_begins, CHECKPOINT), after=ends, failed=ends)
+    torch.serialization.save = torch.save
+    around(torch, "compile", after=listener.pauses.compiler_there)
+    gc.callbacks.append(listener.collecting)
+    _install_collectives(listener)
+
+
+def _install_ddp(listener: Listener) -> None:
+    around = functools.partial(replace, listener, DistributedDataParallel)
+    around("_ddp_init_helper", after=listener.model_wrapped, claims=listener.sets_up_here)
+    if offers(listener, DistributedDataParallel, "_pre_forward", "_post_forward"):
+        around("_pre_forward", before=listener.forward_begins, claims=listener.trains_here)
+        around("_post_forward", after=listener.forward_ends)
+    around(
         "_sync_buffers",
-        listener,
         before=listener.synchronisation_begins,
         after=listener.buffers_synchronised,
         failed=listener.synchronisation_fails,
     )
-    replace(  # what a rank without data does under Join instead of a backward
-        DistributedDataParallel,
+    around(  # what a rank without data does under Join instead of a backward
         "_match_all_reduce_for_bwd_pass",
-        listener,
-        before=listener.pauses.shadowing_begins,
+        before=listener.noting(Account.pause_begins, OUT_OF_DATA),
         after=listener.shadowed,
-        failed=listener.pauses.pause_ends,
+        failed=listener.noting(Account.pause_ends),
     )
-    if offers(dataloader, "_BaseDataLoaderIter", listener=listener):  # others' loaders have iterators of their own
-        replace(
-            dataloader._BaseDataLoaderIter,
-            "__next__",
-            listener,
-            before=listener.fetch_begins,
-            after=listener.fetch_ends,
-            failed=listener.fetch_fails,
-            first=True,
-        )
-        for kind in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
-            # Not of their base class: it warns about whoever calls it, which has to remain the DataLoader.
-            if offers(dataloader, kind, listener=listener):
-                replace(getattr(dataloader, kind), "__init__", listener, after=listener.iterator_made)
-        if offers(dataloader, "_MultiProcessingDataLoaderIter", listener=listener):
-            iterator = dataloader._MultiProcessingDataLoaderIter
-            replace(iterator, "_reset", listener, after=listener.iterator_reset, first=True)
-    replace(
-        torch.autograd,
-        "_engine_run_backward",
-        listener,
-        before=listener.backward_begins,
-        after=listener.backward_ends,
-        failed=listener.backward_fails,
-        packed=True,
+    replace(listener, dist, "Reducer.prepare_for_backward", after=listener.backward_expected)
+
+
+def _install_loaders(listener: Listener) -> None:
+    around = functools.partial(replace, listener, dataloader)
+    around(  # others' loaders have iterators of their own
+        "_BaseDataLoaderIter.__next__",
+        before=listener.fetch_begins,
+        after=listener.fetch_ends,
+        failed=listener.fetch_fails,
     )
-    if offers(dist, "Reducer", listener=listener):
-        replace(dist.Reducer, "prepare_for_backward", listener, after=listener.backward_expected, first=True)
-    if offers(torch.amp, "GradScaler", listener=listener):
-        replace(torch.amp.GradScaler, "scale", listener, after=listener.loss_scaled)
-        replace(torch.amp.GradScaler, "step", listener, before=listener.scaler_steps)
-    replace(
-        optimizer.Optimizer,
-        "_patch_step_function",
-        listener,
-        after=listener.optimizer_made,
-        claims=listener.sets_up_here,
+    # Not of their base class: it warns about whoever calls it, which has to remain the DataLoader.
+    around("_SingleProcessDataLoaderIter.__init__", after=listener.iterator_made)
+    around(
+        "_MultiProcessingDataLoaderIter.__init__",
+        before=listener.noting(Account.workers_begin),
+        after=listener.workers_started,
+        failed=listener.noting(Account.pause_ends),
     )
-    if offers(
-        optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook", listener=listener
-    ):  # fmt: skip
-        optimizer.register_optimizer_step_pre_hook(
-            guarded(listener, listener.optimizer_begins, claims=listener.optimizes_here)
-        )
+    around("_MultiProcessingDataLoaderIter._reset", after=listener.iterator_reset)
+
+
+def _install_optimizers(listener: Listener) -> None:
+    made = listener.optimizer_made
+    replace(listener, optimizer, "Optimizer._patch_step_function", after=made, claims=listener.sets_up_here)
+    if offers(listener, optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
+        begins = guarded(listener, listener.optimizer_begins, claims=listener.optimizes_here)
+        optimizer.register_optimizer_step_pre_hook(begins)
         optimizer.register_optimizer_step_post_hook(guarded(listener, listener.optimizer_ends))
-    _install_pauses(listener)
-    gc.callbacks.append(listener.collecting)
-    _replace_function("init_process_group", listener, after=listener.group_ready, claims=listener.sets_up_here)
+
+
+def _install_collectives(listener: Listener) -> None:
+    _replace_function(listener, "init_process_group", after=listener.group_ready, claims=listener.sets_up_here)
     collective: dict[str, Any] = {
-        "hears": listener.hears_collective,
         "before": listener.synchronisation_begins,
         "after": listener.collective_done,
         "failed": listener.synchronisation_fails,
+        "claims": listener.hears_in_backward,
         "traced": True,
     }
     for name in COLLECTIVES:
         if hasattr(distributed_c10d, name):
             passed = {"after": listener.barrier_passed} if "barrier" in name else {}
-            _replace_function(name, listener, **collective | passed)
+            _replace_function(listener, name, **collective | passed)
     for name in MESSAGES:
-        _replace_function(name, listener, before=listener.messages_exchanged, traced=True)
+        _replace_function(listener, name, before=listener.messages_exchanged, traced=True)
     # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
-    if offers(dist, "Work", listener=listener) and offers(dist.Work, "wait", listener=listener):
+    if hasattr(dist, "Work") and hasattr(dist.Work, "wait"):
         dist.Work.wait = _as_inherited(dist.Work.wait)
-        replace(dist.Work, "wait", listener, **collective)
-    replace(functional, "wait_tensor", listener, **collective)
-
-
-def _install_pauses(listener: Listener) -> None:
-    """Listen to what a script does besides training."""
-    pauses = listener.pauses
-    replace(torch.nn.Module, "eval", listener, after=pauses.evaluation_begins, traced=True)
-    saving: dict[str, Any] = {"before": pauses.saving_begins, "after": pauses.pause_ends}
-    replace(torch, "save", listener, **saving, failed=pauses.pause_ends)
-    torch.serialization.save = torch.save
-    if offers(dataloader, "_MultiProcessingDataLoaderIter", listener=listener):
-        starting: dict[str, Any] = {"before": pauses.workers_begin, "after": pauses.pause_ends}
-        replace(dataloader._MultiProcessingDataLoaderIter, "__init__", listener, **starting, failed=pauses.pause_ends)
-    replace(torch, "compile", listener, after=pauses.compiler_there)
+    replace(listener, dist, "Work.wait", **collective)
+    replace(listener, functional, "wait_tensor", **collective)
 
 
 def _as_inherited(original: Any) -> Any:
-    """`Work.wait` for a class of the script's own that inherits it.
+    """Return `Work.wait` for a class of the script's own that inherits it.
 
     Only from a frame of this name and shape does pybind11 take the call for one of the base class; from any other it
     would call what it finds in Python, which is us, without end.
@@ -156,8 +137,8 @@ def _as_inherited(original: Any) -> Any:
     return functools.update_wrapper(wait, original)
 
 
-def _replace_function(name: str, listener: Listener, **around: Any) -> None:
+def _replace_function(listener: Listener, name: str, **around: Any) -> None:
     """Replace a function of torch.distributed under both names it is reached by."""
-    replace(distributed_c10d, name, listener, **around)
+    replace(listener, distributed_c10d, name, **around)
     if hasattr(distributed_c10d, name):
         setattr(dist, name, getattr(distributed_c10d, name))

@@ -1,13 +1,14 @@
-"""Puts listening around calls of torch's, one by one.
+"""Puts hooks around calls of torch's, one by one.
 
 Nothing here changes what is computed. Every wrapper calls the original with the arguments it got, returns what it
-returned and lets its exceptions through without a frame of ours in the traceback; the listening around it may fail,
-and then the probe leaves while the call goes on.
+returned and lets its exceptions through without a frame of ours in the traceback; the hooks around it may fail, and
+then the probe leaves while the call goes on.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -17,21 +18,19 @@ import torch
 from ddpmon.probe.hearing import Hearing
 
 
-def offers(owner: Any, *names: str, listener: Hearing) -> bool:
-    """Return whether this torch has all of these places; those that it lacks are reported once, and not listened to."""
-    missing = [name for name in names if not hasattr(owner, name)]
-    if missing:
+def offers(listener: Hearing, owner: Any, *names: str) -> bool:
+    """Return whether this torch has all of these places. The first that it lacks is reported once."""
+    missing = next((name for name in names if not hasattr(owner, name)), None)
+    if missing is not None:
         where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
-        listener.identity.note(
-            f"torch {torch.__version__} has no {where}.{missing[0]}: what is measured there is missing"
-        )
-    return not missing
+        listener.identity.note(f"torch {torch.__version__} has no {where}.{missing}: what is measured there is missing")
+    return missing is None
 
 
 def guarded(
     listener: Hearing, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
 ) -> Callable[..., None]:
-    """A hook for torch to call that never raises; listens on the training thread. claims: see `replace`."""
+    """Return a hook for torch to call that never raises; listens on the training thread. claims: see `replace`."""
     pen = listener.pen
 
     def hook(heard: Any, *_args: object) -> None:
@@ -45,91 +44,41 @@ def guarded(
 
 
 def replace(
-    owner: Any,
-    name: str,
     listener: Hearing,
+    owner: Any,
+    path: str,
     *,
-    before: Callable[..., None] | None = None,
-    after: Callable[..., None] | None = None,
-    failed: Callable[[], None] | None = None,
-    hears: Callable[[], bool] | None = None,
-    traced: bool = False,
-    first: bool = False,
-    packed: bool = False,
+    before: Callable[[tuple[Any, ...], dict[str, Any]], object] | None = None,
+    after: Callable[[Any, tuple[Any, ...]], object] | None = None,
+    failed: Callable[[], object] | None = None,
     claims: Callable[[], bool] | None = None,
+    traced: bool = False,
 ) -> None:
-    """Put a listening wrapper in the place of `owner.name`.
+    """Put a wrapper that calls hooks in the place of `owner.path`. The hooks run on the training thread only.
 
-    before(*args, **kwargs) gets the arguments, after(result, *args) the result and the positional ones, failed()
-    that the original raised. They are only called where hears() says so: on the training thread.
-    traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
-    first: of the arguments, they only need the first one, before(first) and after(result, first): that is cheaper.
-    packed: before(args, kwargs) and after(result) get them as they are; with kwargs, that is cheaper too.
-    claims: asked on any other thread: whether this call makes it the training thread. Must not raise.
+    Args:
+        listener: Knows the training thread; leaves where a hook raises.
+        owner: A module or class.
+        path: The name of a function in it, or of a class in it and its method.
+        before: Gets the positional and the named arguments.
+        after: Gets the result and the positional arguments.
+        failed: Is called where the original raised.
+        claims: Asked on any other thread: whether this call is heard there too. Must not raise.
+        traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
+
     """
-    if not offers(owner, name, listener=listener):
+    holder, _, name = path.rpartition(".")
+    if holder and not offers(listener, owner, holder):
+        return
+    owner = getattr(owner, holder) if holder else owner
+    if not offers(listener, owner, name):
         return
     original = getattr(owner, name)
-    if first:
-        wrapper = _first_wrapper(original, listener, before, after, failed)
-    elif packed:
-        wrapper = _packed_wrapper(original, listener, before, after, failed, claims)
-    elif hears is None and not traced:
-        wrapper = _wrapper(original, listener, before, after, failed, claims)
-    else:
-        wrapper = _asking_wrapper(original, listener, before, after, failed, _either(hears or listener.hears, claims))
-    setattr(owner, name, functools.update_wrapper(wrapper, original))
-
-
-def _either(hears: Callable[[], bool], claims: Callable[[], bool] | None) -> Callable[[], bool]:
-    return hears if claims is None else lambda: hears() or claims()
-
-
-def _wrapper(
-    original: Any,
-    listener: Hearing,
-    before: Callable[..., None] | None,
-    after: Callable[..., None] | None,
-    failed: Callable[[], None] | None,
-    claims: Callable[[], bool] | None,
-) -> Callable[..., Any]:
-    """Wrap a call of every step: the only check is which thread this is."""
     pen = listener.pen
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        heard = get_ident() == pen.thread or (claims is not None and claims())
-        if heard and before is not None:
-            try:
-                before(*args, **kwargs)
-            except Exception as error:
-                listener.leave(error)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            _failed(error, listener, failed if heard else None)
-            raise
-        if heard and after is not None and pen.thread:
-            try:
-                after(result, *args)
-            except Exception as error:
-                listener.leave(error)
-        return result
-
-    return wrapper
-
-
-def _packed_wrapper(
-    original: Any,
-    listener: Hearing,
-    before: Callable[..., None] | None,
-    after: Callable[[Any], None] | None,
-    failed: Callable[[], None] | None,
-    claims: Callable[[], bool] | None,
-) -> Callable[..., Any]:
-    """The same; the arguments are packed once, for the original and for who listens."""
-    pen = listener.pen
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if traced and torch.compiler.is_compiling():
+            return original(*args, **kwargs)
         heard = get_ident() == pen.thread or (claims is not None and claims())
         if heard and before is not None:
             try:
@@ -143,47 +92,20 @@ def _packed_wrapper(
             raise
         if heard and after is not None and pen.thread:
             try:
-                after(result)
+                after(result, args)
             except Exception as error:
                 listener.leave(error)
         return result
 
-    return wrapper
+    setattr(owner, name, functools.update_wrapper(wrapper, original))
 
 
-def _first_wrapper(
-    original: Any,
-    listener: Hearing,
-    before: Callable[[Any], None] | None,
-    after: Callable[[Any, Any], None] | None,
-    failed: Callable[[], None] | None,
-) -> Callable[..., Any]:
-    """The same, where the first argument is all that is needed: nothing is packed or unpacked for it."""
-    pen = listener.pen
-
-    def wrapper(one: Any, *args: Any, **kwargs: Any) -> Any:
-        heard = get_ident() == pen.thread
-        if heard and before is not None:
-            try:
-                before(one)
-            except Exception as error:
-                listener.leave(error)
-        try:
-            result = original(one, *args, **kwargs) if args or kwargs else original(one)
-        except BaseException as error:
-            _failed(error, listener, failed if heard else None)
-            raise
-        if heard and after is not None and pen.thread:
-            try:
-                after(result, one)
-            except Exception as error:
-                listener.leave(error)
-        return result
-
-    return wrapper
+def argument(arguments: tuple[Any, ...], named: dict[str, Any], place: int, name: str) -> Any:
+    """Return an argument that a caller may give by its place or by its name; None: it is not given."""
+    return arguments[place] if len(arguments) > place else named.get(name)
 
 
-def _failed(error: BaseException, listener: Hearing, failed: Callable[[], None] | None) -> None:
+def _failed(error: BaseException, listener: Hearing, failed: Callable[[], object] | None) -> None:
     """The original raised: say so, and take our frame out of its traceback, to which a bare raise does not add it."""
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
     if failed is not None and listener.listening:
@@ -193,35 +115,29 @@ def _failed(error: BaseException, listener: Hearing, failed: Callable[[], None] 
             listener.leave(failure)
 
 
-def _asking_wrapper(
-    original: Any,
-    listener: Hearing,
-    before: Callable[..., None] | None,
-    after: Callable[..., None] | None,
-    failed: Callable[[], None] | None,
-    hears: Callable[[], bool],
-) -> Callable[..., Any]:
-    """Wrap a call that torch.compile may trace, or that comes on other threads."""
+def when_imported(
+    listener: Hearing, modules: tuple[str, ...], name: str, method: str, install: Callable[[type], None]
+) -> None:
+    """Have hooks installed into a class once the script has imported it, and nothing where it never does.
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return original(*args, **kwargs)
-        heard = hears()
-        if heard and before is not None:
-            try:
-                before(*args, **kwargs)
-            except Exception as error:
-                listener.leave(error)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            _failed(error, listener, failed if heard else None)
-            raise
-        if heard and after is not None and listener.listening:
-            try:
-                after(result, *args)
-            except Exception as error:
-                listener.leave(error)
-        return result
+    When something is set up, the library that trains with it is there already. Names in other libraries are looked for,
+    never assumed.
 
-    return wrapper
+    Args:
+        listener: Calls what is in its `on_set_up` whenever something is set up.
+        modules: The class's module now, and in older versions.
+        name: The class.
+        method: A method that it must have.
+        install: Gets the class, once in a process.
+
+    """
+    waiting = [install]
+
+    def install_if_imported() -> None:
+        for module in modules:
+            owner = getattr(sys.modules.get(module), name, None)
+            if isinstance(owner, type) and callable(getattr(owner, method, None)) and waiting:
+                waiting.pop()(owner)
+
+    listener.on_set_up.append(install_if_imported)
+    install_if_imported()

@@ -5,7 +5,7 @@ One object per process. `hooks` calls it; `account` reads what it notes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,6 @@ class Listener(EveryStep):
     def __init__(self, identity: Identity) -> None:
         self.on_start: Callable[[], None] | None = None
         """Called once when this process turns out to be a rank."""
-        self.on_set_up: list[Callable[[], None]] = []
-        """Called when something was made that a step needs: by now the script has imported what it trains with."""
         self._times_searches = False
         super().__init__()
         self.begin(identity)
@@ -65,7 +63,7 @@ class Listener(EveryStep):
 
     # --- process group and model -------------------------------------------------------------------------------
 
-    def group_ready(self, _result: object, *_args: object) -> None:
+    def group_ready(self, _result: object, _arguments: object) -> None:
         self._on_training_thread()
         self.identity.take_group()
         self.identity.reached(STAGE_GROUP)
@@ -73,7 +71,8 @@ class Listener(EveryStep):
         self.set_up()
         self.start()
 
-    def model_wrapped(self, _result: object, model: DistributedDataParallel, *_args: object) -> None:
+    def model_wrapped(self, _result: object, arguments: tuple[Any, ...]) -> None:
+        model: DistributedDataParallel = arguments[0]
         self._on_training_thread()
         replica = self.replicas.of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
@@ -92,20 +91,20 @@ class Listener(EveryStep):
         replica.search = UnusedSearch()
         if not self._times_searches:
             self._times_searches = True
-            reducer, name = torch.distributed.Reducer, "prepare_for_backward"
-            replace(reducer, name, self, before=self.search_begins, after=self.search_ends, first=True)
+            searches = "Reducer.prepare_for_backward"
+            replace(self, torch.distributed, searches, before=self.search_begins, after=self.search_ends)
 
-    def search_begins(self, _reducer: object) -> None:
+    def search_begins(self, _arguments: object, _named: object) -> None:
         """DDP's reducer is about to search the graph for unused parameters."""
         self._search_began = monotonic_ns()
 
-    def search_ends(self, _result: object, reducer: object) -> None:
-        replica = self.replicas.by_reducer.get(id(reducer))
+    def search_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
+        replica = self.replicas.by_reducer.get(id(arguments[0]))
         if replica is not None and replica.search is not None:
             replica.search.took(monotonic_ns() - self._search_began)
 
-    def optimizer_made(self, _result: object, optimizer: Any, *_args: object) -> None:
-        self.hear_of(optimizer)
+    def optimizer_made(self, _result: object, arguments: tuple[Any, ...]) -> None:
+        self.hear_of(arguments[0])
         self.set_up()
 
     def set_up(self) -> None:
@@ -127,15 +126,15 @@ class Listener(EveryStep):
 
     # --- forward and backward that are not DDP's ----------------------------------------------------------------
 
-    def parallel_begins(self, kind: str, model: object, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def parallel_begins(self, kind: str, model: object, inputs: Sequence[Any], named: dict[str, Any]) -> None:
         """A forward begins of a model that something else than DDP runs."""
         if self.parallelism.forward_begins(kind, model):
             counted = (inputs or named) and self.parallelism.is_counted(model)
             training = getattr(getattr(model, "module", model), "training", True)
             self._forward(0 if counted else -1, torch.is_grad_enabled(), training, inputs, named)
 
-    def parallel_ends(self, _result: object, model: object, *_args: object) -> None:
-        if self.parallelism.forward_ends(model):
+    def parallel_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
+        if self.parallelism.forward_ends(arguments[0]):
             self.tell(Account.forward_ends)
 
     def parallel_fails(self) -> None:
@@ -144,15 +143,15 @@ class Listener(EveryStep):
 
     # --- synchronisations --------------------------------------------------------------------------------------
 
-    def synchronisation_begins(self, *_args: object, **_named: object) -> None:
+    def synchronisation_begins(self, _arguments: object, _named: object) -> None:
         self._sync_depth += 1
         if self._sync_depth == 1:
             self.tell(Account.synchronisation_begins)
 
-    def barrier_passed(self, _result: object, *_args: object) -> None:
+    def barrier_passed(self, _result: object, _arguments: object) -> None:
         self._synchronised(SYNC_COLLECTIVE, 0)
 
-    def messages_exchanged(self, *_args: object, **_named: object) -> None:
+    def messages_exchanged(self, _arguments: object, _named: object) -> None:
         """A message goes from one rank to another."""
         self.apart.exchanged(inf)
 
@@ -165,22 +164,22 @@ class Listener(EveryStep):
         if self._sync_depth == 0:
             self.tell(Account.synchronised, kind, payload_bytes)
 
-    def buffers_synchronised(self, _result: object, model: DistributedDataParallel) -> None:
-        self._synchronised(SYNC_BUFFERS, self.replicas.of(model).buffer_bytes)
+    def buffers_synchronised(self, _result: object, arguments: tuple[Any, ...]) -> None:
+        self._synchronised(SYNC_BUFFERS, self.replicas.of(arguments[0]).buffer_bytes)
 
-    def collective_done(self, result: object, *args: object) -> None:
-        self.apart.collective(result, args, inside=self._sync_depth > 1)
+    def collective_done(self, result: object, arguments: tuple[Any, ...]) -> None:
+        self.apart.collective(result, arguments, inside=self._sync_depth > 1)
         if hasattr(result, "wait"):
             self._sync_depth -= 1  # asynchronous: nobody was blocked
             if self._sync_depth == 0:
                 self.tell(Account.synchronisation_was_none)
             return
-        payload = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        payload = arguments[0] if arguments and isinstance(arguments[0], torch.Tensor) else None
         self._synchronised(SYNC_COLLECTIVE, 0 if payload is None else payload.numel() * payload.element_size())
 
-    def loss_scaled(self, scaled: object, _scaler: object, loss: object = None, *_args: object) -> None:
+    def loss_scaled(self, scaled: object, arguments: tuple[Any, ...]) -> None:
         """GradScaler: backward will be called on `scaled`, but the loss is what it was made from."""
-        self.pen.loss.scaled(scaled, loss)
+        self.pen.loss.scaled(scaled, arguments[1] if len(arguments) > 1 else None)
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
         """Gc's callback: the collector stops every thread, whichever set it off."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from ddpmon.messages import CHECKPOINT, COMPILATION, OUT_OF_DATA
+from ddpmon.messages import COMPILATION
 from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
 
@@ -31,8 +31,9 @@ class Pauses:
         """An optimizer was made: what it updates is trained."""
         self._optimizers.add(optimizer)
 
-    def evaluation_begins(self, _result: object, module: object) -> None:
+    def evaluation_begins(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """`module.eval()` was called, perhaps on what is trained here."""
+        module = arguments[0]
         listener = self._listener
         replicas = listener.replicas
         if (not replicas or replicas.trains(module)) and updates(self._optimizers, module):
@@ -48,21 +49,7 @@ class Pauses:
         mine = _updated(optimizer)
         return [id(one) for one in self._optimizers if one is not optimizer and not mine.isdisjoint(_updated(one))]
 
-    def saving_begins(self, *_args: object, **_named: object) -> None:
-        self._listener.tell(Account.pause_begins, CHECKPOINT)
-
-    def workers_begin(self, *_args: object) -> None:
-        """A DataLoader starts the processes of its workers."""
-        self._listener.tell(Account.workers_begin)
-
-    def pause_ends(self, *_args: object) -> None:
-        self._listener.tell(Account.pause_ends)
-
-    def shadowing_begins(self, *_args: object) -> None:
-        """A rank whose data has run out takes part in the gradient synchronisation of the others (Join)."""
-        self._listener.tell(Account.pause_begins, OUT_OF_DATA)
-
-    def compiler_there(self, _result: object, *_args: object) -> None:
+    def compiler_there(self, _result: object, _arguments: object) -> None:
         """torch.compile was called: from now on torch tells when it compiles, and leaves the probe as it is."""
         if not self._skipped:
             self._skipped = True

@@ -1,34 +1,21 @@
-"""Hears Hugging Face's Trainer and Lightning's in processes that have imported them.
-
-Nothing is imported for it: when a process group, a model or an optimizer is set up, what trains with it is there
-already. Names inside these libraries are looked for, never assumed.
-"""
+"""Hears Hugging Face's Trainer and Lightning's in processes that have imported them."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim import optimizer
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpmon.messages import MAX_STEP
 from ddpmon.probe.account import Account
-from ddpmon.probe.interception import replace
+from ddpmon.probe.interception import argument, replace, when_imported
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 
-TRAINERS = (
-    ("transformers.trainer_callback", "CallbackHandler", "call_event"),
-    ("lightning.pytorch.loops.fit_loop", "_FitLoop", "on_advance_start"),
-    ("pytorch_lightning.loops.fit_loop", "_FitLoop", "on_advance_start"),
-)
-"""Modules, their classes, and the methods that trainers call step by step or epoch by epoch."""
 COUNTED = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
 """Events of Hugging Face's at which it has counted as many steps as were made."""
 _STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
@@ -36,29 +23,26 @@ _STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
 
 def install(listener: Listener) -> None:
     """Hear of epochs, and of trainers as soon as they are there; once in a process."""
-    replaced: set[type] = set()
 
-    def set_epoch(_sampler: object, epoch: object = None) -> None:
-        listener.loops.set_epoch(epoch)  # of this process: a forked one has others
+    def set_epoch(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        # Of this process: a forked one has other loops.
+        listener.loops.set_epoch(argument(arguments, named, 1, "epoch"))
 
-    def hear_imported(*_args: object) -> None:
-        for (module, name, method), hear in zip(TRAINERS, (_transformers, _lightning, _lightning), strict=True):
-            trainer = getattr(sys.modules.get(module), name, None)
-            if isinstance(trainer, type) and trainer not in replaced and callable(getattr(trainer, method, None)):
-                replaced.add(trainer)
-                replace(trainer, method, listener, after=hear(listener))
-
-    replace(DistributedDataParallel, "_ddp_init_helper", listener, after=hear_imported)
-    replace(optimizer.Optimizer, "_patch_step_function", listener, after=hear_imported)
-    replace(DistributedSampler, "set_epoch", listener, before=set_epoch)
+    replace(listener, DistributedSampler, "set_epoch", before=set_epoch)
+    for modules, name, method, after in (
+        (("transformers.trainer_callback",), "CallbackHandler", "call_event", _transformers(listener)),
+        (("lightning.pytorch.loops.fit_loop",), "_FitLoop", "on_advance_start", _lightning(listener)),
+        (("pytorch_lightning.loops.fit_loop",), "_FitLoop", "on_advance_start", _lightning(listener)),
+    ):
+        when_imported(listener, modules, name, method, partial(replace, listener, path=method, after=after))
 
 
-def _transformers(listener: Listener) -> Callable[..., None]:
-    def event_called(_result: object, _handler: object, event: object = None, *args: object) -> None:
+def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
+    def event_called(_result: object, arguments: tuple[Any, ...]) -> None:
         # Several times a step: what it means is worked out where it is asked for.
-        if event in COUNTED and len(args) > 1:
+        if len(arguments) > 3 and arguments[1] in COUNTED:
             try:
-                listener.tell(Account.trainer_counted, partial(_counted, event, *_STATE(args[1])))
+                listener.tell(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
             except AttributeError:
                 pass  # a state of another version
 
@@ -75,9 +59,9 @@ def _counted(event: object, done: object, most: object, epochs: object, epoch: o
     return Progress(total, max(1, math.ceil(epoch)) if event == "on_step_end" else int(epoch) + 1, passes)
 
 
-def _lightning(listener: Listener) -> Callable[..., None]:
-    def epoch_begins(_result: object, loop: object, *_args: object) -> None:
-        trainer: Any = getattr(loop, "trainer", None)
+def _lightning(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
+    def epoch_begins(_result: object, arguments: tuple[Any, ...]) -> None:
+        trainer: Any = getattr(arguments[0], "trainer", None)
         epoch, epochs = _count(getattr(trainer, "current_epoch", None)), _count(getattr(trainer, "max_epochs", None))
         batches = _count(getattr(trainer, "num_training_batches", None))
         together = _count(getattr(trainer, "accumulate_grad_batches", None))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.messages import DDP
+from ddpmon.messages import CHECKPOINT, DDP
 from ddpmon.probe.account import EVERY_STEP, Account
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.identity import Identity
@@ -25,13 +25,13 @@ def listener(now: list[int]) -> Listener:
 
 
 def train(listener: Listener, now: list[int], optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    listener.fetch_begins("loader")
+    listener.fetch_begins(("loader",), {})
     now[0] += 10
-    listener.fetch_ends((torch.zeros(6, 3),), "loader")
+    listener.fetch_ends((torch.zeros(6, 3),), ("loader",))
     now[0] += 3
     listener.backward_begins(((loss,),), {"accumulate_grad": True})
     now[0] += 20
-    listener.backward_ends(None)
+    listener.backward_ends(None, ())
     listener.optimizer_begins(optimizer)
     now[0] += 5
     listener.optimizer_ends(optimizer)
@@ -56,9 +56,9 @@ def test_steps_are_the_same_however_late_they_are_read(now: list[int]) -> None:
             listener.defer()
         optimizer = sgd()
         for number in range(5):
-            listener.pauses.saving_begins()
+            listener.tell(Account.pause_begins, CHECKPOINT)
             now[0] += number
-            listener.pauses.pause_ends()
+            listener.tell(Account.pause_ends)
             train(listener, now, optimizer, torch.full((), float(number), requires_grad=True))
         if late:
             assert not listener.clock.finished
@@ -92,8 +92,8 @@ def test_what_waits_keeps_neither_batches_nor_optimizers_alive(listener: Listene
     listener.parallelism.unsettled = False  # else the optimizer of the first step is kept until that is read
     batch, optimizer = torch.zeros(6, 3), sgd()
     gone = [weakref.ref(batch), weakref.ref(optimizer)]
-    listener.fetch_begins("loader")
-    listener.fetch_ends((batch,), "loader")
+    listener.fetch_begins(("loader",), {})
+    listener.fetch_ends((batch,), ("loader",))
     train(listener, now, optimizer, torch.ones((), requires_grad=True))
     del batch, optimizer
     assert [one() for one in gone] == [None, None]
@@ -122,7 +122,7 @@ def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int
     listener.pen.write_with(noted.append)
     train(listener, now, sgd(), torch.ones((), requires_grad=True))
     listener.collecting("stop", {})
-    listener.scaler_steps(None, sgd())
+    listener.scaler_steps((None, sgd()), {})
     assert {len(note) for note in noted} == {6}
     readers = [EVERY_STEP[note[0]] if isinstance(note[0], int) else note[0] for note in noted]
     assert all(callable(reader) and hasattr(Account, reader.__name__) for reader in readers)
@@ -184,12 +184,12 @@ def reduce(listener: Listener, now: list[int], *models: Model) -> None:
     """A forward and a backward of models, whose last gradients are ready after 6 ns, 7 ns and so on of 20."""
     for model in models:
         listener.replicas.of(cast(DistributedDataParallel, model))
-        listener.backward_expected(None, model.reducer)
+        listener.backward_expected(None, (model.reducer,))
     listener.backward_begins(((torch.ones((), requires_grad=True),),), {"accumulate_grad": True})
     for number, model in enumerate(models):
         model.reducer.ready = [model.reducer.ready[0] + 1, 6 + number]
     now[0] += 20
-    listener.backward_ends(None)
+    listener.backward_ends(None, ())
 
 
 def updated(listener: Listener, now: list[int], optimizer: torch.optim.Optimizer) -> None:
@@ -204,7 +204,7 @@ def test_what_is_read_late_needs_no_model_that_lived_then(listener: Listener, no
     first, second = Model(), Model()
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second)]
     for optimizer in optimizers:
-        listener.optimizer_made(None, optimizer)
+        listener.optimizer_made(None, (optimizer,))
     for _ in range(3):
         for model, optimizer in zip((first, second), optimizers, strict=True):
             now[0] += 1

@@ -14,6 +14,7 @@ import ddpmon
 from ddpmon import api
 from ddpmon.messages import CHECKPOINT, DATA_PARALLEL, EVALUATION, MAX_NAME, MAX_NAMES
 from ddpmon.messages.step_counter import UPDATES
+from ddpmon.probe.account import Account
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OTHER, RawStep
@@ -46,9 +47,9 @@ def notes(listener: Listener) -> list[str]:
 
 
 def fetch(listener: Listener, now: list[int], batch: object = BATCH, iterator: object = "loader") -> None:
-    listener.fetch_begins(iterator)
+    listener.fetch_begins((iterator,), {})
     now[0] += 10
-    listener.fetch_ends(batch, iterator)
+    listener.fetch_ends(batch, (iterator,))
 
 
 def train(listener: Listener, now: list[int]) -> RawStep:
@@ -56,7 +57,7 @@ def train(listener: Listener, now: list[int]) -> RawStep:
     loss = torch.ones((), requires_grad=True)
     listener.backward_begins(((loss,),), {"accumulate_grad": True})
     now[0] += 20
-    listener.backward_ends(None)
+    listener.backward_ends(None, ())
     listener.optimizer_begins(OPTIMIZER)
     now[0] += 5
     listener.optimizer_ends(OPTIMIZER)
@@ -133,7 +134,7 @@ def test_data_parallel_tells_forward_and_samples(listener: Listener, now: list[i
         fetch(listener, now)
         listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
         now[0] += 8
-        listener.parallel_ends(None, model)
+        listener.parallel_ends(None, (model,))
         step = train(listener, now)
         assert (step.phases[FORWARD], step.samples) == (8, 6), f"step {number + 1}"
 
@@ -144,7 +145,7 @@ def evaluate(listener: Listener, now: list[int], batches: int, model: torch.nn.M
         with torch.no_grad():
             listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
             now[0] += 8
-            listener.parallel_ends(None, model)
+            listener.parallel_ends(None, (model,))
 
 
 def test_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
@@ -165,7 +166,7 @@ def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listen
     fetch(listener, now)
     train(listener, now)
     now[0] += 2
-    listener.pauses.evaluation_begins(None, MODEL)
+    listener.pauses.evaluation_begins(None, (MODEL,))
     for _ in range(2):
         fetch(listener, now, iterator="held out")
         now[0] += 30
@@ -188,14 +189,14 @@ def test_one_forward_without_gradients_is_part_of_its_step(listener: Listener, n
 def test_what_is_synchronised_in_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
     train(listener, now)
-    listener.pauses.evaluation_begins(None, MODEL)
-    listener.synchronisation_begins()
+    listener.pauses.evaluation_begins(None, (MODEL,))
+    listener.synchronisation_begins((), {})
     now[0] += 500
-    listener.collective_done(None, torch.zeros(2))
+    listener.collective_done(None, (torch.zeros(2),))
     fetch(listener, now)
-    listener.synchronisation_begins()
+    listener.synchronisation_begins((), {})
     now[0] += 7
-    listener.collective_done(None, torch.zeros(2))
+    listener.collective_done(None, (torch.zeros(2),))
     step = train(listener, now)
     assert [sync.end - sync.arrival for sync in step.syncs] == [7]
     assert step.phases[-1] == 500
@@ -205,12 +206,12 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(listener: Listene
     """Fine-tuning with frozen statistics: the mode says nothing, from the first backward on."""
     model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
     for number in range(3):
-        listener.pauses.evaluation_begins(None, model)
+        listener.pauses.evaluation_begins(None, (model,))
         model.module.training = model.training = False
         fetch(listener, now)
         listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
         now[0] += 8
-        listener.parallel_ends(None, model)
+        listener.parallel_ends(None, (model,))
         step = train(listener, now)
         assert step.step == number + 1
         assert step.phases[DATA] == 10
@@ -226,7 +227,7 @@ def test_a_loader_that_is_gone_through_without_training_is_an_evaluation(listene
     for _ in range(3):
         fetch(listener, now, iterator="held out")
         now[0] += 30
-    listener.fetch_begins("held out")
+    listener.fetch_begins(("held out",), {})
     now[0] += 1
     listener.fetch_fails()
     fetch(listener, now)
@@ -240,7 +241,7 @@ def test_the_mode_of_a_model_that_is_not_trained_says_nothing(listener: Listener
     fetch(listener, now)
     train(listener, now)
     fetch(listener, now)
-    listener.pauses.evaluation_begins(None, torch.nn.Linear(3, 1))
+    listener.pauses.evaluation_begins(None, (torch.nn.Linear(3, 1),))
     now[0] += 30
     step = train(listener, now)
     assert step.phases == [10, 0, 20, 5, 30, 0]
@@ -252,15 +253,15 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
     fetch(listener, now)
     train(listener, now)
     now[0] += 1
-    listener.pauses.saving_begins()
+    listener.tell(Account.pause_begins, CHECKPOINT)
     now[0] += 100
-    listener.pauses.pause_ends()
+    listener.tell(Account.pause_ends)
     now[0] += 2
-    listener.pauses.evaluation_begins(None, MODEL)
+    listener.pauses.evaluation_begins(None, (MODEL,))
     now[0] += 20
-    listener.pauses.saving_begins()
+    listener.tell(Account.pause_begins, CHECKPOINT)
     now[0] += 300
-    listener.pauses.pause_ends()
+    listener.tell(Account.pause_ends)
     now[0] += 40
     fetch(listener, now)
     step = train(listener, now)
@@ -275,10 +276,10 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
 
 def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
-    listener.pauses.saving_begins()
+    listener.tell(Account.pause_begins, CHECKPOINT)
     now[0] += 5
-    listener.pauses.pause_ends()
-    listener.pauses.pause_ends()
+    listener.tell(Account.pause_ends)
+    listener.tell(Account.pause_ends)
     assert train(listener, now).phases[-1] == 5
 
 
@@ -288,7 +289,7 @@ def test_what_goes_before_a_forward_is_told(listener: Listener, now: list[int]) 
     now[0] += 30
     listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
     now[0] += 8
-    listener.parallel_ends(None, model)
+    listener.parallel_ends(None, (model,))
     now[0] += 4
     step = train(listener, now)
     assert step.gaps == (30, 4)
@@ -367,7 +368,7 @@ def test_collectives_inside_backward_are_heard_on_autograds_own_threads(
     heard = []
 
     def ask() -> None:
-        thread = threading.Thread(target=lambda: heard.append(listener.hears_collective()))
+        thread = threading.Thread(target=lambda: heard.append(listener.hears_in_backward()))
         thread.start()
         thread.join()
 
@@ -382,7 +383,6 @@ def test_collectives_inside_backward_are_heard_on_autograds_own_threads(
     monkeypatch.delattr(torch._C, "_current_graph_task_id")  # a torch that does not say: nothing raises in the script
     ask()
     assert heard == [False, False, True, False, False]
-    assert listener.hears_collective()
 
 
 def test_the_collector_may_run_while_a_process_that_was_forked_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

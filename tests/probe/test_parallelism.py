@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ddpmon.probe import forwards, parallelism
+from ddpmon.probe import parallel_wrappers, parallelism
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import CAPTURED, Listener
 from ddpmon.probe.records import FORWARD, OTHER, RawStep
@@ -50,7 +50,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
                 monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setenv("WORLD_SIZE", "4")
     listener = Listener(Identity("test"))
-    forwards.install(listener)
+    parallel_wrappers.install(listener)
     return listener
 
 
@@ -60,7 +60,7 @@ def step(listener: Listener, model: Callable[[torch.Tensor], torch.Tensor], opti
     with_gradients = model(torch.randn(6, 8)).sum()
     listener.backward_begins(((with_gradients,),), {"accumulate_grad": True})
     with_gradients.backward()
-    listener.backward_ends(None)
+    listener.backward_ends(None, ())
     listener.optimizer_begins(optimizer)
     optimizer.step()
     listener.optimizer_ends(optimizer)
@@ -203,7 +203,7 @@ def test_what_was_only_imported_is_not_at_work(listener: Listener) -> None:
 
 def test_ddp_is_told_when_the_model_is_wrapped(listener: Listener) -> None:
     model = DistributedDataParallel(net())
-    listener.model_wrapped(None, model)
+    listener.model_wrapped(None, (model,))
     hello = listener.identity.hello()
     assert (hello.parallelism, hello.unmeasured) == ("DDP", [])
 
@@ -213,11 +213,11 @@ def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
     inner = parallelize_module(net(), both["tp"], SPREAD)
     _pre_dp_module_transform(inner)
     model = DistributedDataParallel(inner, process_group=both["dp"].get_group())
-    listener.model_wrapped(None, model)
+    listener.model_wrapped(None, (model,))
     optimizer = sgd(model)
     listener.optimizer_begins(optimizer)
     listener.backward_begins(((torch.ones((), requires_grad=True),),), {})
-    listener.backward_ends(None)
+    listener.backward_ends(None, ())
     listener.optimizer_ends(optimizer)
     hello = listener.identity.hello()
     assert hello.parallelism == "DDP + tensor parallel"

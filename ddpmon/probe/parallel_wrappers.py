@@ -1,0 +1,85 @@
+"""Hooks on what trains in parallel besides DDP: FSDP, DeepSpeed, DataParallel, and averaging of weights (local SGD)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.messages import DATA_PARALLEL, DEEPSPEED, FSDP, FSDP2
+from ddpmon.probe.interception import argument, replace, when_imported
+from ddpmon.probe.listener import Listener
+
+
+class Wrapper(NamedTuple):
+    """A class that runs the forward of a model, its root's or a part's."""
+
+    kind: str
+    modules: tuple[str, ...]
+    """Its module now, and in older versions."""
+    name: str
+    begins: str = "forward"
+    """Name of the method that begins forward. Looked up on the class at each call."""
+    ends: tuple[str, ...] = ()
+    """Names of the method that is called last in it; the first that exists counts. Empty: `begins` is all of forward.
+    """
+
+
+WRAPPERS = (
+    Wrapper(
+        FSDP2,
+        ("torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed._composable.fsdp._fsdp_state"),
+        "FSDPState",
+        # Its hooks on modules are bound before anyone can listen; what they call is not.
+        "_root_pre_forward",
+        ("_cast_output_dtype", "_register_pre_backward_hook"),
+    ),
+    Wrapper(FSDP, ("torch.distributed.fsdp.fully_sharded_data_parallel",), "FullyShardedDataParallel"),
+    Wrapper(DEEPSPEED, ("deepspeed.runtime.engine",), "DeepSpeedEngine"),
+    Wrapper(DATA_PARALLEL, ("torch.nn.parallel.data_parallel",), "DataParallel"),
+)
+AVERAGERS = (
+    ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "__init__"),
+    ("accelerate.local_sgd", "LocalSGD", "__enter__"),
+)
+"""Modules, their classes that average the weights of ranks now and then, and the methods that begin it."""
+HOOK_STATE = "PostLocalSGDState"
+"""The class of a communication hook's state that reduces gradients among some of the ranks only."""
+
+
+def install(listener: Listener) -> None:
+    """Hear the wrappers and averagers that the script imports, and DDP's communication hooks; once in a process."""
+    for wrapper in WRAPPERS:
+        hear = partial(_hear, listener, wrapper)
+        when_imported(listener, wrapper.modules, wrapper.name, wrapper.begins, hear)
+
+    def averages(_result: object, arguments: tuple[Any, ...]) -> None:
+        if getattr(arguments[0], "enabled", True):
+            listener.parallelism.averages_weights()
+
+    def hook_registered(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if type(argument(arguments, named, 1, "state")).__name__ == HOOK_STATE:
+            listener.parallelism.averages_weights()
+
+    for module, name, method in AVERAGERS:
+        when_imported(listener, (module,), name, method, partial(replace, listener, path=method, after=averages))
+    replace(listener, DistributedDataParallel, "register_comm_hook", before=hook_registered)
+
+
+def _hear(listener: Listener, wrapper: Wrapper, owner: type) -> None:
+    def forward_begins(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        listener.parallel_begins(wrapper.kind, arguments[0], arguments[1:], named)
+
+    def hook_begins(arguments: tuple[Any, ...], _named: object) -> None:
+        state, _, inputs, named = (*arguments, (), {})[:4]
+        listener.parallel_begins(wrapper.kind, state, inputs, named)
+
+    around = partial(replace, listener, owner, traced=True)
+    claims, ends = listener.trains_here, listener.parallel_ends
+    if not wrapper.ends:
+        fails = listener.parallel_fails
+        around(wrapper.begins, before=forward_begins, after=ends, failed=fails, claims=claims)
+    elif last := next((name for name in wrapper.ends if hasattr(owner, name)), None):
+        around(wrapper.begins, before=hook_begins, claims=claims)
+        around(last, after=ends)
