@@ -55,8 +55,6 @@ class Account(ScriptNotes):
         self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
         """Models whose gradients were reduced in the backward that ends: when the gradients were ready by the host's
         clock, their bytes, and the moment on the device's timeline."""
-        self._unreduced = False
-        """True if a backward since the last optimizer step left gradients that were not reduced."""
         self.reductions = 0
         """Number of reductions before each of the last updates, as long as it was the same each time."""
         self._reductions: list[int] = [0]
@@ -70,8 +68,6 @@ class Account(ScriptNotes):
         """Numbers of models that had a forward with gradients."""
         self._around: list[int] = []
         """Stack of the backwards that run: the phase to return to after each."""
-        self._reduced_inside = False
-        """True if a backward inside the one that runs reduced gradients."""
         self._undecided = False
         """True if the last forward was of a model in evaluation mode, with gradients."""
         self._trains_in_eval = False
@@ -92,13 +88,12 @@ class Account(ScriptNotes):
 
         expecting: the first step has begun, its forward is done.
         """
-        if not (self.clock.step or self.clock.held or self._unreduced or expecting):
+        if not (self.clock.step or self.clock.held or expecting):
             self._begun = False
             self._begin_first_step()
 
     def follow_device(self, *_: object) -> None:
         """Measure steps on the GPU's timeline from here on."""
-        self._on_device = True
         self.clock.follow(self._journal)
 
     def optimizer_made(self, key: int, *_: object) -> None:
@@ -141,7 +136,7 @@ class Account(ScriptNotes):
 
     def _forward_with_gradients(self) -> None:
         self._forwards = True
-        self._cache.forward(self.clock.losses, inside_backward=bool(self._around))
+        self._cache.forward(self.clock.part.losses, inside_backward=bool(self._around))
 
     def forward_without_gradients(self, model: int, held_out: bool, _none: None) -> None:
         """One that trains nothing. held_out: in evaluation mode, in which a teacher, never trained, always is."""
@@ -159,7 +154,7 @@ class Account(ScriptNotes):
         clock.enter_after_gap(FORWARD, 0)
         again = clock.base == OPTIMIZER and self._closures
         if model >= 0 and clock.marked_samples is None and not again:
-            fed = clock.fed.setdefault(model, [0, 0, 0, 0, 0])
+            fed = clock.part.fed.setdefault(model, [0, 0, 0, 0, 0])
             fed[FED_SAMPLES] += samples
             fed[FED_TOKENS] += tokens
             fed[FED_CALLS] += 1
@@ -206,7 +201,7 @@ class Account(ScriptNotes):
             if single and clock.base == OPTIMIZER:  # LBFGS calls its closure many times, on one batch
                 self._closures += 1
                 again = self._closures > 1
-            self._cache.backward(clock.losses, None if again else loss)
+            self._cache.backward(clock.part.losses, None if again else loss)
         self._around.append(clock.base)
         clock.base = BACKWARD
 
@@ -220,9 +215,7 @@ class Account(ScriptNotes):
 
     def bucket_launched(self, bucket: list[int], *_: object) -> None:
         """A bucket's all-reduce was handed over: its layout, launch and end; the end is filled in when it has ended."""
-        if self.clock.buckets is None:
-            self.clock.buckets = []
-        self.clock.buckets.append(bucket)
+        self.clock.part.buckets.append(bucket)
 
     def arrived(self, *_: object) -> None:
         """The note after this one is of gradients that were ready, on the device's timeline, where this one lies."""
@@ -249,8 +242,6 @@ class Account(ScriptNotes):
         now = self._leave_backward()
         outermost = not self._around
         if ready is None:
-            self._unreduced = not self._reduced_inside
-            self._reduced_inside = self._reduced_inside and not outermost
             if self.iteration.stepped_in_backward and outermost and not self._ddp:
                 self._cut(now)
             return
@@ -262,10 +253,9 @@ class Account(ScriptNotes):
                 arrival, event = another, its_event
         self._reduced.clear()
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
-        self._ddp, self._unreduced = True, False
+        self._ddp = True
         self.updates += 1
         self._reductions[-1] += clock.base != OPTIMIZER  # each closure needs gradients of its own
-        self._reduced_inside = not outermost
         self._cut(now)
 
     def _cut(self, now: int) -> None:
@@ -288,7 +278,7 @@ class Account(ScriptNotes):
                 self._identity.world_size,
                 ddp=self._ddp or self._models,
                 forward=self._forwards,
-                on_device=self._on_device,
+                on_device=self.clock.device is not None,
             )
             self._identity.trains(*settled)
         if self.clock.step == 1:
@@ -318,18 +308,24 @@ class Account(ScriptNotes):
         if isinstance(rate, (float, int)):
             clock.learning_rate = float(rate)
 
-    def optimizer_ends(self, key: int, models: bool, _none: None) -> None:
-        """It has stepped. models: whether there are DDP models."""
+    def optimizer_ends(self, key: int, models: bool, unreduced: bool) -> None:
+        """An optimizer has stepped.
+
+        Args:
+            key: Its id.
+            models: There are DDP models.
+            unreduced: A backward since the last step of an optimizer left gradients that were not reduced.
+
+        """
         self._models = models
         self.clock.base = OTHER
         now = self.clock.leave()
         self.gradients_taken(key)  # those of its closures too
-        self.updates += self._unreduced
-        self.unsynchronised += self._unreduced and models
-        if not self._ddp and not self._marked and (self._unreduced or not models):
+        self.updates += unreduced
+        self.unsynchronised += unreduced and models
+        if not self._ddp and not self._marked and (unreduced or not models):
             self.clock.cut(now)
             self.gradients_taken(key)
-        self._unreduced = False
 
     def scaler_steps(self, key: int, *_: object) -> None:
         """A GradScaler is to step an optimizer: it does so next, or skips this update and takes the gradients."""
@@ -358,7 +354,7 @@ class Account(ScriptNotes):
 
     def collected(self, duration_ns: int, *_: object) -> None:
         """The garbage collector stopped every thread for so long."""
-        self.clock.gc += duration_ns
+        self.clock.part.gc += duration_ns
 
 
 EVERY_STEP = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ddpmon.probe.digest import FIRST, SampledElements, due, sample
-from ddpmon.probe.parallelism import MOST_PARAMETERS, Parallelism, is_sharded
+from ddpmon.probe.parallelism import MAX_PARAMETERS, Parallelism, is_sharded, parameters_of
 
 
 class Apart:
@@ -64,7 +65,7 @@ class Apart:
         self._updates += 1
         if not due(self._updates) or self._updates == FIRST[0] or world_size < 2 or self._parallelism.is_wrapped:
             return None
-        parameters = [one for group in optimizer.param_groups for one in group["params"]][:MOST_PARAMETERS]
+        parameters = list(islice(parameters_of(optimizer), MAX_PARAMETERS))
         size = sum(one.numel() * one.element_size() for one in parameters)
         if self._most_bytes >= size or any(map(is_sharded, parameters)):
             return None

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_")
 OF_A_MACHINE = ("IFNAME", "HCA", "DEBUG", "FILE", "HOSTID", "COMM_ID", "NET_DEVICES", "TLS")
@@ -17,20 +17,17 @@ GIVEN = "(given)"
 """The value of an option that has none."""
 
 
-def configuration(environment: Mapping[str, str], command: Sequence[str]) -> dict[str, str]:
-    """Return it by name, without secrets: a variable, `script`, an option with its values, or `argument K`.
-
-    command: the script and its arguments.
-    """
+def configuration() -> dict[str, str]:
+    """Return that of this process by name, without secrets: a variable, `script`, an option, or `argument K`."""
     from ddpmon.redaction import redact_variables, redact_words  # read by the background thread alone
 
     chosen = {
         name: value
-        for name, value in environment.items()
+        for name, value in os.environ.items()
         if name.startswith(PREFIXES) and not name.endswith(OF_A_MACHINE)
     }
-    found = {"Python": platform.python_version(), "script": _script(command[0]) if command else ""}
-    found |= redact_variables(chosen) | _arguments(redact_words(command[1:]))
+    found = {"Python": platform.python_version(), "script": _script(sys.argv[0]) if sys.argv else ""}
+    found |= redact_variables(chosen) | _arguments(redact_words(sys.argv[1:]))
     return {name[:MAX_VALUE]: value[:MAX_VALUE] for name, value in list(found.items())[:MAX_ENTRIES] if value}
 
 
@@ -57,8 +54,3 @@ def _script(path: str) -> str:
     except OSError:
         return ""
     return f"{os.path.basename(path)} (checksum {zlib.crc32(text):08x})"
-
-
-def of_this_process() -> dict[str, str]:
-    """Return that of this process."""
-    return configuration(os.environ, sys.argv)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-import torch
+from torch import Tensor, float32, long
 
 
 def count(batch: Any, depth: int = 3) -> tuple[int, int]:
@@ -16,13 +16,13 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
     try:
         kind = type(batch)
         first = batch[0] if (kind is tuple or kind is list) and batch else batch
-        if type(first) is torch.Tensor:  # what almost every batch is: twice in each step this is all
+        if type(first) is Tensor:  # what almost every batch is: twice in each step this is all
             shape = first.shape
             if shape and shape[0]:
-                if len(shape) != 2 or first.dtype is torch.float32 or first.is_floating_point():
+                if len(shape) != 2 or first.dtype is float32 or first.is_floating_point():
                     return shape[0], 0
                 return shape[0], shape[0] * shape[1]
-        if isinstance(batch, torch.Tensor):
+        if isinstance(batch, Tensor):
             tokens = batch.numel() if batch.ndim == 2 and not batch.is_floating_point() else 0
             return (batch.shape[0] if batch.ndim else 0), tokens
         if hasattr(batch, "edge_index") or hasattr(batch, "adj_t") or hasattr(kind, "edge_types"):
@@ -45,9 +45,9 @@ def links_nodes(samples: int, second: Any) -> bool:
 
     samples: rows of the first input. A batch of two has two rows in each.
     """
-    if isinstance(second, torch.Tensor):
+    if isinstance(second, Tensor):
         shape = second.shape
-        return len(shape) == 2 and shape[0] == 2 != samples and second.dtype == torch.long
+        return len(shape) == 2 and shape[0] == 2 != samples and second.dtype == long
     return type(second).__name__ == "SparseTensor"
 
 

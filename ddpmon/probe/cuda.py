@@ -31,23 +31,28 @@ def allocator_counters(device: int) -> dict[str, int]:
         return {}
 
 
-class PendingValue:
-    """A value on its way from the device; `value()` is None until it has arrived."""
+class HostCopy:
+    """A tensor on its way from the device to pinned memory; one of the CPU is there at once, and not copied."""
 
-    __slots__ = ("_event", "_slot")
+    __slots__ = ("_event", "tensor")
 
-    def __init__(self, slot: Any, event: Any) -> None:
-        self._slot = slot
-        self._event = event
+    def __init__(self, tensor: Any, pinned: Any = None) -> None:
+        """Start the copy on the stream that made the tensor. pinned: where to; None: to memory of its own."""
+        self.tensor = tensor
+        """The copy."""
+        self._event: Any = None
+        if tensor.is_cuda:
+            if pinned is None:
+                pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self.tensor = pinned
+            pinned.copy_(tensor, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record(torch.cuda.current_stream(tensor.device))
 
     @property
     def arrived(self) -> bool:
         """Return whether the copy is done. Asks the driver, does not wait."""
-        return bool(self._event.query())
-
-    def value(self) -> float | None:
-        """The value, once it has arrived."""
-        return float(self._slot) if self.arrived else None
+        return self._event is None or bool(self._event.query())
 
 
 class Readings:
@@ -61,7 +66,7 @@ class Readings:
         self._slots: Any = None
         self._next = 0
 
-    def read(self, tensor: Any) -> PendingValue | None:
+    def read(self, tensor: Any) -> HostCopy | None:
         """Start the copy of a one-element CUDA tensor; None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
             return None
@@ -69,16 +74,13 @@ class Readings:
             self._slots = torch.empty(SLOTS, dtype=torch.float32, pin_memory=True)
         slot = self._slots[self._next % SLOTS]
         self._next += 1
-        slot.copy_(tensor.detach().reshape(()), non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(tensor.device))
-        return PendingValue(slot, event)
+        return HostCopy(tensor.detach().reshape(()), slot)
 
 
 def resolve(value: object) -> float | None:
     """A number from a number or a reading, or the sum of a tuple of them; None if one has not arrived."""
-    if isinstance(value, PendingValue):
-        return value.value()
+    if isinstance(value, HostCopy):
+        return float(value.tensor) if value.arrived else None
     if isinstance(value, tuple):
         parts = [part for part in map(resolve, value) if part is not None]
         return sum(parts) if len(parts) == len(value) else None
@@ -89,7 +91,7 @@ def pending(value: object) -> bool:
     """Return whether a value is a reading that has not arrived yet, or a tuple with one in it."""
     if isinstance(value, tuple):
         return any(map(pending, value))
-    return isinstance(value, PendingValue) and not value.arrived
+    return isinstance(value, HostCopy) and not value.arrived
 
 
 class Events:

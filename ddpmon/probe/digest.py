@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ddpmon.messages import WEIGHTS
+from ddpmon.probe.cuda import HostCopy
 
 PARAMETERS = 32
 ELEMENTS = 8
@@ -67,9 +68,9 @@ def _lies_dense(tensor: torch.Tensor) -> bool:
 class SampledElements:
     """Elements on their way from the device; `value()` is None until they have arrived."""
 
-    __slots__ = ("_elements", "_event", "group", "model", "of", "sequence", "step", "updates")
+    __slots__ = ("_elements", "group", "model", "of", "sequence", "step", "updates")
 
-    def __init__(self, model: int, group: str, sequence: int, updates: int, elements: Any, event: Any) -> None:
+    def __init__(self, model: int, group: str, sequence: int, updates: int, elements: HostCopy) -> None:
         self.of = WEIGHTS
         """Index into DIGESTS."""
         self.step = 0
@@ -80,13 +81,12 @@ class SampledElements:
         self.updates = updates
         """Optimizer steps so far on gradients that were not reduced, if it was taken after one of them."""
         self._elements = elements
-        self._event = event
 
     def value(self) -> int | None:
-        """The digest, once the elements have arrived. Asks the driver, does not wait."""
-        if self._event is not None and not self._event.query():
+        """Return the digest, once the elements have arrived."""
+        if not self._elements.arrived:
             return None
-        return zlib.crc32(bytes(self._elements.to(torch.float64).view(torch.uint8).tolist()))
+        return zlib.crc32(bytes(self._elements.tensor.to(torch.float64).view(torch.uint8).tolist()))
 
 
 def sample(
@@ -116,11 +116,4 @@ def sample(
             return None
         if len({(one.dtype, one.device) for one in slices}) > 1 or slices[0].dtype not in _PLAIN:
             slices = [one.to(slices[0].device, torch.float64) for one in slices]
-        elements = torch.cat(slices)
-        if not elements.is_cuda:
-            return SampledElements(model, group, sequence, updates, elements, None)
-        pinned = torch.empty(elements.shape, dtype=elements.dtype, pin_memory=True)
-        pinned.copy_(elements, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return SampledElements(model, group, sequence, updates, pinned, event)
+        return SampledElements(model, group, sequence, updates, HostCopy(torch.cat(slices)))

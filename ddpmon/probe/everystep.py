@@ -32,6 +32,7 @@ from ddpmon.probe.counting import count, links_nodes
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.interception import argument
 from ddpmon.probe.loader_passes import LoaderPasses
+from ddpmon.probe.parallelism import parameters_of
 from ddpmon.probe.pauses import Pauses
 from ddpmon.probe.replica import Replica
 
@@ -153,19 +154,6 @@ class EveryStep(Comparisons):
         if training == replica.digest_in:
             replica.digest_in = None
             self.take_digests(replica, model, (arguments[1:], named))
-
-    def _forward(self, number: int, graded: bool, training: bool, inputs: Any, named: Any) -> None:
-        """A forward begins. number: the model's; -1: its inputs are not counted. graded: with gradients."""
-        now = monotonic_ns()
-        mark = self.pen.mark
-        if not graded:
-            mark((Account.forward_without_gradients, now, None, number, not training, None))
-            return
-        samples, tokens = count(inputs)
-        if not samples and named:
-            samples, tokens = count(named)
-        reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
-        mark((reader, now, None, number, samples, tokens))
 
     def forward_ends(self, _result: object, _arguments: object) -> None:
         self.pen.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
@@ -333,7 +321,7 @@ class EveryStep(Comparisons):
         self.parallelism.steps(optimizer)
         optimizers = self.pen.optimizers
         if not optimizers[id(optimizer)] and not self.pen.depth:  # the model may not live until the note is read
-            first = next((parameter for group in optimizer.param_groups for parameter in group["params"]), None)
+            first = next(parameters_of(optimizer), None)
             shared = len(optimizers) > len(self.replicas)
             name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
             self.tell(Account.optimizer_named, id(optimizer), name, self.pauses.sharing(optimizer))
@@ -342,7 +330,7 @@ class EveryStep(Comparisons):
         pen = self.pen
         if pen.depth:
             return
-        pen.mark((OPTIMIZER_ENDS, monotonic_ns(), None, id(optimizer), bool(self.replicas), None))
+        pen.mark((OPTIMIZER_ENDS, monotonic_ns(), None, id(optimizer), bool(self.replicas), pen.unreduced))
         if pen.unreduced:
             pen.unreduced = False
             pen.updates[UPDATES] += 1

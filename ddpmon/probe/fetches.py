@@ -16,8 +16,6 @@ class Fetches:
         self.beats = 0
         """Rises with every note of the training thread: a heartbeat."""
         self._journal = journal
-        self._on_device = False
-        """True if steps are measured on the timeline of a GPU."""
         self._begun = False
         """True if something was fetched or a marked step was entered since the last set-up."""
         self._fetch_began = 0
@@ -32,10 +30,7 @@ class Fetches:
 
     def _begin_first_step(self) -> None:
         if self.clock.step == 0:
-            if self._on_device:
-                self.clock.follow(self._journal)
-            else:
-                self.clock.begin(self._journal.now)
+            self.clock.restart()
 
     def workers_begin(self, *_: object) -> None:
         """A DataLoader starts its workers."""

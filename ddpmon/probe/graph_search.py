@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ddpmon.probe.cuda import HostCopy
+
 RECENT = 100
 """Searches of which the mean is taken."""
 MARKS, TIMES = 20, 5
@@ -21,8 +23,8 @@ class UnusedSearch:
 
     def __init__(self) -> None:
         self._latest_ns: deque[int] = deque(maxlen=RECENT)
-        self._waiting: deque[tuple[Any, Any]] = deque()
-        """On their way from the device: how many ranks used each parameter, and an event of their arrival or None."""
+        self._waiting: deque[HostCopy] = deque()
+        """On their way from the device: how many ranks used each parameter."""
         self._search_us = 0.0
         """The mean search before the last check; 0: there was none."""
         self._mark_us = 0.0
@@ -46,14 +48,7 @@ class UnusedSearch:
         if used is None or (used.is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         self.checks += 1
-        if not used.is_cuda:
-            self._waiting.append((used.clone(), None))
-            return
-        copy = torch.empty(used.shape, dtype=used.dtype, pin_memory=True)
-        copy.copy_(used, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self._waiting.append((copy, event))
+        self._waiting.append(HostCopy(used if used.is_cuda else used.clone()))
 
     def cost_us(self, parameters: int) -> int:
         """Return what searching the graph and marking so many parameters as used takes a backward."""
@@ -61,8 +56,8 @@ class UnusedSearch:
 
     def resolve(self, ranks: int) -> None:
         """Count what checks saw that have arrived. ranks: that hold the model."""
-        while self._waiting and (self._waiting[0][1] is None or self._waiting[0][1].query()):
-            used, _ = self._waiting.popleft()
+        while self._waiting and self._waiting[0].arrived:
+            used = self._waiting.popleft().tensor
             self._mark_us = self._mark_us or _marking_us(used)
             self.checked += 1
             self.unused = max(self.unused, sum(count < ranks for count in used.tolist()))

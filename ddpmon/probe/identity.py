@@ -14,7 +14,6 @@ import torch.distributed as dist
 from ddpmon import tasks
 from ddpmon.messages import MAX_NAME, PROTOCOL, STAGE_CONNECTED, GpuUser, Hello
 from ddpmon.messages.gpu_users import MAX_GPU_ERRORS
-from ddpmon.messages.setup import Setup
 from ddpmon.probe.gpu_users import are_alike
 
 NOTES = 32
@@ -79,7 +78,7 @@ class Identity:
         """The rank has come at least this far."""
         with self._changing:
             if stage > self.stage:
-                self._change(stage=stage)
+                self.change(stage=stage)
 
     def note(self, text: str) -> bool:
         """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
@@ -88,7 +87,7 @@ class Identity:
             notes = self._facts["notes"]
             if text in notes or len(notes) >= NOTES:
                 return False
-            self._change(notes=[*notes, text])
+            self.change(notes=[*notes, text])
             return True
 
     def set_missing(self, quantity: str, reason: str) -> None:
@@ -104,19 +103,19 @@ class Identity:
             if reason:
                 missing[quantity] = reason
                 notes.append(reason)
-            self._change(missing=missing, notes=notes)
+            self.change(missing=missing, notes=notes)
 
     def add_gpu_error(self, error: str) -> None:
         """Add a critical error of this rank's GPU, each kind of error once. Of very many, the first are kept."""
         with self._changing:
             errors = self._facts["gpu_errors"]
             if error not in errors and len(errors) < MAX_GPU_ERRORS:
-                self._change(gpu_errors=[*errors, error[:MAX_NAME]])
+                self.change(gpu_errors=[*errors, error[:MAX_NAME]])
 
     def set_gpu_users(self, users: list[GpuUser] | None) -> None:
         """Set the other processes that hold memory of this rank's GPU. None: they are not known."""
         if users is not None and not are_alike(self._facts["gpu_users"], users):
-            self._change(gpu_users=users)
+            self.change(gpu_users=users)
 
     def take_group(self) -> None:
         """The process group is up: take rank and world size from it."""
@@ -124,7 +123,7 @@ class Identity:
         task = tasks.task(os.environ)
         if task is not None and (task.rank, task.size) != (rank, size):
             task = None  # of the launcher of this rank's launcher
-        self._change(
+        self.change(
             rank=rank,
             world_size=size,
             local_rank=_number("LOCAL_RANK", rank if task is None or task.local_rank is None else task.local_rank),
@@ -132,24 +131,16 @@ class Identity:
             backend=str(dist.get_backend()),
         )
 
-    def take_world(self, world: str) -> None:
-        """The name of the process group is known."""
-        self._change(world=world)
-
-    def counts_steps(self, descriptor: int) -> None:
-        """Its step counter is there."""
-        self._change(counter_fd=descriptor)
-
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
         """A model was wrapped in DDP: its device is this rank's; several models add up."""
         self.take_device(next((p.device for p in model.parameters()), torch.device("cpu")))
-        changes: dict[str, Any] = {
-            "parameters": self._facts.get("parameters", 0) + sum(p.numel() for p in model.parameters()),
-            "gradient_bytes": self._facts.get("gradient_bytes", 0) + gradient_bytes,
-            "buffer_bytes": self._facts.get("buffer_bytes", 0) + buffer_bytes,
-            "compute_threads": torch.get_num_threads(),
-        }
-        self._change(**changes)
+        facts = self._facts
+        self.change(
+            parameters=facts.get("parameters", 0) + sum(p.numel() for p in model.parameters()),
+            gradient_bytes=facts.get("gradient_bytes", 0) + gradient_bytes,
+            buffer_bytes=facts.get("buffer_bytes", 0) + buffer_bytes,
+            compute_threads=torch.get_num_threads(),
+        )
 
     def take_device(self, device: torch.device) -> None:
         """Take the device of a model's parameters as this rank's."""
@@ -157,7 +148,7 @@ class Identity:
         if device.type == "cuda":
             self.cuda_device = device.index
             changes["device_name"] = torch.cuda.get_device_name(device)
-        self._change(**changes)
+        self.change(**changes)
 
     def trains(self, parallelism: str, unmeasured: list[str], device: torch.device | None) -> None:
         """Set how this process trains, and which phases are not measured then.
@@ -170,21 +161,7 @@ class Identity:
         """
         if device is not None and self.cuda_device is None:
             self.take_device(device)
-        if (parallelism, unmeasured) != (self._facts.get("parallelism"), self._facts.get("unmeasured")):
-            self._change(parallelism=parallelism, unmeasured=unmeasured)
-
-    def set_up(self, setup: Setup) -> None:
-        """Take the training setup of the script, as it was read last."""
-        if setup != self._facts.get("setup"):
-            self._change(setup=setup)
-
-    def set_configuration(self, configuration: dict[str, str]) -> None:
-        """Set what should be the same on all ranks."""
-        self._change(configuration=configuration)
-
-    def steps_on_device(self) -> None:
-        """Steps lie on the GPU's timeline from now on."""
-        self._change(device_clock=True)
+        self.change(parallelism=parallelism, unmeasured=unmeasured)
 
     def cuda_uuid(self) -> str | None:
         """The device's UUID as torch spells it; indices differ under CUDA_VISIBLE_DEVICES."""
@@ -194,8 +171,11 @@ class Identity:
         """The message that tells the hub who this rank is."""
         return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
 
-    def _change(self, **facts: Any) -> None:
-        # A new dict, so that who reads on another thread never sees half a change.
+    def change(self, **facts: Any) -> None:
+        """Set facts by the names of their fields in `Hello`; the hub is told if any of them differs."""
         with self._changing:
-            self._facts = {**self._facts, **facts}
-            self.version += 1
+            # A new dict, so that a reader on another thread never sees half a change.
+            changed = {**self._facts, **facts}
+            if changed != self._facts:
+                self._facts = changed
+                self.version += 1

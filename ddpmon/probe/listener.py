@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
 from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, SYNC_BUFFERS, SYNC_COLLECTIVE
-from ddpmon.probe.account import Account
+from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
+from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.everystep import EveryStep
 from ddpmon.probe.graph_search import UnusedSearch
@@ -111,7 +112,7 @@ class Listener(EveryStep):
         """Something was made that a step needs: the first step begins later, and not with the imports."""
         for look in self.on_set_up:
             look()
-        self.tell(Account.set_up, bool(self.pen.expecting))
+        self.tell(Account.set_up, bool(self.pen.expecting) or self.pen.unreduced)
 
     def _follow_device(self) -> Events:
         """Place steps on the GPU's timeline from here on."""
@@ -120,7 +121,7 @@ class Listener(EveryStep):
             events = Events(lambda: self.identity.note(CAPTURED))
             self.pen.write_with(self.pen.note, events)
             self.pen.before_forward = True
-            self.identity.steps_on_device()
+            self.identity.change(device_clock=True)
             self.tell(Account.follow_device)
         return events
 
@@ -129,9 +130,17 @@ class Listener(EveryStep):
     def parallel_begins(self, kind: str, model: object, inputs: Sequence[Any], named: dict[str, Any]) -> None:
         """A forward begins of a model that something else than DDP runs."""
         if self.parallelism.forward_begins(kind, model):
-            counted = (inputs or named) and self.parallelism.is_counted(model)
+            number = 0 if (inputs or named) and self.parallelism.is_counted(model) else -1
             training = getattr(getattr(model, "module", model), "training", True)
-            self._forward(0 if counted else -1, torch.is_grad_enabled(), training, inputs, named)
+            now = monotonic_ns()
+            if not torch.is_grad_enabled():
+                self.pen.mark((Account.forward_without_gradients, now, None, number, not training, None))
+                return
+            samples, tokens = count(inputs)
+            if not samples:
+                samples, tokens = count(named)
+            reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
+            self.pen.mark((reader, now, None, number, samples, tokens))
 
     def parallel_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
         if self.parallelism.forward_ends(arguments[0]):

@@ -97,7 +97,7 @@ class Exchange(threading.Thread):
                 self._identity.note(f"{ALONE}: {type(error).__name__}: {reason}")
 
     def _exchange(self, store: Any) -> None:
-        self._identity.take_world(store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
+        self._identity.change(world=store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
         if not self._speaks:
             return
         written: Card | None = None

@@ -6,7 +6,7 @@ steps. Most of it is private to torch or to others: what is not there, or answer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -25,7 +25,7 @@ from ddpmon.messages import (
     TENSOR_PARALLEL,
 )
 
-MOST_PARAMETERS = 10_000
+MAX_PARAMETERS = 10_000
 """Most parameters of an optimizer that are examined."""
 
 
@@ -119,7 +119,7 @@ class Parallelism:
         self._running = self._counted = 0  # a forward that raised may never have ended
         self.unsure = self.unsettled
         if self.unsettled:
-            self._stepped = type(optimizer).__module__, _parameters(optimizer)
+            self._stepped = type(optimizer).__module__, list(islice(parameters_of(optimizer), MAX_PARAMETERS))
 
     def settle(
         self, world_size: int, *, ddp: bool, forward: bool, on_device: bool
@@ -194,7 +194,8 @@ def is_sharded(parameter: Any) -> bool:
     return type(parameter).__name__ == "DTensor" or hasattr(parameter, "_st_info")
 
 
-def _parameters(optimizer: Any) -> list[Any]:
-    """The parameters of an optimizer, at most MOST_PARAMETERS of them."""
-    groups = getattr(optimizer, "param_groups", None) or ()
-    return list(islice((parameter for group in groups for parameter in group["params"]), MOST_PARAMETERS))
+def parameters_of(*optimizers: Any) -> Iterator[Any]:
+    """Yield all parameters that optimizers update."""
+    for optimizer in optimizers:
+        for group in getattr(optimizer, "param_groups", None) or ():
+            yield from group["params"]

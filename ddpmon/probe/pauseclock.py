@@ -10,27 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from ddpmon.messages import EVALUATION
 from ddpmon.probe.maybe_evaluation import MaybeEvaluation
 from ddpmon.probe.phaseclock import PhaseClock
-from ddpmon.probe.records import BLOCKED, DATA, OTHER, PAUSED, Fetched, RawPause, RawSync
+from ddpmon.probe.records import BLOCKED, DATA, OTHER, PAUSED, Fetched, RawPause
 
 
 class PauseClock(PhaseClock):
     """Keeps time that may be no training's apart from the phases of a step."""
-
-    __slots__ = (
-        "_aside_since",
-        "_explained_at",
-        "_outer",
-        "_paused_since",
-        "_repeated",
-        "_syncs_before",
-        "_whole",
-        "aside",
-        "pauses",
-        "pausing",
-        "samples",
-        "step",
-        "tokens",
-    )
 
     def __init__(self, time: Callable[[], int]) -> None:
         """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
@@ -42,8 +26,6 @@ class PauseClock(PhaseClock):
         self.aside: MaybeEvaluation | None = None
         """Time since a forward without gradients is kept here, until something is trained again."""
         self._aside_since = 0
-        self._whole: tuple[list[int], list[RawSync]] = [], []
-        """The phases and synchronisations of the step itself meanwhile."""
         self._explained_at = -2
         """The latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
         self._repeated = False
@@ -57,10 +39,6 @@ class PauseClock(PhaseClock):
     def begin(self, start: int) -> None:
         """A new part of a step begins at `start`."""
         super().begin(start)
-        self.samples = 0
-        """Samples of the batches that something was trained on."""
-        self.tokens = 0
-        self.pauses: list[RawPause] | None = None
         self._paused_since = start
         self._syncs_before = 0
         if self.aside is not None:
@@ -85,7 +63,6 @@ class PauseClock(PhaseClock):
         """Keep time apart from now on."""
         self.aside = aside
         self._aside_since = now
-        self._whole = self.phases, self.syncs
         self.phases, self.syncs = aside.phases, aside.syncs
 
     def _end_aside(self, now: int) -> MaybeEvaluation | None:
@@ -93,7 +70,7 @@ class PauseClock(PhaseClock):
         aside, self.aside = self.aside, None
         if aside is not None:
             aside.intervals.append((self._aside_since, now))
-            self.phases, self.syncs = self._whole
+            self.phases, self.syncs = self.part.phases, self.part.syncs
         return aside
 
     def _decide(self, now: int, evaluation: bool, fetches: Sequence[Fetched] = ()) -> None:
@@ -119,14 +96,13 @@ class PauseClock(PhaseClock):
         self.phases[PAUSED] += max(0, sum(aside.phases) + aside.blocked() - blocked - rest)
         self.syncs += later
         self._not_training([batch for batch in aside.used if not aside.contains(batch.began)])
-        for mark in self.marks:
+        for mark in self.part.marks:
             if mark.host < end and aside.contains(mark.host):
                 mark.code = PAUSED
         for begin, until in aside.intervals:
             if begin < min(until, end):
-                self._add_pause(RawPause(EVALUATION, begin, min(until, end)))
-        if self.pauses is not None:
-            self.pauses.sort(key=lambda pause: pause.start)
+                self.part.pauses.append(RawPause(EVALUATION, begin, min(until, end)))
+        self.part.pauses.sort(key=lambda pause: pause.start)
 
     # --- pauses ------------------------------------------------------------------------------------------------
 
@@ -159,7 +135,7 @@ class PauseClock(PhaseClock):
             self._end_pause(max(now, self._paused_since))
         elif self.aside is not None:  # an evaluation: nothing is trained after it
             self._decide(max(now, self._aside_since), evaluation=True)
-        return self.pauses or []
+        return self.part.pauses
 
     def _pause(self, kind: int) -> None:
         self.pausing = kind
@@ -177,21 +153,16 @@ class PauseClock(PhaseClock):
         inside = [sync for sync in self.syncs[self._syncs_before :] if sync.arrival < end]
         self.phases[PAUSED] += sum(sync.end - sync.arrival for sync in inside)
         del self.syncs[self._syncs_before : self._syncs_before + len(inside)]
-        for mark in self.marks:
+        for mark in self.part.marks:
             if mark.code == BLOCKED and since <= mark.host < end:
                 mark.code = PAUSED
         if end > since:
-            self._add_pause(RawPause(kind, since, end))
-
-    def _add_pause(self, pause: RawPause) -> None:
-        if self.pauses is None:
-            self.pauses = []
-        self.pauses.append(pause)
+            self.part.pauses.append(RawPause(kind, since, end))
 
     def _training(self, unused: Iterable[Fetched]) -> None:
         for batch in unused:
-            self.samples += batch.samples
-            self.tokens += batch.tokens
+            self.part.samples += batch.samples
+            self.part.tokens += batch.tokens
 
     def _not_training(self, unused: Iterable[Fetched]) -> None:
         for batch in unused:

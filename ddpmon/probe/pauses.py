@@ -11,6 +11,7 @@ from typing import Any
 from ddpmon.messages import COMPILATION
 from ddpmon.probe.account import Account
 from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.parallelism import parameters_of
 
 
 class Pauses:
@@ -46,8 +47,9 @@ class Pauses:
 
     def sharing(self, optimizer: Any) -> list[int]:
         """The ids of other optimizers that update some of the same parameters: wrappers, what they wrap, old ones."""
-        mine = _updated(optimizer)
-        return [id(one) for one in self._optimizers if one is not optimizer and not mine.isdisjoint(_updated(one))]
+        mine = set(map(id, parameters_of(optimizer)))
+        others = [one for one in self._optimizers if one is not optimizer]
+        return [id(one) for one in others if not mine.isdisjoint(map(id, parameters_of(one)))]
 
     def compiler_there(self, _result: object, _arguments: object) -> None:
         """torch.compile was called: from now on torch tells when it compiles, and leaves the probe as it is."""
@@ -74,11 +76,6 @@ def updates(optimizers: Iterable[Any], module: Any) -> bool:
     """Return whether an optimizer updates a module, or part of it."""
     updated = {id(group["params"][0]) for one in optimizers for group in one.param_groups if group["params"]}
     return any(id(parameter) in updated for parameter in module.parameters())
-
-
-def _updated(optimizer: Any) -> set[int]:
-    """The ids of its parameters."""
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _skip(skip: Callable[[CodeType], object] | None) -> None:

@@ -9,27 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ddpmon.messages import MAX_NAMES
-from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Mark, RawSync
+from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Mark, RawStep, RawSync
 
 
 class PhaseClock:
     """Accounts time to phases, from one moment that it is given to the next."""
-
-    __slots__ = (
-        "_blocked",
-        "_last",
-        "_open",
-        "_time",
-        "base",
-        "device",
-        "gaps",
-        "marks",
-        "named",
-        "paused",
-        "phase",
-        "phases",
-        "syncs",
-    )
 
     def __init__(self, time: Callable[[], int]) -> None:
         """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
@@ -38,7 +22,8 @@ class PhaseClock:
         self.base = OTHER
         """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""
         self.device: Device | None = None
-        self.marks: list[Mark] = []
+        self.part = RawStep(0)
+        """The part of a step that runs."""
         self.paused = False
         """True if time belongs to no phase, as the script does something else than training."""
         self._blocked = 0
@@ -48,20 +33,20 @@ class PhaseClock:
 
     def begin(self, start: int) -> None:
         """A new part of a step begins at `start`."""
-        self.phases = [0, 0, 0, 0, 0, 0]
-        self.syncs: list[RawSync] = []
-        self.named: dict[str, int] | None = None
-        self.gaps = (0, 0)
+        before, self.part = self.part, RawStep(start)
+        self.phases, self.syncs = self.part.phases, self.part.syncs
+        """Where time goes now: to the part that runs, unless some is kept apart from it."""
         self._last = start
         if self._open:
             self._open = [(name, start - self._blocked) for name, _ in self._open]
-        # The end of one step is the start of the next on the device too.
-        self.marks = [Mark(OTHER, self.marks[-1].event, self.marks[-1].host)] if self.marks else []
+        if before.marks:  # the end of one step is the start of the next on the device too
+            last = before.marks[-1]
+            self.part.marks.append(Mark(OTHER, last.event, last.host))
 
     def _mark(self, code: int, now: int) -> None:
         event = self.device.event() if self.device is not None else None
         if event is not None:
-            self.marks.append(Mark(code, event, now))
+            self.part.marks.append(Mark(code, event, now))
 
     def enter(self, phase: int) -> int:
         """Enter `phase`: time belongs to it from now on, unless the script pauses. Returns the moment."""
@@ -83,8 +68,8 @@ class PhaseClock:
             return self.enter(phase)
         last = self._last
         now = self.enter(phase)
-        before, between = self.gaps
-        self.gaps = (before, between + now - last) if gap else (before + now - last, between)
+        before, between = self.part.gaps
+        self.part.gaps = (before, between + now - last) if gap else (before + now - last, between)
         return now
 
     # --- synchronisations --------------------------------------------------------------------------------------
@@ -92,14 +77,16 @@ class PhaseClock:
     def block(self) -> int:
         """A synchronisation begins inside the current phase; returns the moment of arrival."""
         arrival = self.enter(self.phase)
-        if self.marks and self.marks[-1].host == arrival:
-            self.marks[-1].code = BLOCKED
+        marks = self.part.marks
+        if marks and marks[-1].host == arrival:
+            marks[-1].code = BLOCKED
         return arrival
 
     def block_not(self) -> None:
         """Undo `block`: it blocked nobody, as with an asynchronous collective."""
-        if self.marks and self.marks[-1].code == BLOCKED:
-            self.marks[-1].code = self.phase
+        marks = self.part.marks
+        if marks and marks[-1].code == BLOCKED:
+            marks[-1].code = self.phase
 
     def unblock(self, kind: int, arrival: int, payload_bytes: int) -> None:
         """The synchronisation that began at `arrival` is over."""
@@ -120,9 +107,9 @@ class PhaseClock:
         self.phases[phase] -= end - arrival
         self._blocked += end - arrival
         self.syncs.append(RawSync(kind, arrival, end, payload_bytes))
-        if self.marks:
-            last = self.marks[-1]
-            self.marks.insert(-1, Mark(BLOCKED, event or last.event, last.host))
+        marks = self.part.marks
+        if marks:
+            marks.insert(-1, Mark(BLOCKED, event or marks[-1].event, marks[-1].host))
 
     # --- names -------------------------------------------------------------------------------------------------
 
@@ -144,11 +131,10 @@ class PhaseClock:
         for outer, _ in self._open:
             if outer == name:
                 return True  # inside itself: the outer one tells
-        if self.named is None:
-            self.named = {}
-        elif name not in self.named and len(self.named) >= MAX_NAMES:
+        named = self.part.named
+        if name not in named and len(named) >= MAX_NAMES:
             return False
-        self.named[name] = self.named.get(name, 0) + max(0, duration)
+        named[name] = named.get(name, 0) + max(0, duration)
         return True
 
     def _cut_named(self, end: int) -> None:

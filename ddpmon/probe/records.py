@@ -74,32 +74,32 @@ class RawPause(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-class RawStep(msgspec.Struct, frozen=True, gc=False):
-    """A finished part of a step as the training thread leaves it; nanoseconds."""
+class RawStep(msgspec.Struct, gc=False):
+    """A part of a step: the clock fills it in and cuts it; nanoseconds."""
 
     start: int
-    end: int
-    phases: list[int]
+    end: int = 0
+    phases: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
     """Time in each of OWN_PHASES, then in PAUSED."""
-    syncs: list[RawSync]
-    losses: list[object]
+    syncs: list[RawSync] = []
+    losses: list[object] = []
     """Loss of each backward: a float, or a reading that is still on its way from the device."""
-    fed: dict[int, list[int]]
+    fed: dict[int, list[int]] = {}
     """Samples and tokens that each model was given, by its number: the totals, how often, and those of the largest
     batch."""
-    samples: int
+    samples: int = 0
     """In the batches that were fetched and trained on."""
-    tokens: int
-    learning_rate: float | None
-    gc: int
+    tokens: int = 0
+    learning_rate: float | None = None
+    gc: int = 0
     """Nanoseconds of garbage collection."""
-    marks: list[Mark]
+    marks: list[Mark] = []
     """Marks on the device's timeline, the last one being the end; empty without a device."""
-    buckets: list[list[int]] | None = None
-    """Layout, launch and end of each bucket's all-reduce, where they are recorded."""
-    named: dict[str, int] | None = None
+    buckets: list[list[int]] = []
+    """Layout, launch and end of each bucket's all-reduce, where they are recorded; an end of 0 is still to come."""
+    named: dict[str, int] = {}
     """Time inside what the script named, by the host's clock."""
-    pauses: list[RawPause] | None = None
+    pauses: list[RawPause] = []
     gaps: tuple[int, int] = (0, 0)
     """Parts of `other`: just before a forward, and between a forward and its backward."""
     step: int = 0

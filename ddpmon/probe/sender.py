@@ -29,7 +29,8 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.plain import utf8
-from ddpmon.probe import configuration, output, stack_signal, tail, updates
+from ddpmon.probe import output, stack_signal, tail, updates
+from ddpmon.probe.configuration import configuration
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.devices import Sampler
@@ -39,7 +40,7 @@ from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.setup_reader import SetupReader
-from ddpmon.probe.stack import Whereabouts
+from ddpmon.probe.stack import StackReporter
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
 TURN_S = 0.34
@@ -82,14 +83,14 @@ class Sender(threading.Thread):
         """Losses of each model, from steps that update several models."""
         self._progress = Progress()
         self._timeline = DeviceTimeline()
-        self._whereabouts = Whereabouts(listener)
+        self._stacks = StackReporter(listener)
         self._setup = SetupReader(listener)
 
     def start(self) -> None:
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
         pen = self._listener.pen
         pen.updates, descriptor = updates.shared(pen.updates)
-        self._listener.identity.counts_steps(descriptor)
+        self._listener.identity.change(counter_fd=descriptor)
         self._listener.defer()
         super().start()
 
@@ -118,7 +119,7 @@ class Sender(threading.Thread):
             lambda: listener.loader,
             listener.passes.worker_pids,
         )
-        identity.set_configuration(configuration.of_this_process())
+        identity.change(configuration=configuration())
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -132,7 +133,7 @@ class Sender(threading.Thread):
         """One round: take the hub's messages, gather records, send."""
         now = self._woke = time.monotonic()
         for asked in self._hub.receive():
-            self._whereabouts.ask(brief=asked.brief)
+            self._stacks.request(brief=asked.brief)
         self._make_way()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
@@ -144,19 +145,19 @@ class Sender(threading.Thread):
             stack_signal.keep(self._listener.native_thread)
             self._make_way()
         if self._last_sample == now or not self._setup.settled:
-            self._listener.identity.set_up(self._setup.read())
+            self._listener.identity.change(setup=self._setup.read())
             self._make_way()
         output.relieve()
         self._report_exception()
         # What a script does instead of training need not call anything that is heard.
-        if self._listener.clock.pausing is not None and self._whereabouts.moves():
+        if self._listener.clock.pausing is not None and self._stacks.has_moved():
             self._moves += 1
         self._gather(now)
         self._make_way()
         self._hub.send()
         self._hub.introduce_nodes()
-        if self._whereabouts.due(now):
-            self._hub.send_once(self._whereabouts.take(now))  # only the latest matters
+        if self._stacks.is_due(now):
+            self._hub.send_once(self._stacks.capture(now))  # only the latest matters
 
     def _read(self) -> None:
         """Read all notes of the training thread."""
@@ -198,7 +199,7 @@ class Sender(threading.Thread):
             if raw.marks:
                 raw = self._placed(raw)
             step, losses = self._step_records.record(raw)
-            self._whereabouts.finished(step.length_us * 1000)
+            self._stacks.step_took(step.length_us * 1000)
             if losses:
                 self._losses += [Scalar(step.step, LOSS_OF + name, loss) for name, loss in losses.items()]
             steps.append(step)
@@ -304,7 +305,7 @@ class Sender(threading.Thread):
         self._hub.finish_exchange()
         self._report_exception()
         self._end_iteration()
-        listener.identity.set_up(self._setup.read())  # a short script ends before it was read
+        listener.identity.change(setup=self._setup.read())  # a short script ends before it was read
         listener.identity.reached(STAGE_ENDED)
         self._is_last = True
         progress = listener.loops.progress(listener.clock.step, time.monotonic())

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -27,6 +26,7 @@ from ddpmon.messages.setup import (
 from ddpmon.messages.step_counter import UPDATES
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.probe.listener import Listener
+from ddpmon.probe.parallelism import parameters_of
 from ddpmon.probe.replica import Replica
 
 READ_AGAIN_S = 60.0
@@ -77,8 +77,8 @@ class SetupReader:
 
     def _of_models(self, stepping: set[int]) -> list[Model]:
         optimizers = self._listener.pauses.optimizers()
-        stepped = _updated(one for one in optimizers if id(one) in stepping)
-        updated = _updated(optimizers)
+        stepped = set(map(id, parameters_of(*(one for one in optimizers if id(one) in stepping))))
+        updated = set(map(id, parameters_of(*optimizers)))
         replicas = list(self._listener.replicas.values())[:MAX_MODELS]
         models = [made for replica in replicas if (made := _model(replica, stepped, updated))]
         self._joins = self._joins or self._listener.joined or any(model.joins for model in models)
@@ -119,11 +119,6 @@ def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | No
         search.resolve(made.ranks)
         made.search_us, made.searches, made.unused = search.cost_us(made.parameters), search.checked, search.unused
     return made
-
-
-def _updated(optimizers: Iterable[Any]) -> set[int]:
-    """Return the ids of all parameters of some optimizers."""
-    return {id(parameter) for one in optimizers for group in one.param_groups for parameter in group["params"]}
 
 
 def _affinity(thread: int) -> set[int]:

@@ -58,7 +58,7 @@ _DDP = {
 """Functions in which DDP waits by itself, and what for."""
 
 
-class Whereabouts:
+class StackReporter:
     """Decides when the hub is to be sent the training thread's stack, and takes it."""
 
     def __init__(self, listener: EveryStep) -> None:
@@ -74,9 +74,9 @@ class Whereabouts:
         self._scopes: list[Scope] = []
         """Loops and branches around the script's own lines, read once for a thread that stands still."""
         self._place = 0
-        """A hash of the training thread's stack when `moves` was last called."""
+        """A hash of the training thread's stack when `has_moved` was last called."""
 
-    def moves(self) -> bool:
+    def has_moved(self) -> bool:
         """Return whether the training thread is elsewhere than at the last call: it runs Python. Takes 10 µs."""
         frame = self._frame()
         place = 0
@@ -94,29 +94,29 @@ class Whereabouts:
         frame = sys._current_frames().get(self._listener.thread or 0)
         return frame or sys._current_frames().get(threading.main_thread().ident or 0)
 
-    def ask(self, *, brief: bool) -> None:
-        """The hub wants to know. brief: the Flight Recorder, which stops the process for a moment, is left alone."""
+    def request(self, *, brief: bool) -> None:
+        """The hub asks for the stack. brief: not the Flight Recorder, which stops the process for a moment."""
         self._brief = brief and (self._brief or not self._asked)
         self._asked = True
 
-    def finished(self, length_ns: int) -> None:
+    def step_took(self, length_ns: int) -> None:
         """A step took this long."""
         self._longest_ns = max(self._longest_ns, length_ns)
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether to send the stack: the hub asked, or the step takes far longer than one ever did."""
         return self._asked or (now - self._reported_at >= EVERY_S and self._overdue())
 
     def _overdue(self) -> bool:
-        so_far = time.monotonic_ns() - self._listener.clock.start
+        so_far = time.monotonic_ns() - self._listener.clock.part.start
         if so_far <= OVERDUE_NS:
             return False
         if so_far > OVERDUE_STEPS * self._longest_ns:
             return True
         return so_far > OVERDUE_SHARE * min(collectives.timeouts_s(), default=math.inf) * 1e9
 
-    def take(self, now: float) -> Stack:
-        """The training thread's stack at this moment."""
+    def capture(self, now: float) -> Stack:
+        """Return the training thread's stack at this moment."""
         listener, clock = self._listener, self._listener.clock
         brief, self._asked, self._brief = self._brief, False, False
         frames, own, library, lines = _walk(self._frame())
@@ -137,7 +137,7 @@ class Whereabouts:
             pid=os.getpid(),
             time_us=time.monotonic_ns() // 1000,
             step=clock.step,
-            since_us=clock.start // 1000,
+            since_us=clock.part.start // 1000,
             phase=min(clock.phase, OTHER),
             frames=frames,
             own=own,
@@ -146,7 +146,7 @@ class Whereabouts:
             issued=issued,
             timeout_s=_timeout_s(collective) if blocked else None,
             scopes=self._scopes,
-            device=reached(clock.step, list(clock.finished), list(clock.marks)) if clock.marks else [],
+            device=reached(clock.step, list(clock.finished), list(marks)) if (marks := clock.part.marks) else [],
             worker=listener.passes.awaited_pid() if any(_FETCHING in frame for frame in frames) else 0,
         )
 

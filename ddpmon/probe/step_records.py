@@ -30,16 +30,15 @@ def unread(raw: RawStep) -> bool:
         for loss in part.losses:
             if pending(loss):
                 return True
-        if part.buckets and not all(end for _, _, end in part.buckets):
+        if not all(end for _, _, end in part.buckets):
             return True
     return False
 
 
 def closing_pauses(clock: StepClock) -> list[Pause]:
     """The pauses since the last step, in whole microseconds; for the end of the process."""
-    return [
-        Pause(p.kind, (p.start - clock.start) // 1000, (p.end - clock.start) // 1000) for p in clock.closing_pauses()
-    ]
+    start = clock.part.start
+    return [Pause(p.kind, (p.start - start) // 1000, (p.end - start) // 1000) for p in clock.closing_pauses()]
 
 
 class StepRecords:
@@ -71,7 +70,7 @@ class StepRecords:
             end_us = max(0, sync.end - start) // 1000
             syncs.append(Sync(sync.kind, arrival_us, end_us, sync.payload_bytes))
             other -= end_us - arrival_us
-        pauses = _pauses(whole, length) if whole.pauses else []
+        pauses = _pauses(whole, length)
         for pause in pauses:
             other -= pause.end_us - pause.start_us
         backwards = len(whole.losses)
@@ -92,7 +91,7 @@ class StepRecords:
             tokens,
             raw.learning_rate,
             whole.gc // 1000,
-            _buckets(raw, start) if whole.buckets else [],
+            _buckets(raw, start),
             _named(whole, length * 1000),
             pauses,
             _accumulated(whole, backwards),
@@ -165,7 +164,7 @@ def _joined(raw: RawStep) -> RawStep:
             before = fed.get(number, [0, 0, 0, 0, 0])
             most = max(before[FED_MOST_SAMPLES:], more[FED_MOST_SAMPLES:])
             fed[number] = [*map(sum, zip(before[:FED_MOST_SAMPLES], more, strict=False)), *most]
-        for name, spent in (part.named or {}).items():
+        for name, spent in part.named.items():
             named[name] = named.get(name, 0) + spent
     return replace(
         raw,
@@ -177,9 +176,9 @@ def _joined(raw: RawStep) -> RawStep:
         samples=sum(part.samples for part in every),
         tokens=sum(part.tokens for part in every),
         gc=sum(part.gc for part in every),
-        buckets=[bucket for part in every for bucket in part.buckets or ()],
+        buckets=[bucket for part in every for bucket in part.buckets],
         named=named,
-        pauses=[pause for part in every for pause in part.pauses or ()],
+        pauses=[pause for part in every for pause in part.pauses],
         gaps=(sum(part.gaps[0] for part in every), sum(part.gaps[1] for part in every)),
     )
 
@@ -207,8 +206,7 @@ def _accumulated(whole: RawStep, backwards: int) -> int:
 def _pauses(whole: RawStep, length: int) -> list[Pause]:
     start = whole.start
     pauses = [
-        Pause(p.kind, max(0, p.start - start) // 1000, min(max(0, p.end - start) // 1000, length))
-        for p in whole.pauses or ()
+        Pause(p.kind, max(0, p.start - start) // 1000, min(max(0, p.end - start) // 1000, length)) for p in whole.pauses
     ]
     if whole.marks:  # by the device's clock the host's moments are estimates: the sum is not
         total = sum(p.end_us - p.start_us for p in pauses)
@@ -222,14 +220,14 @@ def _buckets(raw: RawStep, start: int) -> list[Bucket]:
         # DDP waited for it within the part; the thread that notes its end may come later.
         Bucket(layout, max(0, launch - start) // 1000, max(0, min(end, part.end) - start) // 1000)
         for part in parts(raw)
-        for layout, launch, end in part.buckets or ()
+        for layout, launch, end in part.buckets
         if end
     ]
 
 
 def _named(whole: RawStep, length: int) -> dict[str, int]:
     """Microseconds in what the script named, and in gaps that are worth a name."""
-    named = {name: spent // 1000 for name, spent in whole.named.items()} if whole.named else {}
+    named = {name: spent // 1000 for name, spent in whole.named.items()}
     forward, backward = whole.gaps
     if forward > 0 and forward >= GAP * length:
         named.setdefault(BEFORE_FORWARD, forward // 1000)

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from msgspec.structs import replace
-
 from ddpmon.messages import EVALUATION
 from ddpmon.probe.maybe_evaluation import MaybeEvaluation
 from ddpmon.probe.pauseclock import PauseClock
@@ -33,20 +31,6 @@ from ddpmon.probe.records import (
 class StepClock(PauseClock):
     """Tells training from what a script does besides, cuts time at synchronisations, and finishes steps."""
 
-    __slots__ = (
-        "buckets",
-        "exhausted",
-        "fed",
-        "finished",
-        "gc",
-        "held",
-        "learning_rate",
-        "losses",
-        "marked_samples",
-        "start",
-        "unused_data",
-    )
-
     def __init__(self, time: Callable[[], int]) -> None:
         """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
         super().__init__(time)
@@ -61,29 +45,26 @@ class StepClock(PauseClock):
     def begin(self, start: int) -> None:
         """A new part begins at `start`; whatever was gathered since the last one ended is forgotten."""
         super().begin(start)
-        self.losses: list[object] = []
-        self.fed: dict[int, list[int]] = {}
-        self.gc = 0
-        self.buckets: list[list[int]] | None = None
-        """All-reduces of buckets, where they are recorded: layout, launch and end of each; an end of 0 is still to
-        come."""
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.exhausted: dict[int, int] = {}
         """Iterators that have no more, and how long it took to learn that."""
-        self.start = start
+
+    def restart(self) -> None:
+        """The part that runs begins now, on the device's timeline too."""
+        self.begin(self._time())
+        self._mark(OTHER, self.part.start)
 
     def follow(self, device: Device) -> None:
         """Place steps on the device's timeline from here on; the current one begins now."""
         self.device = device
-        self.begin(self._time())
-        self._mark(OTHER, self.start)
+        self.restart()
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def fetched(self, iterator: int, began: int, samples: int = 0, tokens: int = 0) -> None:
         """The fetch that began then is done. samples, tokens: of its batch."""
-        mark = self.marks[-1] if self.marks else None
+        mark = self.part.marks[-1] if self.part.marks else None
         ended = self.leave()
         unused = self.unused_data.pop(iterator, None) or []
         if self.aside is not None:
@@ -129,19 +110,19 @@ class StepClock(PauseClock):
             return
         inside = [sync for sync in self.syncs if begin <= sync.arrival < end]
         blocked = sum(sync.end - sync.arrival for sync in inside)
-        pieces = _without(begin, end, self.pauses or ())
+        pieces = _without(begin, end, self.part.pauses)
         length = sum(piece_end - piece_begin for piece_begin, piece_end in pieces)
         data = min(self.phases[DATA], last + sum(batch.duration for batch in batches), length - blocked)
         rest = min(self.phases[OTHER], length - data - blocked)
         self.phases[DATA] -= data
         self.phases[OTHER] -= rest
         self.phases[PAUSED] += data + rest + blocked
-        self.syncs = [sync for sync in self.syncs if sync not in inside]
-        for mark in self.marks:
+        self.syncs[:] = [sync for sync in self.syncs if sync not in inside]
+        for mark in self.part.marks:
             if begin <= mark.host < end:
                 mark.code = PAUSED
         for piece_begin, piece_end in pieces:
-            self._add_pause(RawPause(EVALUATION, piece_begin, piece_end))
+            self.part.pauses.append(RawPause(EVALUATION, piece_begin, piece_end))
 
     def forward_without_gradients(self) -> None:
         """A forward that trains nothing begins: an evaluation, or part of the step that comes."""
@@ -176,26 +157,9 @@ class StepClock(PauseClock):
             self._decide(end, aside.is_evaluation(None, repeated=self._repeated))
         elif self.paused:
             self._end_pause(end)
-        self.held.append(
-            RawStep(
-                self.start,
-                end,
-                self.phases,
-                self.syncs,
-                self.losses,
-                self.fed,
-                self.samples,
-                self.tokens,
-                self.learning_rate,
-                self.gc,
-                self.marks,
-                self.buckets,
-                self.named,
-                self.pauses,
-                self.gaps,
-                self.step + 1,
-            )
-        )
+        part = self.part
+        part.end, part.step, part.learning_rate = end, self.step + 1, self.learning_rate
+        self.held.append(part)
         self.begin(end)
         self.pausing = pausing
         if aside is not None:
@@ -209,21 +173,11 @@ class StepClock(PauseClock):
         updates: of a step that updates several models, whose each update was, and after how many parts.
         """
         self.step += 1
-        if parts == 1 and self.marked_samples is None and self.held[0].step == self.step:
-            self.finished.append(self.held[0])
-        else:
-            *before, last = self.held[:parts]
-            self.finished.append(
-                replace(
-                    last,
-                    step=self.step,
-                    before=tuple(before),
-                    updates=updates,
-                    marked_samples=self.marked_samples,
-                )
-            )
-            self.marked_samples = None
+        *before, last = self.held[:parts]
         del self.held[:parts]
+        last.step, last.before, last.updates = self.step, tuple(before), updates
+        last.marked_samples, self.marked_samples = self.marked_samples, None
+        self.finished.append(last)
 
 
 def _without(begin: int, end: int, pauses: Iterable[RawPause]) -> list[tuple[int, int]]:

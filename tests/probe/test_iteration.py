@@ -27,7 +27,7 @@ class Script:
         """Return how many synchronisations each step has that is finished by now."""
         for letter in what:
             if letter == "s":
-                self.clock.cut(self.clock.start + 1)
+                self.clock.cut(self.clock.part.start + 1)
                 self.iteration.synchronised(marked=False)
             else:
                 self.iteration.updated(self.optimizers[letter])
@@ -146,7 +146,7 @@ def test_a_rank_out_of_data_counts_the_steps_of_the_others() -> None:
     script = Script("a")
     script.does("ssassa")
     for _ in range(4):
-        script.clock.cut(script.clock.start + 1)
+        script.clock.cut(script.clock.part.start + 1)
         script.iteration.shadowed()
     assert script.does("ssa") == [2, 2, 2, 2, 2]
 

@@ -34,8 +34,8 @@ def part(draw: st.DrawFn) -> RawStep:
         0.1,
         draw(whole_ms),
         [],
-        named=draw(st.sampled_from((None, {"augment": 2 * MS}))),
-        pauses=[RawPause(CHECKPOINT, own, own + paused)] if paused else None,
+        named=draw(st.sampled_from(({}, {"augment": 2 * MS}))),
+        pauses=[RawPause(CHECKPOINT, own, own + paused)] if paused else [],
     )
 
 
@@ -46,7 +46,7 @@ def moved(part: RawStep, by: int) -> RawStep:
         start=part.start + by,
         end=part.end + by,
         syncs=[replace(sync, arrival=sync.arrival + by, end=sync.end + by) for sync in part.syncs],
-        pauses=[replace(pause, start=pause.start + by, end=pause.end + by) for pause in part.pauses or ()],
+        pauses=[replace(pause, start=pause.start + by, end=pause.end + by) for pause in part.pauses],
     )
 
 
@@ -68,7 +68,7 @@ def test_a_step_of_several_parts_adds_up_what_they_say(made: list[RawStep], star
     assert step.tokens == sum(one.fed[0][1] for one in every)
     assert (step.loss, losses) == (sum(loss for one in every for loss in one.losses if isinstance(loss, float)), {})
     assert step.gc_us == sum(one.gc for one in every) // 1000
-    assert step.named_us.get("augment", 0) == 2000 * sum(one.named is not None for one in every)
+    assert step.named_us.get("augment", 0) == 2000 * sum(bool(one.named) for one in every)
     assert step.backwards == len(every)
 
 

@@ -111,7 +111,7 @@ def test_forwards_without_gradients_on_what_is_trained_on_are_part_of_the_step(n
     close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases == [100 * batches, 5_000_000_000 * batches, 0, 0, 0, 0]
-    assert step.pauses is None
+    assert step.pauses == []
 
 
 def test_what_is_synchronised_among_such_forwards_is_the_steps_too(now: list[int]) -> None:
@@ -170,7 +170,7 @@ def test_steps_count_from_one_without_holes(now: list[int]) -> None:
     assert all(raw.end - raw.start == 10 for raw in clock.finished)
 
 
-def named(clock: StepClock, now: list[int]) -> dict[str, int] | None:
+def named(clock: StepClock, now: list[int]) -> dict[str, int]:
     close(clock, now[0])
     return clock.finished.pop().named
 
@@ -191,7 +191,7 @@ def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
     step = clock.finished.popleft()
     assert step.named == {"augment": 10, "load": 13}
     assert step.phases[:5] == [13, 0, 0, 0, 1]
-    assert named(clock, now) is None, "nothing named in the next step"
+    assert named(clock, now) == {}, "nothing named in the next step"
 
 
 def test_a_name_inside_itself_counts_once(now: list[int]) -> None:

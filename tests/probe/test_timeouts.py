@@ -99,7 +99,7 @@ def test_who_waits_says_the_timeout_of_what_it_waits_in(monkeypatch, groups, nam
 def test_who_may_wait_for_a_good_part_of_the_timeout_says_where_it_is(monkeypatch, timeouts, due):
     """However long the longest step took: an evaluation justifies any wait, but ends the run at the timeout."""
     monkeypatch.setattr(collectives, "timeouts_s", lambda name="": timeouts)
-    clock = SimpleNamespace(start=time.monotonic_ns() - 20_000_000_000)
-    where = stack.Whereabouts(SimpleNamespace(clock=clock))
-    where.finished(800_000_000_000)
-    assert where.due(time.monotonic() + 1e6) is due
+    clock = SimpleNamespace(part=SimpleNamespace(start=time.monotonic_ns() - 20_000_000_000))
+    where = stack.StackReporter(SimpleNamespace(clock=clock))
+    where.step_took(800_000_000_000)
+    assert where.is_due(time.monotonic() + 1e6) is due

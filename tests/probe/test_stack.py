@@ -14,7 +14,7 @@ from ddpmon.probe import collectives, stack
 
 @pytest.fixture
 def made(monkeypatch):
-    """(Whereabouts of a thread that stands still, how often the Flight Recorder was asked)."""
+    """(The reporter of a thread that stands still, how often the Flight Recorder was asked)."""
     let_go, there, dumps = threading.Event(), threading.Event(), []
 
     def stands_still():
@@ -25,9 +25,10 @@ def made(monkeypatch):
     thread.start()
     assert there.wait(30)
     monkeypatch.setattr(collectives, "recorded", lambda: dumps.append(1) or (None, False))
-    clock = SimpleNamespace(start=0, step=7, phase=1, finished=[], marks=[])
+    part = SimpleNamespace(start=0, marks=[])
+    clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
     listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3))
-    yield stack.Whereabouts(listener), dumps
+    yield stack.StackReporter(listener), dumps
     let_go.set()
     thread.join()
 
@@ -47,37 +48,37 @@ def test_what_python_does_to_import_a_module_is_no_place_where_a_script_stands(t
 
 def test_nobody_who_is_not_asked_says_anything(made):
     where, _ = made
-    where._listener.clock.start = 1 << 62  # its step has only just begun
-    assert not where.due(1000.0)
-    where.ask(brief=True)
-    assert where.due(1000.0)
-    told = where.take(1000.0)
+    where._listener.clock.part.start = 1 << 62  # its step has only just begun
+    assert not where.is_due(1000.0)
+    where.request(brief=True)
+    assert where.is_due(1000.0)
+    told = where.capture(1000.0)
     check_stack(told)
     assert (told.rank, told.step, told.phase) == (3, 7, 1)
     assert any("stands_still" in frame for frame in told.frames)
-    assert not where.due(1000.0)
+    assert not where.is_due(1000.0)
 
 
 def test_for_a_viewer_the_flight_recorder_is_left_alone_however_often_it_asks(made):
     where, dumps = made
     for _ in range(5):
-        where.ask(brief=True)
-        where.take(1000.0)
+        where.request(brief=True)
+        where.capture(1000.0)
     assert not dumps
     for _ in range(5):
-        where.ask(brief=False)
-        where.take(1000.0)
+        where.request(brief=False)
+        where.capture(1000.0)
     assert len(dumps) == 1  # once for a thread that stands still
 
 
 def test_who_asks_briefly_takes_nothing_from_who_wants_to_know_all(made):
     where, dumps = made
-    where.ask(brief=True)
-    where.take(1000.0)
+    where.request(brief=True)
+    where.capture(1000.0)
     for order in ((True, False), (False, True)):
         for brief in order:
-            where.ask(brief=brief)
-        where.take(1000.0)
+            where.request(brief=brief)
+        where.capture(1000.0)
     assert len(dumps) == 1
 
 
@@ -89,7 +90,7 @@ def test_a_file_whose_name_is_no_utf_8_can_be_sent(made):
     thread.start()
     assert there.wait(30)
     where._listener.thread = thread.ident
-    taken = where.take(1000.0)
+    taken = where.capture(1000.0)
     let_go.set()
     thread.join()
     assert "/home/somebody/tr?in.py:1 <module>" in msgspec.msgpack.decode(encode(taken))[7]
@@ -112,8 +113,8 @@ def test_reading_the_stack_keeps_nothing_of_the_script_alive(made):
     where._listener.thread = thread.ident
     gc.disable()
     try:
-        where.moves()
-        where.take(1000.0)
+        where.has_moved()
+        where.capture(1000.0)
         let_go.set()
         thread.join()
         assert left[0]() is None
@@ -123,8 +124,8 @@ def test_reading_the_stack_keeps_nothing_of_the_script_alive(made):
 
 def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
     where, _ = made
-    assert where.due(1000.0)  # its step takes far too long
-    where.take(1000.0)
-    where.ask(brief=True)
-    where.take(1001.5)
-    assert where.due(1000.0 + stack.EVERY_S)
+    assert where.is_due(1000.0)  # its step takes far too long
+    where.capture(1000.0)
+    where.request(brief=True)
+    where.capture(1001.5)
+    assert where.is_due(1000.0 + stack.EVERY_S)
