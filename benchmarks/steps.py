@@ -182,7 +182,7 @@ class Wrappers:
 
         self._folder = str(Path(ddpmon.__file__).parent)
         self._ours: list[tuple[Any, str, Any, Any]] = []
-        self._pen = listener.pen
+        self._hot = listener.hot
         self._watched = False
         owners: dict[int, Any] = {}
         for name, module in list(sys.modules.items()):
@@ -236,14 +236,14 @@ class Wrappers:
         for callback in self._collectors:
             if callback not in gc.callbacks:
                 gc.callbacks.append(callback)
-        if self._watched and not self._pen.thread:
+        if self._watched and not self._hot.thread:
             raise SystemExit("the probe left: there is nothing to measure")
-        self._pen.thread = 0
+        self._hot.thread = 0
         self._watched = False
 
     def watched(self) -> None:
         self.silent()
-        self._pen.thread = threading.get_ident()
+        self._hot.thread = threading.get_ident()
         self._watched = True
 
 

@@ -65,7 +65,7 @@ def _prepare(listener: Listener, address: str) -> None:
         # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
         atexit.register(sender.finish)
         util.Finalize(None, sender.finish, exitpriority=100)
-        leaving.install(sender.finish, listener.leave)
+        leaving.install(sender.finish, listener.disable)
         atexit.register(_write_error_file)
 
     listener.on_start = start
@@ -79,7 +79,7 @@ def _forked(listener: Listener, address: str) -> None:
     if _sender is not None:
         _sender.forked()
         _sender = None
-    listener.begin(Identity(os.environ.get("DDPMON_RUN_ID", "")))
+    listener.reset(Identity(os.environ.get("DDPMON_RUN_ID", "")))
     _prepare(listener, address)
 
 

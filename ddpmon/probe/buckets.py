@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import BUCKETS, Layout
 from ddpmon.probe.account import Account
-from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.interception import replace
 from ddpmon.probe.records import BUCKET_END
+from ddpmon.probe.thread_listener import ThreadListener
 
 NAMES_CHARS = 8000
 CPU_ONLY = "buckets: recorded for models on the CPU only"
@@ -29,7 +29,7 @@ CPU_ONLY = "buckets: recorded for models on the CPU only"
 class Buckets:
     """The buckets of all models of a process."""
 
-    def __init__(self, listener: Hearing) -> None:
+    def __init__(self, listener: ThreadListener) -> None:
         self.listener = listener
         self.layouts: deque[Layout] = deque(maxlen=10_000)
         """Layouts that the sending thread has not taken yet."""
@@ -37,20 +37,19 @@ class Buckets:
         """Under Join: the all-reduce that counts the ranks that still have inputs."""
         self._hooks: weakref.WeakKeyDictionary[Any, Hook | None] = weakref.WeakKeyDictionary()
         """None: buckets of that model cannot be recorded."""
-        self._registering: Any = None
         self._count = 0
 
     def install(self) -> None:
         """Listen to who registers comm hooks in this process, once."""
         listener = self.listener
-        replace(listener, DistributedDataParallel, "register_comm_hook", before=self._begins_to_register)
         replace(listener, DistributedDataParallel, "_register_builtin_comm_hook", before=self._builtin)
         replace(listener, Join, "notify_join_context", after=self._joins)
         Join.notify_join_context = staticmethod(Join.notify_join_context)
         register = dist._register_comm_hook
 
         def register_around(reducer: Any, state: Any, hook: Any) -> None:
-            model, self._registering = self._registering, None
+            replica = listener.replicas.of_reducer(reducer)
+            model = None if replica is None else replica.model()
             if model is None or not listener.listening or _on_gpu(model):
                 register(reducer, state, hook)
                 return
@@ -65,9 +64,6 @@ class Buckets:
 
         dist._register_comm_hook = register_around
         self._register = register
-
-    def _begins_to_register(self, arguments: tuple[Any, ...], _named: object) -> None:
-        self._registering = arguments[0]
 
     def _builtin(self, arguments: tuple[Any, ...], _named: object) -> None:
         """A comm hook in C++, which cannot be wrapped."""
@@ -141,7 +137,7 @@ class Hook:
             try:
                 self._note(bucket, launch, future)
             except Exception as error:
-                listener.leave(error)
+                listener.disable(error)
         return future
 
     def remember_gradients(self) -> None:
@@ -183,7 +179,7 @@ class Hook:
 
     def _note(self, bucket: Any, launch: int, future: Any) -> None:
         times = [self._layout(bucket), launch, 0]
-        self._buckets.listener.pen.note((Account.bucket_launched, launch, None, times, None, None))
+        self._buckets.listener.hot.note((Account.bucket_launched, launch, None, times, None, None))
         future.add_done_callback(functools.partial(_ended, times))
 
     def _layout(self, bucket: Any) -> int:
@@ -195,7 +191,7 @@ class Hook:
             if not self._names and model is not None:
                 self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
             names = [self._names.get(id(parameter), "?") for parameter in bucket.parameters()]
-            replica = self._buckets.listener.replicas.of(model).number if model is not None else 0
+            replica = self._buckets.listener.replicas.replica_of(model).number if model is not None else 0
             number = self._buckets.layout(replica, key[0], key[1] * buffer.element_size(), names)
             self._layouts[key] = number
         return number

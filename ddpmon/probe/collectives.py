@@ -44,7 +44,7 @@ COLLECTIVES = (
 
 MESSAGES = ("send", "recv", "batch_isend_irecv")
 """Calls of torch.distributed by which ranks exchange messages; `P2POp` knows isend and irecv by identity."""
-MOST_GROUPS = 64
+MAX_GROUPS = 64
 MAX_TENSORS = 8
 """Most tensors of a collective that are described."""
 
@@ -60,7 +60,7 @@ def position(group: Any) -> tuple[str, int]:
 def issued() -> dict[str, int]:
     """The number of the last collective in each of this rank's process groups."""
     try:
-        groups = list(dist.distributed_c10d._world.pg_names)[:MOST_GROUPS]
+        groups = list(dist.distributed_c10d._world.pg_names)[:MAX_GROUPS]
     except AttributeError:
         return {}
     return {name: number for name, number in map(position, groups) if name}
@@ -72,7 +72,7 @@ def timeouts_s(name: str = "") -> set[float]:
     Read anew each time, as a group's timeout can be changed. name: of the one group that is asked for. Empty: unknown.
     """
     try:
-        groups = list(dist.distributed_c10d._world.pg_names.items())[:MOST_GROUPS]
+        groups = list(dist.distributed_c10d._world.pg_names.items())[:MAX_GROUPS]
         return {seconds for group, its_name in groups if name in {"", its_name} for seconds in _timeouts_s(group)}
     except Exception:
         return set()

@@ -38,9 +38,9 @@ from ddpmon.probe.script_calls import ScriptCalls
 class Comparisons(ScriptCalls):
     """The part of a listener that takes digests."""
 
-    def begin(self, identity: Identity) -> None:
+    def reset(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
-        super().begin(identity)
+        super().reset(identity)
         self._synchronised_backwards = 0
         self._digests_at = FIRST[0]
         """After how many of them digests are due next."""
@@ -91,15 +91,15 @@ class Comparisons(ScriptCalls):
             sampled = sample(tensors, replica.number, *place, updates, INPUT_ELEMENTS if of == INPUTS else ELEMENTS)
         if sampled is not None:
             sampled.of = of
-            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
+            self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def update_apart(self, optimizer: Any) -> None:
         """An optimizer stepped, and there is no DDP model."""
         sampled = None
         with contextlib.suppress(RuntimeError):  # sparse parameters, or those of a class of the script's own
-            sampled = self.apart.updated(optimizer, self.pen.optimizers, self.identity.world_size)
+            sampled = self.apart.updated(optimizer, self.hot.optimizers, self.identity.world_size)
         if sampled is not None:
-            self.pen.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
+            self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def update_unsynchronised(self) -> None:
         self._unsynchronised += 1

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 from ddpmon.cgroups import PROC, MemoryCgroup, memory_cgroups
 
@@ -28,19 +27,12 @@ _MOST_BYTES = 65_536
 """Largest file: a host with hundreds of network cards has so much."""
 
 
-class ProcessCounters(NamedTuple):
-    """This process."""
-
-    threads: int
-    rss_bytes: int
-
-
-def process() -> ProcessCounters | None:
-    """Its threads and memory now."""
+def threads_and_memory() -> tuple[int, int] | None:
+    """Return the number of this process's threads, and its resident memory in bytes."""
     stat = _read("/proc/self/stat")
     try:
         fields = stat[stat.rindex(b")") + 2 :].split()  # its name comes before, and may hold anything
-        return ProcessCounters(int(fields[_THREADS]), int(fields[_RSS_PAGES]) * _PAGE_BYTES)
+        return int(fields[_THREADS]), int(fields[_RSS_PAGES]) * _PAGE_BYTES
     except (IndexError, ValueError):
         return None
 

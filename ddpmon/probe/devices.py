@@ -58,7 +58,7 @@ class Sampler:
         """
         now = time.monotonic_ns()
         sample = Sample(time_us=now // 1000)
-        self._rates.at(now)
+        self._rates.set_time(now)
         thread = self._training_thread()
         delay = None if thread is None else counters.run_delay_ns(thread)
         starved = self._rates.per_s(f"delay of {thread}", delay)
@@ -67,9 +67,7 @@ class Sampler:
         sample.major_faults_per_s = self._rates.per_s("major faults", usage.ru_majflt)
         sample.minor_faults_per_s = self._rates.per_s("minor faults", usage.ru_minflt)
         sample.cpu_percent = self._rates.per_s("CPU", 100 * (usage.ru_utime + usage.ru_stime))
-        process = counters.process()
-        if process is not None:
-            sample.threads, sample.rss_bytes = process
+        sample.threads, sample.rss_bytes = counters.threads_and_memory() or (None, None)
         read_bytes, written_bytes = counters.storage_bytes() or (None, None)
         sample.read_bytes_per_s = self._rates.per_s("read", read_bytes)
         sample.written_bytes_per_s = self._rates.per_s("written", written_bytes)
@@ -123,7 +121,7 @@ class Rates:
         self._now = 0
         self._before: dict[str, tuple[float, int]] = {}
 
-    def at(self, now_ns: int) -> None:
+    def set_time(self, now_ns: int) -> None:
         """The moment that the counters given from here on belong to."""
         self._now = now_ns
 

@@ -51,7 +51,8 @@ def install(listener: Listener) -> None:
 
 def _install_ddp(listener: Listener) -> None:
     around = functools.partial(replace, listener, DistributedDataParallel)
-    around("_ddp_init_helper", after=listener.model_wrapped, claims=listener.sets_up_here)
+    sets_up = functools.partial(listener.claims_thread, trains=False)
+    around("_ddp_init_helper", after=listener.model_wrapped, claims=sets_up)
     if offers(listener, DistributedDataParallel, "_pre_forward", "_post_forward"):
         around("_pre_forward", before=listener.forward_begins, claims=listener.trains_here)
         around("_post_forward", after=listener.forward_ends)
@@ -90,16 +91,17 @@ def _install_loaders(listener: Listener) -> None:
 
 
 def _install_optimizers(listener: Listener) -> None:
-    made = listener.optimizer_made
-    replace(listener, optimizer, "Optimizer._patch_step_function", after=made, claims=listener.sets_up_here)
+    made, sets_up = listener.optimizer_made, functools.partial(listener.claims_thread, trains=False)
+    replace(listener, optimizer, "Optimizer._patch_step_function", after=made, claims=sets_up)
     if offers(listener, optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
-        begins = guarded(listener, listener.optimizer_begins, claims=listener.optimizes_here)
+        begins = guarded(listener, listener.optimizer_begins, claims=listener.claims_thread)
         optimizer.register_optimizer_step_pre_hook(begins)
         optimizer.register_optimizer_step_post_hook(guarded(listener, listener.optimizer_ends))
 
 
 def _install_collectives(listener: Listener) -> None:
-    _replace_function(listener, "init_process_group", after=listener.group_ready, claims=listener.sets_up_here)
+    sets_up = functools.partial(listener.claims_thread, trains=False)
+    _replace_function(listener, "init_process_group", after=listener.group_ready, claims=sets_up)
     collective: dict[str, Any] = {
         "before": listener.synchronisation_begins,
         "after": listener.collective_done,

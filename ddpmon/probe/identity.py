@@ -80,7 +80,7 @@ class Identity:
             if stage > self.stage:
                 self.change(stage=stage)
 
-    def note(self, text: str) -> bool:
+    def add_note(self, text: str) -> bool:
         """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:

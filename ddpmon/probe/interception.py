@@ -15,36 +15,38 @@ from typing import Any
 
 import torch
 
-from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.thread_listener import ThreadListener
 
 
-def offers(listener: Hearing, owner: Any, *names: str) -> bool:
+def offers(listener: ThreadListener, owner: Any, *names: str) -> bool:
     """Return whether this torch has all of these places. The first that it lacks is reported once."""
     missing = next((name for name in names if not hasattr(owner, name)), None)
     if missing is not None:
         where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
-        listener.identity.note(f"torch {torch.__version__} has no {where}.{missing}: what is measured there is missing")
+        listener.identity.add_note(
+            f"torch {torch.__version__} has no {where}.{missing}: what is measured there is missing"
+        )
     return missing is None
 
 
 def guarded(
-    listener: Hearing, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
+    listener: ThreadListener, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
 ) -> Callable[..., None]:
     """Return a hook for torch to call that never raises; listens on the training thread. claims: see `replace`."""
-    pen = listener.pen
+    hot = listener.hot
 
     def hook(heard: Any, *_args: object) -> None:
-        if get_ident() == pen.thread or (claims is not None and claims()):
+        if get_ident() == hot.thread or (claims is not None and claims()):
             try:
                 listen(heard)
             except Exception as error:
-                listener.leave(error)
+                listener.disable(error)
 
     return hook
 
 
 def replace(
-    listener: Hearing,
+    listener: ThreadListener,
     owner: Any,
     path: str,
     *,
@@ -74,27 +76,27 @@ def replace(
     if not offers(listener, owner, name):
         return
     original = getattr(owner, name)
-    pen = listener.pen
+    hot = listener.hot
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if traced and torch.compiler.is_compiling():
             return original(*args, **kwargs)
-        heard = get_ident() == pen.thread or (claims is not None and claims())
+        heard = get_ident() == hot.thread or (claims is not None and claims())
         if heard and before is not None:
             try:
                 before(args, kwargs)
             except Exception as error:
-                listener.leave(error)
+                listener.disable(error)
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
             _failed(error, listener, failed if heard else None)
             raise
-        if heard and after is not None and pen.thread:
+        if heard and after is not None and hot.thread:
             try:
                 after(result, args)
             except Exception as error:
-                listener.leave(error)
+                listener.disable(error)
         return result
 
     setattr(owner, name, functools.update_wrapper(wrapper, original))
@@ -105,18 +107,18 @@ def argument(arguments: tuple[Any, ...], named: dict[str, Any], place: int, name
     return arguments[place] if len(arguments) > place else named.get(name)
 
 
-def _failed(error: BaseException, listener: Hearing, failed: Callable[[], object] | None) -> None:
+def _failed(error: BaseException, listener: ThreadListener, failed: Callable[[], object] | None) -> None:
     """The original raised: say so, and take our frame out of its traceback, to which a bare raise does not add it."""
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
     if failed is not None and listener.listening:
         try:
             failed()
         except Exception as failure:  # after an error of CUDA every further call of it fails, an event's too
-            listener.leave(failure)
+            listener.disable(failure)
 
 
 def when_imported(
-    listener: Hearing, modules: tuple[str, ...], name: str, method: str, install: Callable[[type], None]
+    listener: ThreadListener, modules: tuple[str, ...], name: str, method: str, install: Callable[[type], None]
 ) -> None:
     """Have hooks installed into a class once the script has imported it, and nothing where it never does.
 

@@ -1,4 +1,4 @@
-"""Listens to the training thread's rarer calls; those of every step are in `everystep`.
+"""Listens to the training thread's rarer calls; those of every step are in `every_step`.
 
 One object per process. `hooks` calls it; `account` reads what it notes.
 """
@@ -18,7 +18,7 @@ from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, SYNC_BUFFERS, SYNC_CO
 from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
 from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events
-from ddpmon.probe.everystep import EveryStep
+from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.graph_search import UnusedSearch
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.interception import replace
@@ -39,11 +39,11 @@ class Listener(EveryStep):
         """Called once when this process turns out to be a rank."""
         self._times_searches = False
         super().__init__()
-        self.begin(identity)
+        self.reset(identity)
 
-    def begin(self, identity: Identity) -> None:
+    def reset(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
-        super().begin(identity)
+        super().reset(identity)
         self.loops = self.account.loops
         self._sync_depth = 0
         self._search_began = 0
@@ -52,7 +52,7 @@ class Listener(EveryStep):
     def record_buckets(self, buckets: Buckets) -> None:
         """Record every bucket from now on; once in a process."""
         self.buckets = buckets
-        self.pen.before_forward = True
+        self.hot.before_forward = True
         buckets.install()
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class Listener(EveryStep):
     # --- process group and model -------------------------------------------------------------------------------
 
     def group_ready(self, _result: object, _arguments: object) -> None:
-        self._on_training_thread()
+        self._adopt_thread()
         self.identity.take_group()
         self.identity.reached(STAGE_GROUP)
         self.parallelism.unsettle()
@@ -74,14 +74,14 @@ class Listener(EveryStep):
 
     def model_wrapped(self, _result: object, arguments: tuple[Any, ...]) -> None:
         model: DistributedDataParallel = arguments[0]
-        self._on_training_thread()
-        replica = self.replicas.of(model)
+        self._adopt_thread()
+        replica = self.replicas.replica_of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
         self.parallelism.wrapped(model)
         self.identity.trains(DDP, [], None)
         if self.identity.cuda_device is not None:
-            replica.follow(self._follow_device())
+            replica.events = self._follow_device()
         if model.find_unused_parameters:
             self._time_searches(replica)
         self.set_up()
@@ -112,17 +112,17 @@ class Listener(EveryStep):
         """Something was made that a step needs: the first step begins later, and not with the imports."""
         for look in self.on_set_up:
             look()
-        self.tell(Account.set_up, bool(self.pen.expecting) or self.pen.unreduced)
+        self.record(Account.set_up, bool(self.hot.expecting) or self.hot.unreduced)
 
     def _follow_device(self) -> Events:
         """Place steps on the GPU's timeline from here on."""
-        events = self.pen.events
+        events = self.hot.events
         if events is None:
-            events = Events(lambda: self.identity.note(CAPTURED))
-            self.pen.write_with(self.pen.note, events)
-            self.pen.before_forward = True
+            events = Events(lambda: self.identity.add_note(CAPTURED))
+            self.hot.write_with(self.hot.note, events)
+            self.hot.before_forward = True
             self.identity.change(device_clock=True)
-            self.tell(Account.follow_device)
+            self.record(Account.follow_device)
         return events
 
     # --- forward and backward that are not DDP's ----------------------------------------------------------------
@@ -134,28 +134,28 @@ class Listener(EveryStep):
             training = getattr(getattr(model, "module", model), "training", True)
             now = monotonic_ns()
             if not torch.is_grad_enabled():
-                self.pen.mark((Account.forward_without_gradients, now, None, number, not training, None))
+                self.hot.mark((Account.forward_without_gradients, now, None, number, not training, None))
                 return
             samples, tokens = count(inputs)
             if not samples:
                 samples, tokens = count(named)
             reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
-            self.pen.mark((reader, now, None, number, samples, tokens))
+            self.hot.mark((reader, now, None, number, samples, tokens))
 
     def parallel_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
         if self.parallelism.forward_ends(arguments[0]):
-            self.tell(Account.forward_ends)
+            self.record(Account.forward_ends)
 
     def parallel_fails(self) -> None:
         self.parallelism.forward_fails()
-        self.tell(Account.phase_fails)
+        self.record(Account.phase_fails)
 
     # --- synchronisations --------------------------------------------------------------------------------------
 
     def synchronisation_begins(self, _arguments: object, _named: object) -> None:
         self._sync_depth += 1
         if self._sync_depth == 1:
-            self.tell(Account.synchronisation_begins)
+            self.record(Account.synchronisation_begins)
 
     def barrier_passed(self, _result: object, _arguments: object) -> None:
         self._synchronised(SYNC_COLLECTIVE, 0)
@@ -166,29 +166,29 @@ class Listener(EveryStep):
 
     def synchronisation_fails(self) -> None:
         self._sync_depth = 0
-        self.tell(Account.synchronisation_was_none)
+        self.record(Account.synchronisation_was_none)
 
     def _synchronised(self, kind: int, payload_bytes: int) -> None:
         self._sync_depth -= 1
         if self._sync_depth == 0:
-            self.tell(Account.synchronised, kind, payload_bytes)
+            self.record(Account.synchronised, kind, payload_bytes)
 
     def buffers_synchronised(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        self._synchronised(SYNC_BUFFERS, self.replicas.of(arguments[0]).buffer_bytes)
+        self._synchronised(SYNC_BUFFERS, self.replicas.replica_of(arguments[0]).buffer_bytes)
 
     def collective_done(self, result: object, arguments: tuple[Any, ...]) -> None:
         self.apart.collective(result, arguments, inside=self._sync_depth > 1)
         if hasattr(result, "wait"):
             self._sync_depth -= 1  # asynchronous: nobody was blocked
             if self._sync_depth == 0:
-                self.tell(Account.synchronisation_was_none)
+                self.record(Account.synchronisation_was_none)
             return
         payload = arguments[0] if arguments and isinstance(arguments[0], torch.Tensor) else None
         self._synchronised(SYNC_COLLECTIVE, 0 if payload is None else payload.numel() * payload.element_size())
 
     def loss_scaled(self, scaled: object, arguments: tuple[Any, ...]) -> None:
         """GradScaler: backward will be called on `scaled`, but the loss is what it was made from."""
-        self.pen.loss.scaled(scaled, arguments[1] if len(arguments) > 1 else None)
+        self.hot.loss.scaled(scaled, arguments[1] if len(arguments) > 1 else None)
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
         """Gc's callback: the collector stops every thread, whichever set it off."""
@@ -196,4 +196,4 @@ class Listener(EveryStep):
         if phase == "start":
             self._gc_began = now
         elif self.listening:
-            self.pen.note((Account.collected, now, None, now - self._gc_began, None, None))
+            self.hot.note((Account.collected, now, None, now - self._gc_began, None, None))

@@ -94,7 +94,7 @@ class Exchange(threading.Thread):
         except Exception as error:  # the group or the store is gone, or they are others than those we know
             if not self._ending.is_set() and self._nodes > 1 and self._speaks:
                 reason = str(error).partition("\n")[0][:80]
-                self._identity.note(f"{ALONE}: {type(error).__name__}: {reason}")
+                self._identity.add_note(f"{ALONE}: {type(error).__name__}: {reason}")
 
     def _exchange(self, store: Any) -> None:
         self._identity.change(world=store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
@@ -176,7 +176,7 @@ def exchange(identity: Identity) -> Exchange | None:
         begun = Exchange(identity, None, speaks=speaks)
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
         if by_torchrun and speaks:
-            identity.note(f"torch {torch.__version__} has no store of the process group to share: {ALONE}")
+            identity.add_note(f"torch {torch.__version__} has no store of the process group to share: {ALONE}")
         return None
     begun.start()
     return begun

@@ -36,9 +36,9 @@ class PauseClock(PhaseClock):
         self._outer: list[tuple[int | None, int, MaybeEvaluation | None]] = []
         """Pauses around the current one: each one's kind, phase, and the time that was kept apart."""
 
-    def begin(self, start: int) -> None:
+    def begin_part(self, start: int) -> None:
         """A new part of a step begins at `start`."""
-        super().begin(start)
+        super().begin_part(start)
         self._paused_since = start
         self._syncs_before = 0
         if self.aside is not None:

@@ -10,20 +10,20 @@ from typing import Any
 
 from ddpmon.messages import COMPILATION
 from ddpmon.probe.account import Account
-from ddpmon.probe.hearing import Hearing
 from ddpmon.probe.parallelism import parameters_of
+from ddpmon.probe.thread_listener import ThreadListener
 
 
 class Pauses:
     """Tells the step clock when a script evaluates, saves, compiles or starts workers."""
 
-    def __init__(self, listener: Hearing) -> None:
+    def __init__(self, listener: ThreadListener) -> None:
         self._listener = listener
         self._skipped = False
         """True if the compiler was told to leave the probe's own code alone."""
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start from nothing: a new process."""
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._in_compiler = False
@@ -39,7 +39,7 @@ class Pauses:
         replicas = listener.replicas
         if (not replicas or replicas.trains(module)) and updates(self._optimizers, module):
             listener.digest_soon()
-            listener.tell(Account.evaluation_begins)
+            listener.record(Account.evaluation_begins)
 
     def optimizers(self) -> list[Any]:
         """Return the optimizers that there are."""
@@ -62,14 +62,14 @@ class Pauses:
             handler.register_end_callback(self._compiled)
 
     def _compiling(self, *_args: object) -> None:
-        if self._listener.hears():
+        if self._listener.on_training_thread():
             self._in_compiler = True
-            self._listener.tell(Account.pause_begins, COMPILATION)
+            self._listener.record(Account.pause_begins, COMPILATION)
 
     def _compiled(self, *_args: object) -> None:
-        if self._listener.hears() and self._in_compiler:
+        if self._listener.on_training_thread() and self._in_compiler:
             self._in_compiler = False
-            self._listener.tell(Account.pause_ends)
+            self._listener.record(Account.pause_ends)
 
 
 def updates(optimizers: Iterable[Any], module: Any) -> bool:

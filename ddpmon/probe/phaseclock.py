@@ -31,7 +31,7 @@ class PhaseClock:
         self._open: list[tuple[str, int]] = []
         """Names that the script is in, each with the moment since when, less all that was blocked before it."""
 
-    def begin(self, start: int) -> None:
+    def begin_part(self, start: int) -> None:
         """A new part of a step begins at `start`."""
         before, self.part = self.part, RawStep(start)
         self.phases, self.syncs = self.part.phases, self.part.syncs

@@ -6,6 +6,7 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from torch import nn
@@ -18,75 +19,63 @@ from ddpmon.probe.graph_search import UnusedSearch
 from ddpmon.probe.records import DeviceEvent
 
 
+@dataclass(slots=True, eq=False)
 class Replica:
     """Measures when a model's gradients were ready for the all-reduce, by the host's clock and on a GPU's timeline."""
 
-    __slots__ = (
-        "__weakref__",
-        "_events",
-        "_examined",
-        "_hook",
-        "_latest",
-        "_times",
-        "_watched",
-        "buffer_bytes",
-        "digest_in",
-        "event",
-        "expected",
-        "expected_at",
-        "gradient_bytes",
-        "held_out",
-        "inner",
-        "mode_matters",
-        "model",
-        "number",
-        "others",
-        "parameters",
-        "reduced_ids",
-        "search",
-        "stats",
-        "strays",
-    )
+    number: int
+    """Counts the models of this rank in the order they were wrapped."""
+    wrapped: InitVar[DistributedDataParallel]
+    """The model, which is not kept alive here."""
+    forget: InitVar[Callable[[object], object]]
+    """Is called once the model is freed."""
+    model: weakref.ref[DistributedDataParallel] = field(init=False)
+    inner: dict[str, Any] = field(init=False)
+    """The attributes of the module that is wrapped: whether it is in training mode."""
+    parameters: list[Any] = field(init=False)
+    """Parameters whose gradients DDP reduces."""
+    reduced_ids: frozenset[int] = field(init=False)
+    """The ids of the parameters whose gradients are reduced: as long as the model lives, no others have them."""
+    gradient_bytes: int = field(init=False)
+    buffer_bytes: int = field(init=False)
+    others: list[Any] = field(init=False)
+    """Parameters that were none of these when the model was last gone through."""
+    mode_matters: bool = field(init=False)
+    """True if it has layers that compute otherwise in evaluation mode."""
+    search: UnusedSearch | None = None
+    """The search for unused parameters, where DDP makes one."""
+    stats: Callable[[], list[int]] | None = None
+    """The reducer's `get_backward_stats`."""
+    strays: list[Any] = field(default_factory=list)
+    """Parameters outside DDP that had gradients when digests were last due."""
+    held_out: bool = False
+    """True if its last forward with gradients was in evaluation mode."""
+    expected: bool = False
+    """True if the next backward is expected to reduce its gradients."""
+    expected_at: int = 0
+    """Moment at which the reducer was prepared for the next backward."""
+    event: DeviceEvent | None = None
+    """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
+    digest_in: bool | None = None
+    """A digest is due before its next forward in this mode, training or not; None: none is."""
+    events: Events | None = None
+    """The GPU's timeline, where arrivals are marked on it too."""
+    _latest: int = -1
+    """The place in the reducer's list of the gradient that was ready last, on a GPU's timeline."""
+    _times: list[int] = field(default_factory=list)
+    _examined: bool = False
+    _watched: int = -1
+    _hook: Any = None
 
-    def __init__(self, number: int, model: DistributedDataParallel, forget: Callable[[object], object]) -> None:
-        self.number = number
-        """Counts the models of this rank in the order they were wrapped."""
-        self.model = weakref.ref(model, functools.partial(self._gone, forget))
-        self.inner: dict[str, Any] = vars(model.module)
-        """The attributes of the module that is wrapped: whether it is in training mode."""
-        self.parameters = reduced_parameters(model)
-        """Parameters whose gradients DDP reduces."""
+    def __post_init__(self, wrapped: DistributedDataParallel, forget: Callable[[object], object]) -> None:
+        self.model = weakref.ref(wrapped, functools.partial(self._gone, forget))
+        self.inner = vars(wrapped.module)
+        self.parameters = reduced_parameters(wrapped)
         self.reduced_ids = frozenset(map(id, self.parameters))
-        """The ids of the parameters whose gradients are reduced: as long as the model lives, no others have them."""
-        self.search: UnusedSearch | None = None
-        """The search for unused parameters, where DDP makes one."""
-        self.stats: Callable[[], list[int]] | None = None
-        """The reducer's `get_backward_stats`."""
-        self.gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-        self.buffer_bytes = sum(b.numel() * b.element_size() for b in model.modules_buffers)
-        self.others = [parameter for _, parameter in self.not_reduced(model)]
-        """Parameters that were none of these when the model was last gone through."""
-        self.strays: list[Any] = []
-        """Parameters outside DDP that had gradients when digests were last due."""
-        self.mode_matters = any(map(_depends_on_mode, model.modules()))
-        """True if it has layers that compute otherwise in evaluation mode."""
-        self.held_out = False
-        """True if its last forward with gradients was in evaluation mode."""
-        self.expected_at = 0
-        """Moment at which the reducer was prepared for the next backward."""
-        self.event: DeviceEvent | None = None
-        """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
-        self.digest_in: bool | None = None
-        """A digest is due before its next forward in this mode, training or not; None: none is."""
-        self._latest = -1
-        """The place in the reducer's list of the gradient that was ready last, on a GPU's timeline."""
-        self.expected = False
-        """True if the next backward is expected to reduce its gradients."""
-        self._times: list[int] = []
-        self._examined = False
-        self._events: Events | None = None
-        self._watched = -1
-        self._hook: Any = None
+        self.gradient_bytes = sum(p.numel() * p.element_size() for p in wrapped.parameters() if p.requires_grad)
+        self.buffer_bytes = sum(b.numel() * b.element_size() for b in wrapped.modules_buffers)
+        self.others = [parameter for _, parameter in self.not_reduced(wrapped)]
+        self.mode_matters = any(map(_depends_on_mode, wrapped.modules()))
 
     @property
     def training(self) -> bool:
@@ -123,10 +112,6 @@ class Replica:
         ignored = model.parameters_to_ignore
         return statistics, [one for name, one in named if id(one) not in known and name not in ignored]
 
-    def follow(self, events: Events) -> None:
-        """Mark arrivals on the GPU's timeline too."""
-        self._events = events
-
     def reduced(self) -> Sequence[int] | None:
         """Return when each gradient was ready, in ns after the reducer was prepared for the backward that just ended.
 
@@ -146,7 +131,7 @@ class Replica:
             self._examined = True
             return () if first_time else None
         self._times = times
-        if self._events is not None:
+        if self.events is not None:
             self._latest = times.index(max(times))
         return times
 
@@ -166,8 +151,8 @@ class Replica:
         self._hook = self.parameters[self._watched].register_post_accumulate_grad_hook(self._mark)
 
     def _mark(self, _parameter: object) -> None:
-        if self._events is not None:
-            self.event = self._events.event()
+        if self.events is not None:
+            self.event = self.events.event()
 
 
 class Replicas(dict[int, Replica]):
@@ -180,7 +165,7 @@ class Replicas(dict[int, Replica]):
         self.by_reducer: dict[int, Replica] = {}
         """Replicas by the id of their reducer, which lives as long as it is here."""
 
-    def of(self, model: DistributedDataParallel) -> Replica:
+    def replica_of(self, model: DistributedDataParallel) -> Replica:
         """The record of a model; its number counts the models of this rank in the order they were wrapped."""
         key = id(model)
         replica = self.get(key)

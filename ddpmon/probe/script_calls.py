@@ -17,7 +17,7 @@ import torch
 
 from ddpmon.messages import MAX_LOGGED, MAX_NAME, MAX_STEP
 from ddpmon.probe.account import Account
-from ddpmon.probe.hearing import Hearing
+from ddpmon.probe.thread_listener import ThreadListener
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -32,12 +32,12 @@ def _harmless(
         try:
             call(self, *args, **kwargs)
         except Exception as error:
-            self.leave(error)
+            self.disable(error)
 
     return wrapper
 
 
-class ScriptCalls(Hearing, ABC):
+class ScriptCalls(ThreadListener, ABC):
     """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
 
     @abstractmethod
@@ -56,13 +56,13 @@ class ScriptCalls(Hearing, ABC):
                 numbers.append((name, number))
             else:
                 self._left_out(f"ddpmon.log({name}=…) takes a number; {_kind(value)}")
-        self.tell(Account.logged, numbers)
+        self.record(Account.logged, numbers)
 
     @_harmless
     def enter_step(self, samples: Any, total: Any) -> None:
-        if self.hears():
+        if self.on_training_thread():
             counted = self._count("samples", samples, least=0)
-            self.tell(Account.step_entered, counted, self._count("total", total, least=1))
+            self.record(Account.step_entered, counted, self._count("total", total, least=1))
 
     def _count(self, name: str, value: Any, *, least: int) -> int | None:
         """An argument of `ddpmon.step` as the whole number that it means; None: it was not given, or means none."""
@@ -77,28 +77,28 @@ class ScriptCalls(Hearing, ABC):
 
     def _left_out(self, why: str) -> None:
         """Report once that a value of the script cannot be taken."""
-        if self.identity.note(f"{why} and is left out"):
+        if self.identity.add_note(f"{why} and is left out"):
             with contextlib.suppress(Exception):  # whatever the script has put there
                 print(f"ddpmon: {why} and is left out", file=sys.stderr)
 
     @_harmless
     def exit_step(self) -> None:
-        if self.hears():
+        if self.on_training_thread():
             self.start()
-            self.tell(Account.step_left)
+            self.record(Account.step_left)
 
     @_harmless
     def enter_phase(self, name: str) -> None:
-        if self.hears():
+        if self.on_training_thread():
             if isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable():
-                self.tell(Account.phase_entered, name)
+                self.record(Account.phase_entered, name)
             else:
-                self.identity.note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
+                self.identity.add_note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
 
     @_harmless
     def exit_phase(self, name: str) -> None:
-        if self.hears() and isinstance(name, str):
-            self.tell(Account.phase_left, name)
+        if self.on_training_thread() and isinstance(name, str):
+            self.record(Account.phase_left, name)
 
 
 def _number(value: Any) -> float | None:

@@ -27,7 +27,7 @@ class ScriptNotes(Fetches):
         self._names: dict[int, str] = {}
         """The name of what each optimizer updates, by the id of the optimizer."""
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
-        self.loops = Loops(identity.note)
+        self.loops = Loops(identity.add_note)
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
         self.total_steps: int | None = None
         self._identity = identity
@@ -76,7 +76,7 @@ class ScriptNotes(Fetches):
     def phase_left(self, name: str, *_: object) -> None:
         """Time no longer belongs to that name."""
         if not self.clock.exit_named(name):
-            self._identity.note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
+            self._identity.add_note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
 
     def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
         """A trainer said how far it is: what that means after so many steps of ours."""

@@ -29,7 +29,7 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.plain import utf8
-from ddpmon.probe import output, stack_signal, tail, updates
+from ddpmon.probe import output, stack_signal, updates
 from ddpmon.probe.configuration import configuration
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
@@ -39,6 +39,7 @@ from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.records import OTHER, RawStep
+from ddpmon.probe.run_folder import leave_tail
 from ddpmon.probe.setup_reader import SetupReader
 from ddpmon.probe.stack import StackReporter
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
@@ -88,8 +89,8 @@ class Sender(threading.Thread):
 
     def start(self) -> None:
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
-        pen = self._listener.pen
-        pen.updates, descriptor = updates.shared(pen.updates)
+        hot = self._listener.hot
+        hot.updates, descriptor = updates.shared(hot.updates)
         self._listener.identity.change(counter_fd=descriptor)
         self._listener.defer()
         super().start()
@@ -108,7 +109,7 @@ class Sender(threading.Thread):
         try:
             self._run()
         except Exception as error:
-            self._listener.leave(error)
+            self._listener.disable(error)
 
     def _run(self) -> None:
         listener = self._listener
@@ -165,7 +166,7 @@ class Sender(threading.Thread):
         while listener.journal.read(NOTES_AT_ONCE):
             self._make_way()
         clock = listener.clock
-        updates.mark_read(listener.pen.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
+        updates.mark_read(listener.hot.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
 
     def _make_way(self) -> None:
         """Let the training thread have the GIL if this one has kept it for long, unless this thread is to end."""
@@ -208,7 +209,7 @@ class Sender(threading.Thread):
     def _placed(self, raw: RawStep) -> RawStep:
         """A step by its GPU's clock; its events are free again."""
         placed = [self._timeline.place(part) for part in parts(raw)]
-        events = self._listener.pen.events
+        events = self._listener.hot.events
         if events is not None:
             for part in parts(raw):
                 events.release(part.marks)
@@ -316,7 +317,7 @@ class Sender(threading.Thread):
         self._hub.say_goodbye(bye)
         if not self._hub.outbox.settled:
             frames = self._hub.outbox.unacknowledged()
-            tail.leave(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in frames), encode(bye)])
+            leave_tail(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in frames), encode(bye)])
 
 
 def one_line(error: BaseException) -> str:

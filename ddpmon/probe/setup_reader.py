@@ -30,7 +30,7 @@ from ddpmon.probe.parallelism import parameters_of
 from ddpmon.probe.replica import Replica
 
 READ_AGAIN_S = 60.0
-LOOKS, MOST_LOOKS = 5, 3
+LOOKS, MIN_LOOKS = 5, 3
 """A switch is on that was seen so in three of five looks: some scripts switch it around each step."""
 
 
@@ -52,8 +52,8 @@ class SetupReader:
     def read(self) -> Setup:
         """Return the present setup. Once the script has deleted all models, it holds the models as last read."""
         listener = self._listener
-        pen, passes, now = listener.pen, listener.passes, time.monotonic()
-        optimizers = {key for key, name in list(pen.optimizers.items()) if name}
+        hot, passes, now = listener.hot, listener.passes, time.monotonic()
+        optimizers = {key for key, name in list(hot.optimizers.items()) if name}
         checks = [one.search.checks for one in list(listener.replicas.values()) if one.search]
         strays = [len(one.strays) for one in list(listener.replicas.values())]
         state = passes.begun, listener.joined, optimizers, list(listener.replicas), checks, strays
@@ -67,7 +67,7 @@ class SetupReader:
         self._anomaly.append(torch.is_anomaly_enabled())
         self.settled = self.settled or bool(optimizers)
         return Setup(
-            loaders=passes.loaders(pen.updates[UPDATES]),
+            loaders=passes.loaders(hot.updates[UPDATES]),
             models=self._models,
             reductions=listener.account.reductions if len(listener.replicas) == 1 else 0,
             debugging=list(self._debugging()),
@@ -87,7 +87,7 @@ class SetupReader:
         return models
 
     def _debugging(self) -> Iterator[str]:
-        if sum(self._anomaly) >= MOST_LOOKS:
+        if sum(self._anomaly) >= MIN_LOOKS:
             yield ANOMALY
         if dist.is_available() and dist.is_initialized() and dist.get_debug_level() is dist.DebugLevel.DETAIL:
             yield DETAIL

@@ -23,7 +23,7 @@ from ddpmon.plain import utf8
 from ddpmon.probe import collectives, scopes
 from ddpmon.probe.collectives import COLLECTIVES
 from ddpmon.probe.device_timeline import reached
-from ddpmon.probe.everystep import EveryStep
+from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.records import OTHER
 
 if TYPE_CHECKING:

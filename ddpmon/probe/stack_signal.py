@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
-from ddpmon.probe.folder import folder
 from ddpmon.probe.own_descriptor import OwnDescriptor
+from ddpmon.probe.run_folder import private_folder
 
 
 @dataclass
@@ -55,7 +55,7 @@ def arm(places: Places) -> None:
     _let_go()
     if _armed is not None or _handler():
         return
-    inside = folder(STACKS)
+    inside = private_folder(STACKS)
     if inside is None:
         return
     path = os.path.join(inside, str(os.getpid()))

@@ -40,11 +40,11 @@ class StepClock(PauseClock):
         self.learning_rate: float | None = None
         self.marked_samples: int | None = None
         """Samples of the current step, where the script says so itself."""
-        self.begin(self._time())
+        self.begin_part(self._time())
 
-    def begin(self, start: int) -> None:
+    def begin_part(self, start: int) -> None:
         """A new part begins at `start`; whatever was gathered since the last one ended is forgotten."""
-        super().begin(start)
+        super().begin_part(start)
         self.unused_data: dict[int, list[Fetched]] = {}
         """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
         self.exhausted: dict[int, int] = {}
@@ -52,7 +52,7 @@ class StepClock(PauseClock):
 
     def restart(self) -> None:
         """The part that runs begins now, on the device's timeline too."""
-        self.begin(self._time())
+        self.begin_part(self._time())
         self._mark(OTHER, self.part.start)
 
     def follow(self, device: Device) -> None:
@@ -160,7 +160,7 @@ class StepClock(PauseClock):
         part = self.part
         part.end, part.step, part.learning_rate = end, self.step + 1, self.learning_rate
         self.held.append(part)
-        self.begin(end)
+        self.begin_part(end)
         self.pausing = pausing
         if aside is not None:
             self._set_aside(MaybeEvaluation(aside.explained), end)

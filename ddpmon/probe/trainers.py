@@ -42,7 +42,7 @@ def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
         # Several times a step: what it means is worked out where it is asked for.
         if len(arguments) > 3 and arguments[1] in COUNTED:
             try:
-                listener.tell(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
+                listener.record(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
             except AttributeError:
                 pass  # a state of another version
 
@@ -78,7 +78,7 @@ def _lightning(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
         def at(step: int) -> Progress:
             return Progress(step + min(more) if more else None, running, epochs or None)
 
-        listener.tell(Account.trainer_counted, at)
+        listener.record(Account.trainer_counted, at)
 
     return epoch_begins
 

@@ -98,10 +98,10 @@ class Ear:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time, in the hands of the test."""
-    from ddpmon.probe import everystep, hearing, journal, listener  # with torch, which few tests here need
+    from ddpmon.probe import every_step, journal, listener, thread_listener  # with torch, which few tests here need
 
     time = [1000]
-    for module in (listener, everystep, hearing, journal):
+    for module in (listener, every_step, thread_listener, journal):
         monkeypatch.setattr(module, "monotonic_ns", lambda: time[0])
     return time
 

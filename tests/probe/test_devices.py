@@ -29,15 +29,15 @@ NO_GPU = Identity("test")
 
 def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
     rates = Rates()
-    rates.at(1_000_000_000)
+    rates.set_time(1_000_000_000)
     assert rates.per_s("read", 100) is None
-    rates.at(1_500_000_000)
+    rates.set_time(1_500_000_000)
     assert rates.per_s("read", 400) == pytest.approx(600)
     assert rates.per_s("other", 5) is None
-    rates.at(3_500_000_000)
+    rates.set_time(3_500_000_000)
     assert rates.per_s("read", 400) == 0
     assert rates.per_s("read", None) is None
-    rates.at(4_500_000_000)
+    rates.set_time(4_500_000_000)
     assert rates.per_s("read", 500) is None, "nothing to compare with after a gap"
 
 
@@ -112,10 +112,10 @@ def test_what_the_kernel_is_read_to_count_is_what_psutil_reads() -> None:
     for other in others:
         other.start()
     try:
-        read = counters.process()
+        read = counters.threads_and_memory()
         assert read is not None
-        assert read.threads == process.num_threads()
-        assert read.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
+        assert read[0] == process.num_threads()
+        assert read[1] == pytest.approx(process.memory_info().rss, rel=0.05)
     finally:
         busy.set()
     cards = psutil.net_io_counters(pernic=True, nowrap=False)

@@ -56,9 +56,9 @@ def test_steps_are_the_same_however_late_they_are_read(now: list[int]) -> None:
             listener.defer()
         optimizer = sgd()
         for number in range(5):
-            listener.tell(Account.pause_begins, CHECKPOINT)
+            listener.record(Account.pause_begins, CHECKPOINT)
             now[0] += number
-            listener.tell(Account.pause_ends)
+            listener.record(Account.pause_ends)
             train(listener, now, optimizer, torch.full((), float(number), requires_grad=True))
         if late:
             assert not listener.clock.finished
@@ -119,7 +119,7 @@ def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: l
 def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int]) -> None:
     """One that has more or fewer would shift all that come after it."""
     noted: list[tuple[object, ...]] = []
-    listener.pen.write_with(noted.append)
+    listener.hot.write_with(noted.append)
     train(listener, now, sgd(), torch.ones((), requires_grad=True))
     listener.collecting("stop", {})
     listener.scaler_steps((None, sgd()), {})
@@ -130,7 +130,7 @@ def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int
 
 def test_on_a_gpu_each_moment_of_a_step_is_one_on_its_timeline_too(listener: Listener, now: list[int]) -> None:
     noted: list[tuple[Any, ...]] = []
-    listener.pen.write_with(noted.append, cast(Events, Made()))
+    listener.hot.write_with(noted.append, cast(Events, Made()))
     train(listener, now, sgd(), torch.ones((), requires_grad=True))
     listener.collecting("stop", {})
     *of_the_step, collected = noted
@@ -183,7 +183,7 @@ class Model:
 def reduce(listener: Listener, now: list[int], *models: Model) -> None:
     """A forward and a backward of models, whose last gradients are ready after 6 ns, 7 ns and so on of 20."""
     for model in models:
-        listener.replicas.of(cast(DistributedDataParallel, model))
+        listener.replicas.replica_of(cast(DistributedDataParallel, model))
         listener.backward_expected(None, (model.reducer,))
     listener.backward_begins(((torch.ones((), requires_grad=True),),), {"accumulate_grad": True})
     for number, model in enumerate(models):
@@ -231,4 +231,4 @@ def test_a_backward_of_several_models_is_one_synchronisation_from_the_last_arriv
     for step in read(listener):
         (sync,) = step.syncs
         assert (sync.end - sync.arrival, sync.payload_bytes) == (12, 3 * 12)
-    assert not listener.pen.expecting
+    assert not listener.hot.expecting

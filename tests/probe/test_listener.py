@@ -39,7 +39,7 @@ def listener(now: list[int]) -> Iterator[Listener]:
     api.attach(listener)
     yield listener
     api.detach()
-    assert listener.account.updates == listener.pen.updates[UPDATES], "the account and the training thread count alike"
+    assert listener.account.updates == listener.hot.updates[UPDATES], "the account and the training thread count alike"
 
 
 def notes(listener: Listener) -> list[str]:
@@ -253,15 +253,15 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
     fetch(listener, now)
     train(listener, now)
     now[0] += 1
-    listener.tell(Account.pause_begins, CHECKPOINT)
+    listener.record(Account.pause_begins, CHECKPOINT)
     now[0] += 100
-    listener.tell(Account.pause_ends)
+    listener.record(Account.pause_ends)
     now[0] += 2
     listener.pauses.evaluation_begins(None, (MODEL,))
     now[0] += 20
-    listener.tell(Account.pause_begins, CHECKPOINT)
+    listener.record(Account.pause_begins, CHECKPOINT)
     now[0] += 300
-    listener.tell(Account.pause_ends)
+    listener.record(Account.pause_ends)
     now[0] += 40
     fetch(listener, now)
     step = train(listener, now)
@@ -276,10 +276,10 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
 
 def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, now: list[int]) -> None:
     fetch(listener, now)
-    listener.tell(Account.pause_begins, CHECKPOINT)
+    listener.record(Account.pause_begins, CHECKPOINT)
     now[0] += 5
-    listener.tell(Account.pause_ends)
-    listener.tell(Account.pause_ends)
+    listener.record(Account.pause_ends)
+    listener.record(Account.pause_ends)
     assert train(listener, now).phases[-1] == 5
 
 
@@ -391,7 +391,7 @@ def test_the_collector_may_run_while_a_process_that_was_forked_begins_anew(monke
     gc.callbacks.append(listener.collecting)
     gc.set_threshold(1, 1, 1)
     try:
-        listener.begin(Identity("test"))
+        listener.reset(Identity("test"))
     finally:
         gc.set_threshold(*often)
         gc.callbacks.remove(listener.collecting)

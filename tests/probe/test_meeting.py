@@ -22,10 +22,10 @@ class Rank:
         self.notes = []
         self.world = None
 
-    def take_world(self, world):
+    def change(self, world):
         self.world = world
 
-    def note(self, text):
+    def add_note(self, text):
         self.notes.append(text)
 
 

@@ -162,7 +162,7 @@ def test_without_a_wrapper_forward_is_not_measured(
 
 def test_one_process_waits_for_nobody(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
-    listener.begin(Identity("test"))
+    listener.reset(Identity("test"))
     model = net()
     step(listener, model, sgd(model))
     hello = listener.identity.hello()

@@ -122,7 +122,7 @@ def test_a_closed_stderr_stops_no_warning_from_being_harmless(
 ) -> None:
     monkeypatch.setattr("sys.stderr", None)
     ddpmon.log(accuracy=None)
-    listener.leave(ValueError("ours"))
+    listener.disable(ValueError("ours"))
     assert not listener.listening
 
 

@@ -53,11 +53,11 @@ class EveryStep(Comparisons):
         super().__init__()
         self.pauses = Pauses(self)
 
-    def begin(self, identity: Identity) -> None:
+    def reset(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
-        super().begin(identity)
-        self.pauses.begin()
-        self.pen.before_forward = self.buckets is not None
+        super().reset(identity)
+        self.pauses.reset()
+        self.hot.before_forward = self.buckets is not None
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.passes = LoaderPasses()
@@ -72,65 +72,65 @@ class EveryStep(Comparisons):
     def iterator_made(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """A DataLoader begins to be read; its workers, if it has any, are new."""
         iterator = arguments[0]
-        self.pen.fetching = 0  # the iterator may have the id of an earlier one
+        self.hot.fetching = 0  # the iterator may have the id of an earlier one
         self._begun_passes[id(iterator)] = bool(getattr(iterator, "_num_workers", 0))
 
     def workers_started(self, result: object, arguments: tuple[Any, ...]) -> None:
         """A DataLoader has started the processes of its workers."""
         self.iterator_made(result, arguments)
-        self.tell(Account.pause_ends)
+        self.record(Account.pause_ends)
 
     def iterator_reset(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """An iterator that may have been read to its end begins anew, with the workers that it has."""
-        self.pen.fetching = 0
+        self.hot.fetching = 0
         self._begun_passes[id(arguments[0])] = False
 
     def fetch_begins(self, arguments: tuple[Any, ...], _named: object) -> None:
-        pen = self.pen
-        pen.mark((FETCH_BEGINS, monotonic_ns(), None, None, None, None))
-        if id(arguments[0]) != pen.fetching:
+        hot = self.hot
+        hot.mark((FETCH_BEGINS, monotonic_ns(), None, None, None, None))
+        if id(arguments[0]) != hot.fetching:
             self._switch_iterator(arguments[0])
 
     def _switch_iterator(self, iterator: Any) -> None:
         """Another iterator than before is asked for a batch."""
-        self.pen.fetching = id(iterator)
+        self.hot.fetching = id(iterator)
         self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
         new_workers = self._begun_passes.pop(id(iterator), None)
-        self.passes.read_from(iterator, self.pen.updates[UPDATES], begins=new_workers is not None)
+        self.passes.read_from(iterator, self.hot.updates[UPDATES], begins=new_workers is not None)
         if new_workers:
-            self.tell(Account.workers_awaited)
+            self.record(Account.workers_awaited)
 
     def fetch_ends(self, batch: object, arguments: tuple[Any, ...]) -> None:
         now = monotonic_ns()
         samples, tokens = count(batch)
-        self.pen.mark((FETCH_ENDS, now, None, id(arguments[0]), samples, tokens))
+        self.hot.mark((FETCH_ENDS, now, None, id(arguments[0]), samples, tokens))
 
     def fetch_fails(self) -> None:
         """The loader has no more (StopIteration), or it raised."""
-        self.pen.depth = 0
-        self.passes.ended(self.pen.updates[UPDATES])
-        self.tell(Account.fetch_fails, self.pen.fetching)
+        self.hot.depth = 0
+        self.passes.ended(self.hot.updates[UPDATES])
+        self.record(Account.fetch_fails, self.hot.fetching)
 
     def backward_fails(self) -> None:
         """A backward raised, which ends its phase too."""
         if self._leave_backward():
-            self.tell(Account.backward_fails)
+            self.record(Account.backward_fails)
 
     # --- forward -----------------------------------------------------------------------------------------------
 
     def forward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """arguments: the DDP model and its inputs. named: more of them."""
-        pen = self.pen
+        hot = self.hot
         model = arguments[0]
-        replica = self.replicas.get(id(model)) or self.replicas.of(model)
+        replica = self.replicas.get(id(model)) or self.replicas.replica_of(model)
         training = replica.inner.get("training")
         if training is None:
             training = replica.training
         if not is_grad_enabled():
-            pen.mark((Account.forward_without_gradients, monotonic_ns(), None, replica.number, not training, None))
+            hot.mark((Account.forward_without_gradients, monotonic_ns(), None, replica.number, not training, None))
             return
         replica.held_out = not training
-        if training == replica.digest_in or pen.before_forward:
+        if training == replica.digest_in or hot.before_forward:
             self._before_forward(replica, arguments, named, training=training)
         now = monotonic_ns()
         samples, tokens = count(arguments[1]) if len(arguments) > 1 else (0, 0)
@@ -141,7 +141,7 @@ class EveryStep(Comparisons):
         elif len(arguments) > 2 and links_nodes(samples, arguments[2]):
             samples = tokens = 0
         reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
-        pen.mark((reader, now, None, replica.number, samples, tokens))
+        hot.mark((reader, now, None, replica.number, samples, tokens))
 
     def _before_forward(
         self, replica: Replica, arguments: tuple[Any, ...], named: dict[str, Any], *, training: bool
@@ -149,14 +149,14 @@ class EveryStep(Comparisons):
         model = arguments[0]
         if self.buckets is not None:
             self.buckets.prepare(model)
-        if self.pen.events is not None:
+        if self.hot.events is not None:
             replica.watch()
         if training == replica.digest_in:
             replica.digest_in = None
             self.take_digests(replica, model, (arguments[1:], named))
 
     def forward_ends(self, _result: object, _arguments: object) -> None:
-        self.pen.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
+        self.hot.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
 
     def backward_expected(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """DDP's reducer was prepared: it reduces the gradients of the next backward.
@@ -171,21 +171,21 @@ class EveryStep(Comparisons):
             replica.expected_at = monotonic_ns()
             if not replica.expected:
                 replica.expected = True
-                self.pen.expecting.append(replica)
-            if self.pen.depth:
-                self.pen.expects_inside = True
+                self.hot.expecting.append(replica)
+            if self.hot.depth:
+                self.hot.expects_inside = True
 
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """arguments: first of all, the outputs. named: whether it accumulates into parameters."""
-        pen = self.pen
-        pen.depth += 1
-        if pen.depth > 1:
+        hot = self.hot
+        hot.depth += 1
+        if hot.depth > 1:
             # What is computed once more for a checkpoint also runs here; only what DDP was prepared for is a part.
-            if pen.expects_inside:
-                pen.inner.append(pen.depth)
-                pen.mark((BACKWARD_BEGINS, monotonic_ns(), None, named.get("accumulate_grad", False), False, None))
+            if hot.expects_inside:
+                hot.inner.append(hot.depth)
+                hot.mark((BACKWARD_BEGINS, monotonic_ns(), None, named.get("accumulate_grad", False), False, None))
             return
         if self.buckets is not None:
             self.buckets.backward_begins()
@@ -193,82 +193,82 @@ class EveryStep(Comparisons):
         outputs = arguments[0]
         accumulates = named.get("accumulate_grad", False)
         single = len(outputs) == 1
-        loss = pen.loss.read(outputs[0]) if accumulates and single else None
-        pen.mark((BACKWARD_BEGINS, now, None, accumulates, single, loss))
+        loss = hot.loss.read(outputs[0]) if accumulates and single else None
+        hot.mark((BACKWARD_BEGINS, now, None, accumulates, single, loss))
 
     def backward_ends(self, _result: object, _arguments: object) -> None:
-        pen = self.pen
-        if pen.depth > 1:
+        hot = self.hot
+        if hot.depth > 1:
             if self._leave_backward():
                 self._several_end(monotonic_ns())
             return
-        pen.depth = 0
+        hot.depth = 0
         now = monotonic_ns()
-        expecting = pen.expecting
+        expecting = hot.expecting
         if len(expecting) != 1 or expecting[0].event is not None:
             self._several_end(now)
             return
         replica = expecting[0]
         ready = replica.reduced()
         if ready is None:
-            pen.unreduced = True
-            pen.mark((BACKWARD_ENDS, now, None, 0, None, 0))
+            hot.unreduced = True
+            hot.mark((BACKWARD_ENDS, now, None, 0, None, 0))
             return
-        pen.unreduced = replica.expected = False
-        pen.expecting = []
+        hot.unreduced = replica.expected = False
+        hot.expecting = []
         if replica.held_out and replica.mode_matters:
-            pen.note((Account.reduced_held_out, now, None, replica.number, None, None))
-        pen.mark((BACKWARD_ENDS, now, None, replica.gradient_bytes, ready, replica.expected_at))
+            hot.note((Account.reduced_held_out, now, None, replica.number, None, None))
+        hot.mark((BACKWARD_ENDS, now, None, replica.gradient_bytes, ready, replica.expected_at))
         self._gradients_reduced()
 
     def _leave_backward(self) -> bool:
         """A backward is over; returns whether its begin was noted."""
-        pen = self.pen
-        depth = pen.depth
-        pen.depth = max(0, depth - 1)
-        if depth > 1 and not (pen.inner and pen.inner[-1] == depth):
+        hot = self.hot
+        depth = hot.depth
+        hot.depth = max(0, depth - 1)
+        if depth > 1 and not (hot.inner and hot.inner[-1] == depth):
             return False
         if depth > 1:
-            pen.inner.pop()
+            hot.inner.pop()
         return True
 
     def _several_end(self, now: int) -> None:
         """A backward ends, now, in which none, one or several models were to reduce gradients."""
-        pen = self.pen
-        reduced_inside, pen.reduced_inside = pen.reduced_inside, pen.reduced_inside and pen.depth > 0
-        pen.unreduced = True
+        hot = self.hot
+        reduced_inside, hot.reduced_inside = hot.reduced_inside, hot.reduced_inside and hot.depth > 0
+        hot.unreduced = True
         last: tuple[int, Any, int] = (0, None, 0)
-        for replica in pen.expecting:
+        for replica in hot.expecting:
             ready = replica.reduced()
             if ready is not None:
-                if not pen.unreduced:
-                    pen.note((Account.reduced, now, None, *last))
+                if not hot.unreduced:
+                    hot.note((Account.reduced, now, None, *last))
                 if replica.event is not None:
-                    pen.note((Account.arrived, now, replica.event, None, None, None))
+                    hot.note((Account.arrived, now, replica.event, None, None, None))
                     replica.event = None
-                pen.unreduced = replica.expected = False
+                hot.unreduced = replica.expected = False
                 if replica.held_out and replica.mode_matters:
-                    pen.note((Account.reduced_held_out, now, None, replica.number, None, None))
+                    hot.note((Account.reduced_held_out, now, None, replica.number, None, None))
                 last = (replica.gradient_bytes, ready, replica.expected_at)
-        pen.mark((BACKWARD_ENDS, now, None, *last))
-        if not pen.unreduced:
-            pen.expecting = [replica for replica in pen.expecting if replica.expected and replica.stats is not None]
-            pen.reduced_inside = pen.depth > 0
+        hot.mark((BACKWARD_ENDS, now, None, *last))
+        if not hot.unreduced:
+            hot.expecting = [replica for replica in hot.expecting if replica.expected and replica.stats is not None]
+            hot.reduced_inside = hot.depth > 0
             self._gradients_reduced()
         elif reduced_inside:
-            pen.unreduced = False
-        if not pen.depth:
-            pen.expects_inside = False
+            hot.unreduced = False
+        if not hot.depth:
+            hot.expects_inside = False
 
     def shadowed(self, _result: object, _arguments: object) -> None:
         """This rank, out of data, has joined the gradient synchronisation of the others."""
         self.joined = True
-        self.tell(Account.shadowed)
+        self.record(Account.shadowed)
         self._gradients_reduced()
 
     def _gradients_reduced(self) -> None:
         """A backward reduced gradients."""
-        self.pen.updates[UPDATES] += 1
+        self.hot.updates[UPDATES] += 1
         self._synchronised_backwards += 1
         if self._synchronised_backwards == self._digests_at:
             self.digests_due()
@@ -277,39 +277,39 @@ class EveryStep(Comparisons):
 
     def hear_of(self, optimizer: Any) -> None:
         """There is an optimizer; most are seen when they are made."""
-        optimizers = self.pen.optimizers
+        optimizers = self.hot.optimizers
         if id(optimizer) not in optimizers:
             optimizers[id(optimizer)] = ""
             self.pauses.optimizer_made(optimizer)
-            self.tell(Account.optimizer_made, id(optimizer))
+            self.record(Account.optimizer_made, id(optimizer))
             weakref.finalize(optimizer, self._optimizer_gone, optimizers, id(optimizer)).atexit = False
 
     def _optimizer_gone(self, optimizers: dict[int, str], key: int) -> None:
         """Called on whichever thread collects it."""
         optimizers.pop(key, None)
-        self.pen.rates.pop(key, None)
-        if self.listening and optimizers is self.pen.optimizers:  # else of the process that this one was forked from
-            self.pen.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
+        self.hot.rates.pop(key, None)
+        if self.listening and optimizers is self.hot.optimizers:  # else of the process that this one was forked from
+            self.hot.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        pen = self.pen
+        hot = self.hot
         key = id(optimizer)
-        if not pen.optimizers.get(key) or pen.depth or self.parallelism.unsure:
+        if not hot.optimizers.get(key) or hot.depth or self.parallelism.unsure:
             self._examine(optimizer)
-            if pen.depth:
-                self.tell(Account.optimizer_in_backward, key)
+            if hot.depth:
+                self.record(Account.optimizer_in_backward, key)
                 return
         rate = optimizer.param_groups[0].get("lr")
-        if isinstance(rate, (float, int)) and (rate != pen.rates.get(key) or not rate):
+        if isinstance(rate, (float, int)) and (rate != hot.rates.get(key) or not rate):
             rate = self._rate_changes(optimizer)
-        pen.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
+        hot.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
 
     def _rate_changes(self, optimizer: Any) -> float:
         """Return the rate: of the first group that is not frozen with a rate of 0, where one is not."""
         rates = [group.get("lr") for group in optimizer.param_groups]
         rate = next((float(one) for one in rates if isinstance(one, (float, int)) and one), 0.0)
-        before = self.pen.rates.get(id(optimizer), rate)
-        self.pen.rates[id(optimizer)] = rate
+        before = self.hot.rates.get(id(optimizer), rate)
+        self.hot.rates[id(optimizer)] = rate
         if rate != before and not before / RATE_JUMP < rate < before * RATE_JUMP:
             self.digest_soon()
         return rate
@@ -319,21 +319,21 @@ class EveryStep(Comparisons):
         self.start()
         self.hear_of(optimizer)
         self.parallelism.steps(optimizer)
-        optimizers = self.pen.optimizers
-        if not optimizers[id(optimizer)] and not self.pen.depth:  # the model may not live until the note is read
+        optimizers = self.hot.optimizers
+        if not optimizers[id(optimizer)] and not self.hot.depth:  # the model may not live until the note is read
             first = next(parameters_of(optimizer), None)
             shared = len(optimizers) > len(self.replicas)
             name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
-            self.tell(Account.optimizer_named, id(optimizer), name, self.pauses.sharing(optimizer))
+            self.record(Account.optimizer_named, id(optimizer), name, self.pauses.sharing(optimizer))
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        pen = self.pen
-        if pen.depth:
+        hot = self.hot
+        if hot.depth:
             return
-        pen.mark((OPTIMIZER_ENDS, monotonic_ns(), None, id(optimizer), bool(self.replicas), pen.unreduced))
-        if pen.unreduced:
-            pen.unreduced = False
-            pen.updates[UPDATES] += 1
+        hot.mark((OPTIMIZER_ENDS, monotonic_ns(), None, id(optimizer), bool(self.replicas), hot.unreduced))
+        if hot.unreduced:
+            hot.unreduced = False
+            hot.updates[UPDATES] += 1
             if self.replicas:
                 self.update_unsynchronised()
             else:
@@ -342,4 +342,4 @@ class EveryStep(Comparisons):
     def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""
         optimizer = argument(arguments, named, 1, "optimizer")
-        self.pen.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))
+        self.hot.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

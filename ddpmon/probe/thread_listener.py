@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
@@ -33,66 +34,48 @@ SILENT_S = 5.0
 Reader = Callable[[Account, Any, Any, Any], object]
 
 
-class Pen:
+@dataclass(slots=True)
+class HotPathState:
     """Everything that the calls of every step look up, in one object: caches are cold then."""
 
-    __slots__ = (
-        "before_forward",
-        "depth",
-        "events",
-        "expecting",
-        "expects_inside",
-        "fetching",
-        "inner",
-        "loss",
-        "mark",
-        "note",
-        "optimizers",
-        "rates",
-        "reduced_inside",
-        "thread",
-        "unreduced",
-        "updates",
-    )
-
-    def begin(self, note: Callable[[Note], None], loss: Loss) -> None:
-        """Start from nothing: a new process."""
-        self.thread: int | None = threading.main_thread().ident
-        """The thread that the probe listens to; 0: none any more."""
-        self.write_with(note)
-        self.loss = loss
-        """Reads the loss."""
-        self.fetching = 0
-        """The id of the iterator that was fetched from last."""
-        self.before_forward = False
-        """True if there is work before a forward other than its digest."""
-        self.depth = 0
-        """Number of backward calls inside each other."""
-        self.expecting: list[Replica] = []
-        """Models whose next backward reduces gradients."""
-        self.expects_inside = False
-        """True if a model was prepared inside the backward that runs, for one inside of it."""
-        self.inner: list[int] = []
-        """The depths of backward calls inside another whose begin was noted."""
-        self.reduced_inside = False
-        """True if one of them reduced gradients."""
-        self.unreduced = False
-        """True if a backward since the last optimizer step left gradients that no reducer was prepared for."""
-        self.updates = updates.private()
-        """Counts updates of models, in memory that the hub reads once this process was killed."""
-        self.optimizers: dict[int, str] = {}
-        """Optimizers that live, by their id: a name for the parameters each updates, "" before its first step."""
-        self.rates: dict[int, float] = {}
-        """The learning rate of each."""
+    note: Callable[[Note], None]
+    """Takes a note of the training thread's; see `journal`."""
+    loss: Loss
+    """Reads the loss."""
+    mark: Callable[[Note], None]
+    """Takes a note of a moment that is wanted on the GPU's timeline too."""
+    events: Events | None = None
+    """The events of the GPU's timeline, where there is one."""
+    thread: int | None = field(default_factory=lambda: threading.main_thread().ident)
+    """The thread that the probe listens to; 0: none any more."""
+    fetching: int = 0
+    """The id of the iterator that was fetched from last."""
+    before_forward: bool = False
+    """True if there is work before a forward other than its digest."""
+    depth: int = 0
+    """Number of backward calls inside each other."""
+    expecting: list[Replica] = field(default_factory=list)
+    """Models whose next backward reduces gradients."""
+    expects_inside: bool = False
+    """True if a model was prepared inside the backward that runs, for one inside of it."""
+    inner: list[int] = field(default_factory=list)
+    """The depths of backward calls inside another whose begin was noted."""
+    reduced_inside: bool = False
+    """True if one of them reduced gradients."""
+    unreduced: bool = False
+    """True if a backward since the last optimizer step left gradients that no reducer was prepared for."""
+    updates: updates.Counters = field(default_factory=updates.private)
+    """Counts updates of models, in memory that the hub reads once this process was killed."""
+    optimizers: dict[int, str] = field(default_factory=dict)
+    """Optimizers that live, by their id: a name for the parameters each updates, "" before its first step."""
+    rates: dict[int, float] = field(default_factory=dict)
+    """The learning rate of each."""
 
     def write_with(self, note: Callable[[Note], None], events: Events | None = None) -> None:
-        """note: takes notes from now on. events: of the GPU's timeline, where one is followed."""
+        """Hand notes to `note` from now on. events: of the GPU's timeline, where one is followed."""
         self.note = note
-        """Takes a note of the training thread's; see `journal`."""
         self.events = events
-        """The events of the GPU's timeline, where there is one."""
         self.mark = note if events is None else _with_event(note, events)
-        """The same, of a moment that is wanted on the GPU's timeline too."""
 
 
 def _with_event(note: Callable[[Note], None], events: Events) -> Callable[[Note], None]:
@@ -103,18 +86,19 @@ def _with_event(note: Callable[[Note], None], events: Events) -> Callable[[Note]
     return mark
 
 
-class Hearing:
+class ThreadListener:
     """Hears the training thread, until something in the probe fails."""
 
     def __init__(self) -> None:
-        self.pen = Pen()
+        self.hot = HotPathState.__new__(HotPathState)
+        """One object for good: the wrappers around torch's calls hold it, in processes that are forked too."""
         self.on_set_up: list[Callable[[], None]] = []
         """Called when something was made that a step needs: by now the script has imported what it trains with."""
 
     def digest_soon(self) -> None:
         """Have ranks compared soon: something changed, on some of them perhaps."""
 
-    def begin(self, identity: Identity) -> None:
+    def reset(self, identity: Identity) -> None:
         """Start from nothing: a new process."""
         self.identity = identity
         self.thread = threading.main_thread().ident
@@ -132,57 +116,50 @@ class Hearing:
         self.journal.every_step = EVERY_STEP
         self.clock = self.account.clock
         # Last: in a process that was forked the collector may run, and note so, between any two of these lines.
-        self.pen.begin(self.journal.note, Loss(self.readings))
+        HotPathState.__init__(self.hot, self.journal.note, Loss(self.readings), self.journal.note)
 
     def defer(self) -> None:
         """Another thread will read the notes from now on."""
         self.journal.defer()
-        self.pen.write_with(self.journal.note, self.pen.events)
+        self.hot.write_with(self.journal.note, self.hot.events)
 
     @property
     def listening(self) -> bool:
         """Return whether this process is watched."""
-        return self.pen.thread != 0
+        return self.hot.thread != 0
 
-    def hears(self) -> bool:
+    def on_training_thread(self) -> bool:
         """Return whether this call is on the training thread of a process that is watched."""
-        return get_ident() == self.pen.thread
+        return get_ident() == self.hot.thread
 
     def hears_in_backward(self) -> bool:
         """Return whether this thread is one of autograd's, which has one a GPU, in the training thread's backward."""
-        return self.listening and self.pen.depth > 0 and in_backward()
+        return self.listening and self.hot.depth > 0 and in_backward()
 
     # --- which thread it is ------------------------------------------------------------------------------------
 
     @property
     def has_trained(self) -> bool:
         """Return whether the training thread has trained."""
-        pen = self.pen
-        return bool(pen.expecting or pen.unreduced or any(list(pen.optimizers.values())) or self.account.clock.step)
-
-    def sets_up_here(self) -> bool:
-        """Another thread sets something up that training needs: return whether it is the training thread now."""
-        return self._claims(trains=False)
+        hot = self.hot
+        return bool(hot.expecting or hot.unreduced or any(list(hot.optimizers.values())) or self.account.clock.step)
 
     def trains_here(self) -> bool:
-        """Another thread trains: return whether it is the training thread now."""
-        return is_grad_enabled() and self._claims(trains=True)
+        """Another thread runs a model: return whether it is the training thread now."""
+        return is_grad_enabled() and self.claims_thread()
 
-    def optimizes_here(self) -> bool:
-        """Another thread steps an optimizer: return whether it is the training thread now."""
-        return self._claims(trains=True)
-
-    def _claims(self, *, trains: bool) -> bool:
+    def claims_thread(self, *, trains: bool = True) -> bool:
         """Return whether the calling thread becomes the training thread.
 
         It does unless the one so far has trained and still lives and is heard. Autograd's own threads never do.
+        trains: it steps an optimizer or runs a model; else it sets up what training needs.
         """
         try:
             if not self.listening or in_backward() or (self.has_trained and self._goes_on(trains=trains)):
                 return False
-            self._on_training_thread()
+            self._adopt_thread()
         except Exception as error:
-            self.leave(error)
+            self.disable(error)
         return self.listening
 
     def _goes_on(self, *, trains: bool) -> bool:
@@ -196,24 +173,24 @@ class Hearing:
         if now - self._rival[2] > SILENT_S:
             return False
         if trains:
-            self.identity.note(
+            self.identity.add_note(
                 f"several threads train here: ddpmon watches {names[self.thread]}, and nothing of {names.get(me)}"
             )
         return True
 
-    def tell(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
+    def record(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
         """Note something that happens now."""
-        self.pen.mark((reader, monotonic_ns(), None, first, second, third))
+        self.hot.mark((reader, monotonic_ns(), None, first, second, third))
 
     def noting(self, reader: Reader, first: Any = None) -> Callable[..., None]:
         """Return a hook that notes this whenever it is called."""
-        return lambda *_: self.tell(reader, first)
+        return lambda *_: self.record(reader, first)
 
-    def leave(self, error: BaseException) -> None:
+    def disable(self, error: BaseException) -> None:
         """Something in the probe went wrong: say so once, and stop listening. Training goes on."""
         if not self.listening:
             return
-        self.pen.thread = 0
+        self.hot.thread = 0
         api.detach()
         with contextlib.suppress(Exception):  # whatever the script has put there, or a full disk
             print(
@@ -223,14 +200,14 @@ class Hearing:
             )
 
     def _release(self, event: DeviceEvent) -> None:
-        if self.pen.events is not None:
-            self.pen.events.free(event)
+        if self.hot.events is not None:
+            self.hot.events.free(event)
 
-    def _on_training_thread(self) -> None:
+    def _adopt_thread(self) -> None:
         """The calling thread is the training thread."""
         if self.thread != get_ident():
             self.thread = get_ident()
             self.native_thread = threading.get_native_id()
-            self.pen.depth = 0  # of calls that another thread was in
+            self.hot.depth = 0  # of calls that another thread was in
             if self.listening:
-                self.pen.thread = self.thread
+                self.hot.thread = self.thread
