@@ -25,7 +25,7 @@ from ddpmon.probe.records import (
     FORWARD,
     OPTIMIZER,
     OTHER,
-    DeviceEvent,
+    Reduction,
 )
 from ddpmon.probe.script_notes import WAITING, ScriptNotes
 
@@ -50,11 +50,6 @@ class Account(ScriptNotes):
         self._forwards = False
         """True if there ever was a forward with gradients."""
         self._arrival = 0
-        self._arrived: DeviceEvent | None = None
-        """Moment on the device's timeline at which the gradients of the next note were ready."""
-        self._reduced: list[tuple[int, int, DeviceEvent | None]] = []
-        """Models whose gradients were reduced in the backward that ends: when the gradients were ready by the host's
-        clock, their bytes, and the moment on the device's timeline."""
         self.reductions = 0
         """Number of reductions before each of the last updates, as long as it was the same each time."""
         self._reductions: list[int] = [0]
@@ -217,41 +212,23 @@ class Account(ScriptNotes):
         """A bucket's all-reduce was handed over: its layout, launch and end; the end is filled in when it has ended."""
         self.clock.part.buckets.append(bucket)
 
-    def arrived(self, *_: object) -> None:
-        """The note after this one is of gradients that were ready, on the device's timeline, where this one lies."""
-        self._arrived = self._journal.event()
-
-    def reduced(self, payload_bytes: int, ready: Sequence[int], expected_at: int) -> None:
-        """The backward that ends reduced a model's gradients.
-
-        ready: when each was ready, in ns after `expected_at`; empty where torch does not say: then the backward's end
-        counts.
-        """
-        arrival = expected_at + max(ready) if ready else self._journal.now
-        self._reduced.append((arrival, payload_bytes, self._arrived))
-        self._arrived = None
-
-    def reduced_held_out(self, model: int, *_: object) -> None:
-        """The backward that ends reduced the gradients of a model in evaluation mode, in which layers of it differ."""
-        self.held_out += model in self._in_training_mode
-
-    def backward_ends(self, payload_bytes: int, ready: Sequence[int] | None, expected_at: int) -> None:
-        """Gradients are made. With those of the last model that were reduced: see `reduced`; None: none were."""
+    def backward_ends(self, reductions: Sequence[Reduction], *_: object) -> None:
+        """Gradients are made, and those of these models are reduced: all arrive with the last one of them."""
         self.beats += 1
         clock = self.clock
         now = self._leave_backward()
         outermost = not self._around
-        if ready is None:
+        if not reductions:
             if self.iteration.stepped_in_backward and outermost and not self._ddp:
                 self._cut(now)
             return
-        self.reduced(payload_bytes, ready, expected_at)
-        arrival, payload_bytes, event = self._reduced[0]
-        for another, more_bytes, its_event in self._reduced[1:]:
-            payload_bytes += more_bytes
-            if another > arrival:
-                arrival, event = another, its_event
-        self._reduced.clear()
+        arrival, payload_bytes, event = 0, 0, None
+        for its_bytes, ready, expected_at, its_event, held_out in reductions:
+            payload_bytes += its_bytes
+            its_arrival = expected_at + max(ready) if ready else now  # else the backward's end counts
+            if its_arrival > arrival:
+                arrival, event = its_arrival, its_event
+            self.held_out += held_out in self._in_training_mode
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
         self._ddp = True
         self.updates += 1

@@ -204,21 +204,17 @@ class EveryStep(Comparisons):
             return
         hot.depth = 0
         now = monotonic_ns()
-        expecting = hot.expecting
-        if len(expecting) != 1 or expecting[0].event is not None:
+        if len(hot.expecting) != 1:
             self._several_end(now)
             return
-        replica = expecting[0]
-        ready = replica.reduced()
-        if ready is None:
+        reduction = hot.expecting[0].take_reduction()
+        if reduction is None:
             hot.unreduced = True
-            hot.mark((BACKWARD_ENDS, now, None, 0, None, 0))
+            hot.mark((BACKWARD_ENDS, now, None, (), None, None))
             return
-        hot.unreduced = replica.expected = False
+        hot.unreduced = False
         hot.expecting = []
-        if replica.held_out and replica.mode_matters:
-            hot.note((Account.reduced_held_out, now, None, replica.number, None, None))
-        hot.mark((BACKWARD_ENDS, now, None, replica.gradient_bytes, ready, replica.expected_at))
+        hot.mark((BACKWARD_ENDS, now, None, (reduction,), None, None))
         self._gradients_reduced()
 
     def _leave_backward(self) -> bool:
@@ -236,27 +232,13 @@ class EveryStep(Comparisons):
         """A backward ends, now, in which none, one or several models were to reduce gradients."""
         hot = self.hot
         reduced_inside, hot.reduced_inside = hot.reduced_inside, hot.reduced_inside and hot.depth > 0
-        hot.unreduced = True
-        last: tuple[int, Any, int] = (0, None, 0)
-        for replica in hot.expecting:
-            ready = replica.reduced()
-            if ready is not None:
-                if not hot.unreduced:
-                    hot.note((Account.reduced, now, None, *last))
-                if replica.event is not None:
-                    hot.note((Account.arrived, now, replica.event, None, None, None))
-                    replica.event = None
-                hot.unreduced = replica.expected = False
-                if replica.held_out and replica.mode_matters:
-                    hot.note((Account.reduced_held_out, now, None, replica.number, None, None))
-                last = (replica.gradient_bytes, ready, replica.expected_at)
-        hot.mark((BACKWARD_ENDS, now, None, *last))
-        if not hot.unreduced:
+        reductions = tuple(one for replica in hot.expecting if (one := replica.take_reduction()) is not None)
+        hot.unreduced = not reductions and not reduced_inside
+        hot.mark((BACKWARD_ENDS, now, None, reductions, None, None))
+        if reductions:
             hot.expecting = [replica for replica in hot.expecting if replica.expected and replica.stats is not None]
             hot.reduced_inside = hot.depth > 0
             self._gradients_reduced()
-        elif reduced_inside:
-            hot.unreduced = False
         if not hot.depth:
             hot.expects_inside = False
 

@@ -8,6 +8,7 @@ take, and the collector, which would stop the training thread too, never visits 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -47,6 +48,12 @@ class Mark:
         self.event = event
         self.host = host
         """Moment at which it was recorded, by the host's clock."""
+
+
+Reduction = tuple[int, Sequence[int], int, DeviceEvent | None, int | None]
+"""A model's gradients were reduced: their bytes; when each was ready, in nanoseconds after a moment, or empty where
+torch does not say; that moment; the last one's on the device's timeline; the model's number, if it was in evaluation
+mode and has layers that differ in it."""
 
 
 class Device(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.graph_search import UnusedSearch
-from ddpmon.probe.records import DeviceEvent
+from ddpmon.probe.records import DeviceEvent, Reduction
 
 
 @dataclass(slots=True, eq=False)
@@ -112,12 +112,11 @@ class Replica:
         ignored = model.parameters_to_ignore
         return statistics, [one for name, one in named if id(one) not in known and name not in ignored]
 
-    def reduced(self) -> Sequence[int] | None:
-        """Return when each gradient was ready, in ns after the reducer was prepared for the backward that just ended.
+    def take_reduction(self) -> Reduction | None:
+        """Return what the backward that just ended reduced; None: no gradients of this model.
 
-        None: it reduced no gradients. The reducer notes when each gradient is ready; the list keeps its old values
-        until the next synchronised backward. A static graph notes none in its first one, where it only examines the
-        graph and reduces at the end: then nothing is in it.
+        The reducer notes when each gradient is ready; the list keeps its old values until the next synchronised
+        backward. A static graph notes none in its first one, where it only examines the graph and reduces at the end.
         """
         if self.stats is None:  # the model is gone, and so are its gradients
             return None
@@ -125,15 +124,22 @@ class Replica:
         # All of them: in short steps two in a row may have the same latest one, to the nanosecond.
         if times == self._times:
             return None
+        event = None
         if not self._times and not any(times):
             model = self.model()
             first_time = model is not None and model.static_graph and not self._examined
             self._examined = True
-            return () if first_time else None
-        self._times = times
-        if self.events is not None:
-            self._latest = times.index(max(times))
-        return times
+            if not first_time:
+                return None
+            times = []
+        else:
+            self._times = times
+            if self.events is not None:
+                self._latest = times.index(max(times))
+                event, self.event = self.event, None
+        self.expected = False
+        held_out = self.number if self.held_out and self.mode_matters else None
+        return self.gradient_bytes, times, self.expected_at, event, held_out
 
     def reduced_by(self, reducer: Any) -> None:
         """Take this reducer as the one that reduces its gradients; it has reduced none yet."""
