@@ -18,7 +18,6 @@ import math
 import os
 import random
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -32,6 +31,7 @@ from made_up_runs import hub_log, make_run, own_home, start_hub
 
 from ddpmon import runs
 from ddpmon.messages import (
+    MAX_STEP,
     PROTOCOL,
     STAGE_TRAINING,
     SYNC_GRADIENTS,
@@ -64,7 +64,7 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.recording.recorded import recorded_snapshot
-from ddpmon.recording.recording import recording_path
+from ddpmon.recording.recording import Recording
 
 COUNT = 100_000
 """Frames of each kind."""
@@ -324,16 +324,18 @@ def hunt(seed: int, numbers: Sequence[int]) -> list[str]:
 def differences(run: runs.Run, told: list[dict[str, int]]) -> list[str]:
     """Return where the recording differs from what the honest ranks sent."""
     trouble = []
-    with sqlite3.connect(recording_path(run.id)) as db:
+    with Recording(run) as recording:
+        ids = {process.rank: process.id for process in recording.processes() if process.attempt == 0}
         for rank, facts in enumerate(told):
-            query = "SELECT count(*), sum(step), min(length_us), max(length_us), sum(samples) FROM steps"
-            query += " WHERE process = (SELECT id FROM processes WHERE rank = ? AND attempt = 0)"
-            found, made, length = db.execute(query, (rank,)).fetchone(), facts["steps"], round(STEP_S * 1e6)
+            steps = recording.steps(ids[rank], 1, MAX_STEP)
+            lengths = [step.length_us for step in steps] or [0]
+            numbers, samples = (sum(getattr(step, name) for step in steps) for name in ("step", "samples"))
+            found, made = (len(steps), numbers, min(lengths), max(lengths), samples), facts["steps"]
+            length = round(STEP_S * 1e6)
             expected = (made, made * (made + 1) // 2, length, length, 8 * made)
-            print(f"rank {rank}: told {made:,} steps; recorded {found[0]:,}")
+            print(f"rank {rank}: told {made:,} steps; recorded {len(steps):,}")
             if found != expected or facts["unacknowledged"]:
                 trouble.append(f"rank {rank}: {found}, and told was {expected}; {facts['unacknowledged']} unanswered")
-    db.close()
     shot = recorded_snapshot(run)
     for view, facts in zip(shot.ranks, told, strict=False):
         if (view.steps, view.health) != (facts["steps"], "left"):

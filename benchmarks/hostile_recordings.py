@@ -85,14 +85,14 @@ def base(folder: Path) -> Base:
             for table in tables.TABLES:
                 there = [row[1] for row in db.execute(f"PRAGMA demo.table_info({table})")]
                 names = ", ".join(f'"{name}"' for name in there)
-                key = next((name for name in ("step", "time_us", "at") if name in there), None)
+                key = next((name for name in ("first_step", "time_us", "at") if name in there), None)
                 middle = f"WHERE {key} {half} (SELECT avg({key}) FROM demo.{table})" if key else ""
                 db.execute(f"INSERT OR REPLACE INTO main.{table} ({names}) SELECT {names} FROM demo.{table} {middle}")
             db.execute("COMMIT")
             if checkpoint:
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         log, without_log = Path(f"{logged}-wal").read_bytes(), logged.read_bytes()
-        records = db.execute("SELECT count(*) FROM steps").fetchone()[0]
+        records = db.execute("SELECT coalesce(sum(count), 0) FROM step_blocks").fetchone()[0]
     return Base(run, path.read_bytes(), without_log, log, records)
 
 
@@ -142,7 +142,7 @@ def update(rng: random.Random, path: Path, base: Base) -> str:
     told = []
     with _open(path, base) as db:
         for _ in range(rng.choice((1, 1, 1, 3, 10))):
-            table = rng.choice([*tables.TABLES, "processes", "steps", "samples"])
+            table = rng.choice([*tables.TABLES, "processes", "step_blocks", "samples"])
             column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
             value, some = rng.choice(VALUES), rng.choice(("", "WHERE random() % 10 = 0", "LIMIT 1"))
             where = some
@@ -158,7 +158,7 @@ def update(rng: random.Random, path: Path, base: Base) -> str:
 def restructure(rng: random.Random, path: Path, base: Base) -> str:
     """Tables, columns and rows go; others come."""
     with _open(path, base) as db:
-        table = rng.choice([*tables.TABLES, "processes", "steps"])
+        table = rng.choice([*tables.TABLES, "processes", "step_blocks"])
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
         columns = ", ".join(f'i AS "{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
         ways = {
@@ -177,9 +177,9 @@ def restructure(rng: random.Random, path: Path, base: Base) -> str:
             ),
             "a newer schema": "UPDATE meta SET value = 99 WHERE key = 'schema'",
             "counters of 2**53": "UPDATE processes SET last_step = 9007199254740992, steps = 9007199254740992",
-            "a step of 2**47": "UPDATE OR IGNORE steps SET step = 140737488355328 WHERE step = 500",
-            "a column less": "ALTER TABLE steps DROP COLUMN other_us",
-            "a trigger": "CREATE TRIGGER t AFTER INSERT ON steps BEGIN SELECT raise(ABORT, 'no'); END",
+            "a step of 2**47": "UPDATE OR IGNORE step_blocks SET last_step = 140737488355328 WHERE last_step > 500",
+            "a column less": "ALTER TABLE step_blocks DROP COLUMN records",
+            "a trigger": "CREATE TRIGGER t AFTER INSERT ON step_blocks BEGIN SELECT raise(ABORT, 'no'); END",
         }
         way = rng.choice(list(ways))
         db.executescript(ways[way])

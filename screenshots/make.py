@@ -176,7 +176,7 @@ def piece(run: Run, name: str) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE meta SET value = ? WHERE key = 'run_id'", (made.id,))
         db.execute("UPDATE meta SET value = value - ? WHERE key = 'unix'", (earlier,))
-        db.execute("DELETE FROM steps WHERE step NOT BETWEEN ? AND ?", (first, last))
+        db.execute("DELETE FROM step_blocks WHERE last_step < ? OR first_step > ?", (first, last))
         db.execute("DELETE FROM checkpoints")
         db.execute("DELETE FROM events")
     tell_verdict(made)

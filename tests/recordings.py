@@ -1,5 +1,6 @@
 """Recordings of made-up runs, written by the recorder as a live hub would have."""
 
+import contextlib
 import dataclasses
 import itertools
 import sqlite3
@@ -8,8 +9,9 @@ import msgspec
 import numpy as np
 
 from ddpmon import runs
+from ddpmon.analysis.steps.table import row_of, steps_of, table_of
 from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, Scalar
-from ddpmon.recording.node_blocks import pack, unpack
+from ddpmon.recording import schema
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import restored_store
@@ -19,6 +21,8 @@ from ddpmon.store.processes import RankProcess
 from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0
+BLOCK_STEPS = 100
+"""Of the blocks in which steps are recorded."""
 FIRST_S = 5.0
 """Seconds from the start of the run to its first step."""
 
@@ -31,7 +35,7 @@ def story(steps=1800, ranks=4, late=2, begin=600, end=1200, extra_ms=12.0):
 
 
 def record(
-    own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, room=None, blocks=False,
+    own=None, *, loss=None, restarts=(), events=(), dead=(), accuracy=False, sums=None, room=None,
     judged="end", **changes,
 ):  # fmt: skip
     """Write a run that has ended, and its recording; returns the run.
@@ -39,7 +43,6 @@ def record(
     own: [S, R, 5] ms. restarts: step numbers at which every rank is replaced by a new process.
     sums: makes of the sums since the start what is written down of them.
     room: bytes of the recording, and the last step records that are kept whole; None: as a hub has it.
-    blocks: all but the steps of rank 0 came in blocks, as from the hubs of other nodes.
     accuracy: rank 0 logs one every tenth step: a thousandth of its number.
     judged: what the hub that wrote it judged: the last window ("end"), "all" of the run, or nothing ("").
     """
@@ -53,7 +56,7 @@ def record(
     )  # fmt: skip
     run = dataclasses.replace(run, **changes)
     arrays = [own.shape, own.tobytes(), np.asarray(loss, float).tobytes()]
-    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room, blocks, judged)))
+    arguments = (*arrays, *map(repr, (run, restarts, events, dead, accuracy, room, judged)))
     runs.create(run)
     if sums is None and arguments in _WRITTEN:
         recording, ended_at = _WRITTEN[arguments]
@@ -75,15 +78,12 @@ def record(
                 scalars=[Scalar(step, "accuracy", step / 1000) for step in tenth],
             )  # fmt: skip
             recorder.process(process)
-            if blocks and rank:
-                recorder.write()  # who it is
-                add_as_rows(recorder, process, batch)
-            else:
-                recorder.batch(process, batch, told[rank])
+            for begin in range(0, len(told[rank]) or 1, BLOCK_STEPS):
+                recorder.batch(process, batch, told[rank][begin : begin + BLOCK_STEPS])
+                recorder.hurry()
+                recorder.write()
+                batch = msgspec.structs.replace(batch, samples=[], scalars=[])
         now_us = end_us + 2_000_000
-    recorder.hurry()
-    while recorder.backlog:
-        recorder.write()
     with Recording(run) as recording:
         store = restored_store(recording)
         saved = Checkpoint(
@@ -117,16 +117,19 @@ def _judge(run, judged):
     recorder.close()
 
 
-def add_as_rows(recorder, process, batch, at_once=50):
-    """Have a recorder take a batch of the process as it comes in blocks, a few steps in each."""
-    for first in range(0, len(batch.steps), at_once):
-        steps = batch.steps[first : first + at_once]
-        block = unpack(pack([msgspec.structs.replace(batch, steps=steps)]))
-        assert not block.batches[0].steps, "all of them fit into rows"
-        recorder.columns.add(process, batch if first == 0 else block.batches[0])
-        recorder.columns.add_rows([process], [len(block.table)], block.table)
-        recorder.hurry()
-        recorder.write()
+def change_steps(run, change):
+    """Rewrite the steps of a recording as `change(process, step)` returns them; None loses one."""
+    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db, db:
+        for process, first, *blobs in db.execute(
+            "SELECT process, first_step, rows, records FROM step_blocks"
+        ).fetchall():
+            table, records = schema.block_steps(*blobs)
+            changed = [made for step in (*steps_of(table), *records) if (made := change(process, step)) is not None]
+            rows = [row_of(step) for step in changed]
+            table = table_of(b"".join(row for row in rows if row is not None))
+            records = [step for step, row in zip(changed, rows, strict=True) if row is None]
+            db.execute("DELETE FROM step_blocks WHERE (process, first_step) = (?, ?)", (process, first))
+            db.executemany(schema.insert("step_blocks"), schema.block_rows(process, table, records))
 
 
 MOST_WRITTEN = 12

@@ -138,11 +138,11 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence_on_the_screen(home, monke
     [
         *UNUSABLE.values(),
         (lambda path: path.unlink(), "does not exist"),
-        (lambda path: execute(path, "DELETE FROM steps"), "nothing to replay"),
+        (lambda path: execute(path, "DELETE FROM step_blocks"), "nothing to replay"),
         (lambda path: execute(path, "DELETE FROM processes"), "nothing to replay"),
-        (lambda path: execute(path, "UPDATE steps SET end_us = 'later'"), "nothing to replay"),
+        (lambda path: execute(path, "UPDATE step_blocks SET rows = 'later'"), "nothing to replay"),
     ],
-    ids=[*UNUSABLE, "gone", "no steps", "no ranks", "no time"],
+    ids=[*UNUSABLE, "gone", "no steps", "no ranks", "no block"],
 )
 def test_what_cannot_be_played_is_refused_in_one_line(home, damage, words):
     run = record()

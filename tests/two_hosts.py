@@ -85,8 +85,8 @@ class Root:
                     store.pause_filter.times,
                 )
             )
-        while self.recorder.backlog:
-            self.recorder.write()
+        self.recorder.hurry()
+        self.recorder.write()
 
     def train(self, told, first, last, ranks=None, *, block=20, percent=lambda rank: 90.0, losing=()):
         """Have ranks tell of the steps from `first` to `last`, a block at a time, as they come.

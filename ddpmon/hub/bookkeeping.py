@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class Bookkeeping:
         self._tails = Tails(runs.run_dir(store.run.id), self._take_tail, self._report_tail)
         self._tail_files: list[Path] = []
         """Files that ranks left there, to be removed once they are recorded."""
-        self._checkpointed_at = self._recorded_at = time.monotonic()
+        self._checkpointed_at = time.monotonic()
 
     @property
     def settled(self) -> bool:
@@ -49,9 +48,7 @@ class Bookkeeping:
         if now - self._checkpointed_at >= CHECKPOINT_S:
             self._checkpointed_at = now
             self._checkpoint(CHECKPOINT_ROWS)
-        if now - self._recorded_at >= recorder.every_s:
-            self._recorded_at = now
-            self._collector.record()
+        self._collector.record()
         if recorder.was_deleted:
             recorder.was_deleted = False
             store.add_event(unix, "warn", "someone deleted telemetry.db; the hub restored it with the whole recording")
@@ -66,7 +63,7 @@ class Bookkeeping:
     def keep_last(self, now: float, unix: float) -> None:
         """Write all that there is: this hub ends."""
         self._checkpoint(BINS)
-        self._recorded_at = -math.inf
+        self._recorder.hurry()
         self.keep(now, unix)
 
     def _checkpoint(self, rows: int) -> None:

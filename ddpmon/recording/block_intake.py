@@ -74,7 +74,7 @@ class BlockIntake:
                 self._counts.append(count)
             begin = end
             self._take_rest(process, batch, now)
-            recorder.columns.add(process, batch)
+            recorder.batch(process, batch, ())
             last = process
         self._add(block.table[taken:])
         return last
@@ -109,4 +109,4 @@ class BlockIntake:
             processes, counts, table = self._processes, self._counts, joined(self._tables)
             self._processes, self._counts, self._tables = [], [], []
             self._store.add_rows(processes, counts, table, now)
-            self._recorder.columns.add_rows(processes, counts, table)
+            self._recorder.rows(processes, counts, table)

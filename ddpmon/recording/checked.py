@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -30,12 +29,11 @@ from ddpmon.messages import (
     Sample,
     Scalar,
     Stack,
-    Step,
     check_hello,
     check_stack,
 )
 from ddpmon.messages.nodes import End, check_end
-from ddpmon.messages.wire import check_layout, check_step
+from ddpmon.messages.wire import check_layout
 from ddpmon.recording import schema
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.runs import Process, Run
@@ -80,20 +78,6 @@ def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T]
         except UNREADABLE:
             bad += 1
     return made, bad
-
-
-def steps(rows: Sequence[Sequence[Any]]) -> tuple[list[Step], int]:
-    """Records from rows of schema.STEPS in the order of their numbers, and how many could not be read."""
-    made, bad = parse_rows(rows, _checked_step)
-    if any(before.step >= after.step for before, after in pairwise(made)):
-        made = sorted({step.step: step for step in made}.values(), key=lambda step: step.step)
-    return made, bad
-
-
-def _checked_step(row: Sequence[Any]) -> Step:
-    step = msgspec.convert(msgspec.structs.astuple(schema.step_of(row)), Step)
-    check_step(step)
-    return step
 
 
 def sample(row: Sequence[Any]) -> Sample:

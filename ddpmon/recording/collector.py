@@ -300,5 +300,3 @@ class Collector:
         """Write all that waits, as far as the disk takes it."""
         self._recorder.hurry()
         self.record()
-        while self._recorder.backlog and not self._recorder.trouble:
-            self.record()

@@ -23,7 +23,7 @@ _READABLE_AS_COPY = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, s
 a read-only connection cannot undo the transaction of a writer that was killed."""
 _UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 """What a query raises; the last one where SQLite's own words quote a damaged schema."""
-_NEEDED = {"processes", "steps"}
+_NEEDED = {"processes", "step_blocks"}
 
 
 class Database:

@@ -28,8 +28,7 @@ LARGEST = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
 """Of merged samples, what is not the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 
-TRAINED = """(last_step > 0 OR EXISTS (SELECT 1 FROM steps WHERE process = processes.id)
-OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"""
+TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,7 @@ def merge_steps(
     """
     columns = {seat.process: column for column, seat in enumerate(seats_of_attempt)}
     condition = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
-    query = schema.select("steps", ("process", *schema.STEPS), f"WHERE {condition}")
     records: dict[int, dict[int, Step]] = {}
-    for process, *row in db.execute(query, (*columns, end)):
-        step = schema.step_of(row)
-        records.setdefault(step.step, {})[columns[process]] = step
     for process, column in columns.items():
         for step in _taken_from_blocks(db, process, end):
             records.setdefault(step.step, {}).setdefault(column, step)
@@ -86,21 +81,21 @@ def merge_steps(
         spans = _spans(rows, world, TIERS[tier], complete=whole and len(rows.ranks) == len(seats_of_attempt))
         db.executemany(_put(tier), [(seats_of_attempt[rows.ranks[column]].process, *row) for column, row in spans])
     _merge_scalars(db, condition, (*columns, end), ends)
-    db.execute(f"DELETE FROM steps WHERE {condition}", (*columns, end))  # noqa: S608  ours
 
 
 def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[Step]:
     """A process's steps before `end` that are in blocks, which lose them. ValueError: one is damaged."""
     condition = "process = ? AND first_step < ?"
-    query = f"SELECT rows FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  ours
-    blobs = db.execute(query, (process, end)).fetchall()
-    if not blobs:
+    query = f"SELECT rows, records FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  ours
+    blocks = [schema.block_steps(*blobs) for blobs in db.execute(query, (process, end))]
+    if not blocks:
         return []
-    table = joined([schema.block_steps(blob) for (blob,) in blobs])
+    table, records = joined([rows for rows, _ in blocks]), [step for _, steps in blocks for step in steps]
     db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  ours
     taken = table["step"] < end
-    db.executemany(schema.insert("step_blocks", "OR IGNORE"), schema.block_rows(process, table[~taken]))
-    return steps_of(table[taken])
+    rest = schema.block_rows(process, table[~taken], [step for step in records if step.step >= end])
+    db.executemany(schema.insert("step_blocks", "OR IGNORE"), rest)
+    return [*steps_of(table[taken]), *(step for step in records if step.step < end)]
 
 
 def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:

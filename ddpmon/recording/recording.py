@@ -17,14 +17,13 @@ from ddpmon import runs
 from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.processes.unarmed import Unarmed
-from ddpmon.analysis.steps.table import Table, steps_of
 from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
 from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
-from ddpmon.recording.step_blocks import StepBlocks
+from ddpmon.recording.step_blocks import Block, StepBlocks
 from ddpmon.recording.tables import TIERS
 from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
@@ -141,24 +140,21 @@ class Recording:
 
     def _count(self, process: RankProcess) -> None:
         """Believe the process's own step counters where they are possible; else count the rows."""
-        clauses = "WHERE process = ? ORDER BY step LIMIT ?"
-        first = self.database.read("steps", ("length_us",), clauses, process.id, checked.TYPICAL_STEPS)
-        in_blocks = self._blocks.steps(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
-        first += [(step.length_us,) for step in in_blocks]
+        table, records = self._blocks.read(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
-        limit = checked.last_possible(process, seconds, [length for (length,) in first])
+        limit = checked.last_possible(
+            process, seconds, [*table["length_us"].tolist(), *(step.length_us for step in records)]
+        )
         self._limits[process.id] = limit
         records_counted = process.records
         most = max(process.last_step, process.steps, records_counted)
-        beyond = self.database.read("steps", ("step",), "WHERE process = ? AND step > ? LIMIT 1", process.id, limit)
-        is_beyond = bool(beyond) or self._blocks.last(self.database, process.id, MAX_STEP) > limit
+        is_beyond = self._blocks.last(self.database, process.id, MAX_STEP) > limit
         if most > limit:
             process.last_step = process.steps = self.last_step(process.id)
-        if "steps" not in self.database.tables:
+        if "step_blocks" not in self.database.tables:
             process.records = 0
         elif self.database.salvaged or is_beyond or most > limit:
-            whole = self.database.count("steps", "WHERE process = ? AND step <= ?", process.id, limit)
-            whole += self._blocks.count(self.database, process.id, limit)
+            whole = self._blocks.count(self.database, process.id, limit)
             process.records = whole + self._merged(process.id, limit)
             self.database.damaged |= process.records != records_counted
 
@@ -173,38 +169,19 @@ class Recording:
         return min(last, int(sum(counts)))
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
-        """A process's records of the steps from `begin` to before `end`."""
-        return _in_order(self.records(process, begin, end), steps_of(self.rows(process, begin, end)))
+        """Return a process's records of the steps from `begin` to before `end`."""
+        return self._blocks.steps(self.database, process, begin, self._last_before(process, end))
 
-    def rows(self, process: int, begin: int, end: int) -> Table:
-        """Of the same steps those that are recorded many together, in blocks."""
-        end = min(end, self._limits.get(process, MAX_STEP) + 1)
-        return self._blocks.rows(self.database, process, begin, end - 1)
+    def block(self, process: int, begin: int, end: int) -> Block:
+        """Return the same steps, those that are rows of a table and the others."""
+        return self._blocks.read(self.database, process, begin, self._last_before(process, end))
 
-    def records(self, process: int, begin: int, end: int) -> list[Step]:
-        """Of the same steps those that are recorded one by one."""
-        end = min(end, self._limits.get(process, MAX_STEP) + 1)
-        rows = self.database.read(
-            "steps", schema.STEPS, "WHERE process = ? AND step >= ? AND step < ? ORDER BY step", process, begin, end
-        )
-        return self._believed(process, rows)
+    def _last_before(self, process: int, end: int) -> int:
+        return min(end - 1, self._limits.get(process, MAX_STEP))
 
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
-        """A process's next records, at most so many."""
-        last = self._limits.get(process, MAX_STEP)
-        clauses = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT ?"
-        in_blocks = self._blocks.steps(self.database, process, begin, last, most)
-        while rows := self.database.read("steps", schema.STEPS, clauses, process, begin, last, most):
-            if steps := self._believed(process, rows):
-                return _in_order(steps, in_blocks)[:most]
-            begin = rows[-1][0] + 1  # none of these could be read
-        return in_blocks
-
-    def _believed(self, process: int, rows: list[Any]) -> list[Step]:
-        made, bad = checked.steps(rows)
-        if bad:
-            self._report_bad(process, bad)
-        return made
+        """Return a process's next records, at most so many."""
+        return self._blocks.steps(self.database, process, begin, self._limits.get(process, MAX_STEP), most)
 
     def _report_bad(self, process: int, steps: int) -> None:
         self.unread[process] += steps
@@ -213,13 +190,10 @@ class Recording:
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
         """Where steps of processes are recorded: from a step to before another, at most `size` further."""
         while True:
-            clauses = "WHERE process = ? AND step >= ? AND step <= ? ORDER BY step LIMIT 1"
-            first_rows = [
-                self.database.read("steps", ("step",), clauses, each, begin, self._limits[each]) for each in processes
-            ]
-            firsts = [rows[0][0] for rows in first_rows if rows]
-            in_blocks = (self._blocks.first_from(self.database, each, begin, self._limits[each]) for each in processes)
-            firsts += [first for first in in_blocks if first is not None]
+            first_steps = (
+                self._blocks.first_from(self.database, each, begin, self._limits[each]) for each in processes
+            )
+            firsts = [first for first in first_steps if first is not None]
             if not firsts:
                 return
             begin = min(firsts) + size
@@ -227,11 +201,7 @@ class Recording:
 
     def last_step(self, process: int) -> int:
         """The last step of a process that is recorded; 0: none is."""
-        clauses = "WHERE process = ? AND step <= ? ORDER BY step DESC LIMIT 1"
-        limit = self._limits.get(process, MAX_STEP)
-        rows = self.database.read("steps", ("step",), clauses, process, limit)
-        in_blocks = self._blocks.last(self.database, process, limit)
-        return max(rows[0][0], in_blocks) if rows and isinstance(rows[0][0], int) else in_blocks
+        return self._blocks.last(self.database, process, self._limits.get(process, MAX_STEP))
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """A process's samples after one moment and up to another."""
@@ -252,10 +222,9 @@ class Recording:
         """When a process was first and last heard of, by its samples and steps; None: never."""
         ends = [
             at
-            for table, column, key in (("samples", "time_us", "time_us"), ("steps", "end_us", "step"))
             for order in ("ASC", "DESC")
             for (at,) in self.database.read(
-                table, (column,), f"WHERE process = ? ORDER BY {key} {order} LIMIT 1", process
+                "samples", ("time_us",), f"WHERE process = ? ORDER BY time_us {order} LIMIT 1", process
             )
             if isinstance(at, int) and 0 <= at < MAX_US
         ]
@@ -325,13 +294,6 @@ class Recording:
         made, bad = checked.parse_rows(rows, make)
         self.database.damaged |= bad > 0
         return made
-
-
-def _in_order(steps: list[Step], others: list[Step]) -> list[Step]:
-    """Steps of one process from two places."""
-    if not (steps and others):
-        return steps or others
-    return sorted({step.step: step for step in (*others, *steps)}.values(), key=lambda step: step.step)
 
 
 def recording_path(run_id: str) -> Path:

@@ -124,7 +124,7 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
     """Give a store the records of its ranks of the steps from `begin` to before `end`."""
     together: list[tuple[RankProcess, Table]] = []
     for process in ids.values():
-        alone, rows = recording.records(process.id, begin, end), recording.rows(process.id, begin, end)
+        rows, alone = recording.block(process.id, begin, end)
         store.add_steps(process, alone)
         if len(rows):
             together.append((process, rows))

@@ -9,13 +9,14 @@ import math
 import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import msgspec
 
 from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_bytes
-from ddpmon.messages import Batch, Bucket, Pause, Sample, Step, Sync
+from ddpmon.messages import MAX_STEP, Batch, Sample, Step
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
 VERSION = 3
@@ -25,23 +26,18 @@ LEVEL = 1
 """Of zlib: the fastest."""
 BLOCK_STEPS = 1 << 14
 """Steps of a block at most: who wants a few of them decompresses all."""
+MAX_RECORD_BYTES = 4096
+"""Of a step that fits into no row, on average."""
 MOST_RATIO, SMALL_BYTES = 32, 1 << 16
 """A block that zlib made smaller than this is none of ours, unless it is small: times differ by some µs from step to
 step, so that 7 is usual."""
 
 Row: TypeAlias = tuple[Any, ...]
 
-STEPS = (
-    *("step", "end_us", "length_us", "data_us", "forward_us", "backward_us", "optimizer_us", "other_us", "loss"),
-    *("samples", "syncs", "tokens", "learning_rate", "gc_us", "buckets", "named", "pauses", "backwards"),
-)
 SAMPLES = Sample.__struct_fields__
 
 _encode = msgspec.msgpack.Encoder().encode
-_syncs = msgspec.msgpack.Decoder(list[Sync])
-_buckets = msgspec.msgpack.Decoder(list[Bucket])
-_pauses = msgspec.msgpack.Decoder(list[Pause])
-_named = msgspec.msgpack.Decoder(dict[str, int])
+_steps = msgspec.msgpack.Decoder(list[Step])
 
 
 def make(db: sqlite3.Connection) -> None:
@@ -75,31 +71,6 @@ def number(value: float | None) -> float | str | None:
     return "nan" if value is not None and math.isnan(value) else value
 
 
-def step_row(process: int, step: Step) -> Row:
-    """A row of `steps`."""
-    return (
-        process,
-        step.step,
-        step.end_us,
-        step.length_us,
-        step.data_us,
-        step.forward_us,
-        step.backward_us,
-        step.optimizer_us,
-        step.other_us,
-        number(step.loss),
-        step.samples,
-        _encode(step.syncs),
-        step.tokens,
-        step.learning_rate,
-        step.gc_us,
-        _encode(step.buckets) if step.buckets else None,
-        _encode(step.named_us) if step.named_us else None,
-        _encode(step.pauses) if step.pauses else None,
-        step.backwards,
-    )
-
-
 def finding_row(told: EpisodeRecord) -> Row:
     """Return the row of the table `findings` that holds an episode."""
     finding = told.ended or told.finding
@@ -119,65 +90,58 @@ def finding_row(told: EpisodeRecord) -> Row:
     )
 
 
-def block_rows(process: int, table: Table) -> list[Row]:
-    """Rows of `step_blocks`, of consecutive steps of a process."""
-    return [_block_row(process, table[at : at + BLOCK_STEPS]) for at in range(0, len(table), BLOCK_STEPS)]
+def block_rows(process: int, table: Table, records: Sequence[Step]) -> list[Row]:
+    """Return rows of `step_blocks` with consecutive steps of a process. records: those that fit into no table."""
+    numbers = [*table["step"].tolist(), *(step.step for step in records)]
+    if len(numbers) <= BLOCK_STEPS:
+        return [_block_row(process, table, records)] if numbers else []
+    bounds = [*sorted(numbers)[::BLOCK_STEPS], MAX_STEP]
+    return [
+        _block_row(
+            process,
+            table[(table["step"] >= begin) & (table["step"] < end)],
+            [step for step in records if begin <= step.step < end],
+        )
+        for begin, end in pairwise(bounds)
+    ]
 
 
-def block_steps(blob: object) -> Table:
-    """The steps in a row of `step_blocks`. ValueError if they cannot be read, or are more than a block holds."""
+def _block_row(process: int, table: Table, records: Sequence[Step]) -> Row:
+    ends = [(row["step"].item(), row["end_us"].item()) for row in (*table[:1], *table[-1:])]
+    ends = sorted([*ends, *((step.step, step.end_us) for step in records)])
+    return (
+        process,
+        ends[0][0],
+        ends[-1][0],
+        len(table) + len(records),
+        ends[0][1],
+        ends[-1][1],
+        zlib.compress(column_bytes(table), LEVEL),
+        zlib.compress(_encode(records), LEVEL) if records else None,
+    )
+
+
+def block_steps(rows: object, records: object) -> tuple[Table, list[Step]]:
+    """Return the steps in a row of `step_blocks`. ValueError if they cannot be read, or are more than a block holds."""
+    table = from_column_bytes(_inflated(rows, BLOCK_STEPS * ROW.itemsize))
+    steps = _steps.decode(_inflated(records, BLOCK_STEPS * MAX_RECORD_BYTES)) if records is not None else []
+    if len(table) + len(steps) > BLOCK_STEPS:
+        raise ValueError("a block of too many steps")
+    return table, steps
+
+
+def _inflated(blob: object, max_bytes: int) -> bytes:
     if not isinstance(blob, bytes):
         raise ValueError("no block of steps")  # noqa: TRY004  of a file, not of our code
     inflating = zlib.decompressobj()
-    most = min(BLOCK_STEPS * ROW.itemsize, SMALL_BYTES + MOST_RATIO * len(blob))
+    max_bytes = min(max_bytes, SMALL_BYTES + MOST_RATIO * len(blob))
     try:
-        raw = inflating.decompress(blob, most + 1)
+        raw = inflating.decompress(blob, max_bytes + 1)
     except zlib.error as error:
         raise ValueError(str(error)) from None
-    if len(raw) > most or not inflating.eof:
+    if len(raw) > max_bytes or not inflating.eof:
         raise ValueError("a block of steps that is cut short or too large")
-    return from_column_bytes(raw)
-
-
-def _block_row(process: int, table: Table) -> Row:
-    first, last = table[0], table[-1]
-    return (
-        process,
-        int(first["step"]),
-        int(last["step"]),
-        len(table),
-        int(first["end_us"]),
-        int(last["end_us"]),
-        zlib.compress(column_bytes(table), LEVEL),
-    )
-
-
-def step_of(row: Sequence[Any]) -> Step:
-    """A record from the STEPS of a row."""
-    (
-        step, end, length, data, forward, backward, optimizer, other, loss,
-        samples, syncs, tokens, rate, gc, buckets, named, pauses, backwards,
-    ) = row  # fmt: skip
-    return Step(
-        step,
-        end,
-        length,
-        data,
-        forward,
-        backward,
-        optimizer,
-        other,
-        _syncs.decode(syncs),
-        None if loss is None else float(loss),
-        samples,
-        tokens,
-        rate,
-        gc,
-        _buckets.decode(buckets) if buckets else [],
-        _named.decode(named) if named else {},
-        _pauses.decode(pauses) if pauses else [],
-        backwards,
-    )
+    return raw
 
 
 def sample_of(row: Sequence[Any]) -> Sample:

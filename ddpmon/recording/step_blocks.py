@@ -1,20 +1,21 @@
-"""Reads steps that are recorded many together: of ranks that came to the root of several nodes in blocks."""
+"""Read steps from the blocks in which they are recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 import numpy as np
 
 from ddpmon.analysis.steps.table import ROW, Table, joined, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
+from ddpmon.messages.wire import check_step
 from ddpmon.recording import schema
 from ddpmon.recording.database import Database
 from ddpmon.recording.node_blocks import check_rows
 
 TABLE = "step_blocks"
-AT_ONCE = 8
-"""Blocks that are read from the file at once."""
+BLOCKS_PER_READ = 64
 NO_ROWS = np.zeros(0, ROW)
 _FROM = """
 WHERE process = ? AND last_step >= ? AND first_step <= ? AND first_step >= coalesce(
@@ -22,6 +23,9 @@ WHERE process = ? AND last_step >= ? AND first_step <= ? AND first_step >= coale
 """
 """A block that holds a step begins with it or before, and none begins in between."""
 _AFTER = "WHERE process = ? AND first_step > ? AND first_step <= ? ORDER BY first_step"
+
+Block = tuple[Table, list[Step]]
+"""Steps that are rows, and those that fit into none."""
 
 
 class StepBlocks:
@@ -33,61 +37,71 @@ class StepBlocks:
         """Blocks that cannot be read, by process and first step: decompressing one takes as long as a good one."""
 
     def steps(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> list[Step]:
-        """A process's steps from one to another, at most so many."""
-        return steps_of(self.rows(database, process, begin, last, most))
+        """Return a process's steps from one to another, at most so many."""
+        table, records = self.read(database, process, begin, last, most)
+        steps = steps_of(table)
+        if records:
+            steps = sorted({step.step: step for step in (*steps, *records)}.values(), key=_number)
+        return steps[:most]
 
-    def rows(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Table:
-        """A process's steps from one to another, at most so many, as rows of a table."""
+    def read(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Block:
+        """Return a process's steps from one to another; where they are more than `most`, the first of them at least."""
         tables: list[Table] = []
+        records: list[Step] = []
         count = 0
-        for table in self._tables(database, process, begin, last, counts_bad=most is None):
-            tables.append(table)
-            count += len(table)
+        for table, further in self._blocks(database, process, begin, last, counts_bad=most is None):
+            tables.append(table if tables else table[table["step"] >= begin])
+            records += [step for step in further if begin <= step.step <= last]
+            count += len(tables[-1]) + len(further)
             if most is not None and count >= most:
                 break
         if not tables:
-            return NO_ROWS
+            return NO_ROWS, []
         table = joined(tables)
         _, places = np.unique(table["step"], return_index=True)  # a batch that was sent again may be in two of them
-        return table[places[:most]]
+        return table[places[table["step"][places] <= last]], records
 
-    def _tables(
+    def _blocks(
         self, database: Database, process: int, begin: int, last: int, *, counts_bad: bool = False
-    ) -> Iterator[Table]:
-        """A process's steps from one to another, block by block. counts_bad: who goes through all of them counts."""
+    ) -> Iterator[Block]:
+        """Yield the blocks that hold steps from one to another. counts_bad: who goes through all of them counts."""
         clauses = _FROM
         values: tuple[object, ...] = (process, begin, last, process, begin)
-        while rows := database.read(TABLE, ("first_step", "count", "rows"), f"{clauses} LIMIT {AT_ONCE}", *values):
-            for first, number, blob in rows:
-                table = None if (process, first) in self._bad else _rows(blob)
-                if table is not None:
-                    yield table[(table["step"] >= begin) & (table["step"] <= last)]
+        columns = ("first_step", "count", "rows", "records")
+        limit = 1  # many readers want the next step only
+        while rows := database.read(TABLE, columns, f"{clauses} LIMIT {limit}", *values):
+            blocks = [None if (process, first) in self._bad else _decoded(*blobs) for first, _, *blobs in rows]
+            if not _possible([block for block in blocks if block is not None]):
+                blocks = [block if block is not None and _possible([block]) else None for block in blocks]
+            for (first, number, *_), block in zip(rows, blocks, strict=True):
+                if block is not None:
+                    yield block
                     continue
                 self._bad.add((process, first))
                 lost = number if isinstance(number, int) and 0 < number <= schema.BLOCK_STEPS else 1
                 self._report_bad(process, lost if counts_bad else 0)
-            if len(rows) < AT_ONCE:
+            if len(rows) < limit:
                 return
-            clauses, values = _AFTER, (process, rows[-1][0], last)
+            clauses, values, limit = _AFTER, (process, rows[-1][0], last), BLOCKS_PER_READ
 
     def first_from(self, database: Database, process: int, begin: int, last: int) -> int | None:
-        """The first of a process's steps between two."""
-        steps = self.steps(database, process, begin, last, 1)
-        return steps[0].step if steps else None
+        """Return the first of a process's steps between two."""
+        table, records = self.read(database, process, begin, last, 1)
+        return min([*table["step"][:1].tolist(), *(step.step for step in records)], default=None)
 
     def last(self, database: Database, process: int, limit: int) -> int:
-        """The last step of a process; 0: there is none."""
+        """Return the last step of a process; 0: there is none."""
         clauses = "WHERE process = ? AND first_step <= ? ORDER BY first_step DESC LIMIT 1"
         rows = database.read(TABLE, ("last_step",), clauses, process, limit)
         return min(limit, rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
     def count(self, database: Database, process: int, limit: int) -> int:
-        """How many steps of a process there are up to one."""
-        tables = self._tables(database, process, 1, limit, counts_bad=True)
-        return len(np.unique(np.concatenate([NO_ROWS["step"], *(np.array(table["step"]) for table in tables)])))
+        """Return how many steps of a process there are up to one."""
+        table, records = self.read(database, process, 1, limit)
+        return len({*table["step"].tolist(), *(step.step for step in records)})
 
     def ends_us(self, database: Database, process: int) -> list[int]:
-        """When a process's first and last step ended."""
+        """Return when a process's first and last step ended."""
         ends = [
             at
             for column, order in (("first_end_us", "ASC"), ("last_end_us", "DESC"))
@@ -98,11 +112,25 @@ class StepBlocks:
         return [at for at in ends if isinstance(at, int) and 0 <= at < MAX_US]
 
 
-def _rows(blob: object) -> Table | None:
-    """A block's rows; None where they cannot be read."""
+def _number(step: Step) -> int:
+    return step.step
+
+
+def _decoded(rows: object, records: object) -> Block | None:
+    """Return what is in a block; None where it cannot be read."""
     try:
-        table = schema.block_steps(blob)
-        check_rows(table)
-    except (ValueError, WireError):
+        return schema.block_steps(rows, records)
+    except (ValueError, msgspec.MsgspecError):
         return None
-    return table
+
+
+def _possible(blocks: list[Block]) -> bool:
+    """Return whether all steps of some blocks can be: a look at many rows takes as long as one at a few."""
+    try:
+        check_rows(joined([NO_ROWS, *(table for table, _ in blocks)]))
+        for _, records in blocks:
+            for step in records:
+                check_step(step)
+    except WireError:
+        return False
+    return True

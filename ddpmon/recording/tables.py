@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpmon.messages import DIGESTS, OWN_PHASES, PAUSES, SAMPLED, STAGES, SYNC_KINDS, Sample
+from ddpmon.messages import DIGESTS, OWN_PHASES, SAMPLED, STAGES, Sample
 
 
 class Column(NamedTuple):
@@ -144,36 +144,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "Moment at which its end was noticed, µs of the clock of `meta`; NULL: not known.",
         ),
     ),
-    "steps": (
-        _PROCESS,
-        Column("step", "INTEGER", "Step number, from 1; a gap is a lost record, or steps that are merged by now."),
-        Column("end_us", "INTEGER", "End of the step, CLOCK_MONOTONIC of its host, µs."),
-        Column("length_us", "INTEGER", "Length of the step, µs: the sum of five phases, blocked time and pauses."),
-        Column("data_us", "INTEGER", "Time blocked in the DataLoader, µs."),
-        Column("forward_us", "INTEGER", "Time in forward, µs."),
-        Column("backward_us", "INTEGER", "Time in backward, until the last gradient was ready, µs."),
-        Column("optimizer_us", "INTEGER", "Time in the optimizer, µs."),
-        Column("other_us", "INTEGER", "Everything else on the training thread, µs."),
-        Column("loss", "", "The loss; the text 'nan' where it was no number; NULL: not known."),
-        Column("samples", "INTEGER", "Training samples in it; 0: not known."),
-        Column(
-            "syncs",
-            "BLOB",
-            "Its synchronisations, msgpack of [kind, arrival, end, bytes]: blocked from arrival to end, µs after its "
-            f"start. Kinds: {_numbered(SYNC_KINDS)}.",
-        ),
-        Column("tokens", "INTEGER", "Token ids in it; 0: not known."),
-        Column("learning_rate", "REAL", "Rate of the optimizer's first parameter group; NULL: not known."),
-        Column("gc_us", "INTEGER", "Time in Python's garbage collector, part of the phases, µs."),
-        Column("buckets", "BLOB", "With --buckets, msgpack of [layout, launch, end], µs after its start; NULL: none."),
-        Column("named", "BLOB", "Time in each `ddpmon.phase`, msgpack of {name: µs}, part of the phases; NULL: none."),
-        Column(
-            "pauses",
-            "BLOB",
-            f"Pauses in it, msgpack of [kind, start, end], µs after its start; NULL: none. Kinds: {_numbered(PAUSES)}.",
-        ),
-        Column("backwards", "INTEGER", "Backward calls in it; more than one: gradient accumulation."),
-    ),
     "step_blocks": (
         _PROCESS,
         Column("first_step", "INTEGER", "Number of its first step."),
@@ -182,6 +152,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("first_end_us", "INTEGER", "End of the first step, CLOCK_MONOTONIC of its host, µs."),
         Column("last_end_us", "INTEGER", "End of the last step, µs."),
         Column("rows", "BLOB", "The steps, as zlib of `ddpmon.analysis.steps.table.column_bytes`: for ddpmon."),
+        Column(
+            "records",
+            "BLOB",
+            "Further steps, with buckets, names, pauses or more than two synchronisations, as zlib of msgpack of "
+            "`list[ddpmon.messages.Step]`; NULL: none. For ddpmon.",
+        ),
     ),
     "samples": (
         _PROCESS,
@@ -269,7 +245,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 KEYS = {
-    "steps": ("process", "step"),
     "step_blocks": ("process", "first_step"),
     "samples": ("process", "time_us"),
     "findings": ("record", "episode"),

@@ -32,17 +32,11 @@ LAST_SAMPLES_US = 3_600_000_000
 """Samples of a process of which no step is there are kept whole for so long."""
 
 
-def _either(whole: str, block: str, order: str) -> str:
-    """SQL: the least (ASC) or largest (DESC) value of a process's first or last step, wherever that is kept."""
-    in_steps = f"(SELECT {whole} FROM steps WHERE process = processes.id ORDER BY step {order} LIMIT 1)"  # noqa: S608
-    in_blocks = f"(SELECT {block} FROM step_blocks WHERE process = processes.id ORDER BY first_step {order} LIMIT 1)"  # noqa: S608
-    how = "max" if order == "DESC" else "min"
-    return f"{how}(coalesce({in_steps}, {in_blocks}), coalesce({in_blocks}, {in_steps}))"
-
-
-_FIRST = _either("step", "first_step", "ASC")
-_OLDEST_US = _either("end_us", "first_end_us", "ASC")
-_NEWEST_US = _either("end_us", "last_end_us", "DESC")
+_OF_BLOCKS = "(SELECT {} FROM step_blocks WHERE process = processes.id ORDER BY first_step {} LIMIT 1)"
+_FIRST = _OF_BLOCKS.format("first_step", "ASC")
+_OLDEST_US = _OF_BLOCKS.format("first_end_us", "ASC")
+_NEWEST_US = _OF_BLOCKS.format("last_end_us", "DESC")
+"""SQL: of the process of a row of `processes`."""
 
 
 class Thinning:

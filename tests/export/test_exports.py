@@ -18,7 +18,7 @@ from ddpmon.export.steps import pieces
 from ddpmon.messages import PHASES
 from ddpmon.plain import plain
 from ddpmon.recording.recording import Recording, recording_path
-from tests.recordings import record
+from tests.recordings import change_steps, record
 from tests.tui import snapshots
 from tests.worlds import own_times
 
@@ -45,9 +45,7 @@ def story(steps=30, ranks=3):
 
 def lose(run, rank, step):
     """Take a record out of the recording."""
-    with sqlite3.connect(recording_path(run.id)) as db:
-        db.execute("DELETE FROM steps WHERE step = ? AND process = ?", (step, rank + 1))
-    db.close()
+    change_steps(run, lambda process, told: None if (process, told.step) == (rank + 1, step) else told)
 
 
 def test_the_csv_has_a_row_for_each_rank_and_step_whose_phases_add_up(home):
@@ -133,19 +131,19 @@ def test_a_run_of_one_step_has_that_step(home):
 def test_a_trace_of_a_run_without_steps_is_a_trace(home):
     run = record(story(1))
     with sqlite3.connect(recording_path(run.id)) as db:
-        db.execute("DELETE FROM steps")
+        db.execute("DELETE FROM step_blocks")
     db.close()
     assert json.loads(written(run, "perfetto"))["traceEvents"] == []
     assert rows_of(run) == []
 
 
-def test_a_row_that_cannot_be_read_is_left_out(home):
+def test_a_block_that_cannot_be_read_is_left_out(home):
     run = record(story())
     whole = rows_of(run)
     with sqlite3.connect(recording_path(run.id)) as db:
-        db.execute("UPDATE steps SET length_us = 'long' WHERE step = 7 AND process = 1")
+        db.execute("UPDATE step_blocks SET rows = 'long' WHERE process = 1")
     db.close()
-    assert len(rows_of(run)) == len(whole) - 1
+    assert len(rows_of(run)) == len(whole) - 30
 
 
 def metrics(text):
@@ -195,10 +193,12 @@ def test_any_name_and_any_number_can_be_read_back(name, loss):
 
 def test_what_the_script_named_is_told_of_its_steps(home):
     run = record(story())
-    with sqlite3.connect(recording_path(run.id)) as db:
-        named = msgspec.msgpack.encode({"augment": 1500})
-        db.execute("UPDATE steps SET named = ? WHERE step = 10 AND process = 2", (named,))
-    db.close()
+
+    def named(process, step):
+        names = {"augment": 1500} if (process, step.step) == (2, 10) else {}
+        return msgspec.structs.replace(step, named_us=names)
+
+    change_steps(run, named)
     told = {(row["step"], row["rank"]): row["named_ms"] for row in rows_of(run)}
     assert json.loads(told.pop(("10", "1"))) == {"augment": 1.5}
     assert set(told.values()) == {""}

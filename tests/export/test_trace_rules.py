@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import json
 import math
-import sqlite3
 from collections import defaultdict
 
+import msgspec
 import pytest
 
 from ddpmon.export import trace
 from ddpmon.export.steps import pieces
-from ddpmon.recording.recording import Recording, recording_path
-from tests.recordings import record
+from ddpmon.recording.recording import Recording
+from tests.recordings import change_steps, record
 from tests.worlds import own_times
 
 METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index"}
@@ -69,13 +69,13 @@ def written(run) -> str:
     return file.getvalue()
 
 
-def lose(database: sqlite3.Connection) -> None:
-    database.execute("DELETE FROM steps WHERE step = 10 AND process = 2")
+def lose(process, step):
+    return None if (process, step.step) == (2, 10) else step
 
 
-def lengthen(database: sqlite3.Connection) -> None:
+def lengthen(process, step):
     """A step that would have begun in the one before, as only a recording that somebody wrote into can say."""
-    database.execute("UPDATE steps SET length_us = length_us * 2 WHERE step = 12 AND process = 2")
+    return msgspec.structs.replace(step, length_us=step.length_us * (1 + ((process, step.step) == (2, 12))))
 
 
 @pytest.mark.parametrize("change", [None, lose, lengthen])
@@ -84,9 +84,7 @@ def test_every_event_has_its_fields_and_slices_of_a_track_lie_in_each_other_or_a
     own[:, 1, 2] += 10
     run = record(own, restarts=(15,), loss=[[1.0, math.nan, math.inf]] * 24)
     if change:
-        with sqlite3.connect(recording_path(run.id)) as database:
-            change(database)
-        database.close()
+        change_steps(run, change)
     text = written(run)
     assert '"X"' in text
     assert faults(text) == []

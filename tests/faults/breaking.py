@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.messages import Batch, decode_from_rank
+from ddpmon.messages import MAX_STEP, Batch, decode_from_rank
 from ddpmon.messages.folder import TAILS, unpack_tail
+from ddpmon.recording.recording import Recording
 from tests.conftest import wait_for
 from tests.disks import SmallDisk
 from tests.faults.table import Row
@@ -107,9 +108,9 @@ def assert_whole(training: Training) -> None:
     facts = training.until(training.facts)
     assert facts["step"] == training.step()
     folder = runs.run_dir(training.id)
-    with sqlite3.connect(folder / "telemetry.db") as db:
-        recorded = db.execute("SELECT rank, step FROM steps JOIN processes ON id = process").fetchall()
-    db.close()
+    with Recording(runs.load(training.id), tails=False) as recording:
+        steps_of = {each.rank: recording.steps(each.id, 1, MAX_STEP) for each in recording.processes()}
+    recorded = [(rank, step.step) for rank, steps in steps_of.items() for step in steps]
     assert len(set(recorded)) == len(recorded)
     steps = set(recorded)
     for left in (folder / TAILS).glob("*-*[0-9]"):  # where nobody came to take it before the ranks had ended
@@ -123,7 +124,9 @@ def assert_whole(training: Training) -> None:
 def assert_counted(training: Training) -> None:
     """Every step that a rank made is in the recording or among those that were lost."""
     with sqlite3.connect(runs.run_dir(training.id) / "telemetry.db") as db:
-        query = "SELECT rank, steps, (SELECT count(*) FROM steps WHERE process = id) FROM processes"
+        query = (
+            "SELECT rank, steps, (SELECT coalesce(sum(count), 0) FROM step_blocks WHERE process = id) FROM processes"
+        )
         rows = db.execute(query).fetchall()
     db.close()
     assert training.facts()["records_lost"] == sum(steps - recorded for _, steps, recorded in rows)

@@ -24,7 +24,9 @@ def test_what_a_rank_could_not_send_is_counted_to_the_step(cli: Cli) -> None:
     cli("exec", "--headless", "--", *launcher(len(ways), SCRIPT, str(STEPS), *ways), timeout=150)
     made = report.build(runs.find(None))
     with sqlite3.connect(recording_path(runs.find(None).id)) as db:
-        recorded = dict(db.execute("SELECT rank, count(*) FROM steps JOIN processes ON id = process GROUP BY rank"))
+        recorded = dict(
+            db.execute("SELECT rank, sum(count) FROM step_blocks JOIN processes ON id = process GROUP BY rank")
+        )
     db.close()
     assert [rank["steps"] for rank in made["ranks"]] == [STEPS] * len(ways)
     assert made["steps"]["records_lost"] == sum(STEPS - recorded.get(rank, 0) for rank in range(len(ways)))

@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon.export import report
 from ddpmon.hub import opening
-from ddpmon.messages import Ack, Batch, Event
+from ddpmon.messages import Ack, Batch, Event, Sample
 from ddpmon.recording import recorder as recorder_module
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recorder import Recorder
@@ -34,7 +34,9 @@ def home(disk, home, monkeypatch):
 
 def recorded(run):
     with sqlite3.connect(f"file:{recording_path(run.id)}?mode=ro", uri=True) as db:
-        found = db.execute("SELECT count(*), min(step), max(step) FROM steps GROUP BY process").fetchall()
+        found = db.execute(
+            "SELECT sum(count), min(first_step), max(last_step) FROM step_blocks GROUP BY process"
+        ).fetchall()
     db.close()
     return found
 
@@ -124,6 +126,7 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
             process.seq, process.steps = process.seq + 1, process.last_step
             batch = Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps)
             recorder.batch(process, batch, steps)
+            recorder.hurry()
             settled = recorder.write()
             assert not settled or settled[-1][1] == process.seq
 
@@ -136,7 +139,8 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
     assert recorder.trouble is None
     recorder.close()
     with sqlite3.connect(path) as db:
-        count, first_late = db.execute("SELECT count(*), min(step) FILTER (WHERE step > 100) FROM steps").fetchone()
+        query = "SELECT sum(count), min(first_step) FILTER (WHERE first_step > 100) FROM step_blocks"
+        count, first_late = db.execute(query).fetchone()
         assert db.execute("SELECT last_step, records FROM processes").fetchone() == (3000, count)
     db.close()
     assert (process.lost, recorder.unrecorded) == (3000 - count, 3000 - count)
@@ -150,16 +154,18 @@ def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
     run = SimpleNamespace(id="made-up", world_size=1)
     recorder = Recorder(path, run.id, Clock(0, 0.0))
     told = records(own_times(40, 1), first=1)[0]
-    told[10].samples = 1 << 63
     process = told_by(run, 1, 0, 0, [])
     for begin in (0, 20):
         steps = process.fresh(told[begin : begin + 20])
         process.seq, process.steps = process.seq + 1, process.last_step
-        recorder.batch(process, Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps), steps)
+        samples = [Sample(5, rss_bytes=1 << 63)] if begin == 0 else []
+        batch = Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps, samples=samples)
+        recorder.batch(process, batch, steps)
+        recorder.hurry()
         recorder.write()
     recorder.close()
     with sqlite3.connect(path) as db:
-        assert db.execute("SELECT count(*), min(step) FROM steps").fetchone() == (20, 21)
+        assert db.execute("SELECT sum(count), min(first_step) FROM step_blocks").fetchone() == (20, 21)
     db.close()
     assert (process.records, process.lost, recorder.unrecorded) == (20, 20, 20)
 

@@ -24,7 +24,9 @@ def told():
 
 def recorded(stage):
     with sqlite3.connect(f"file:{stage.dir}/telemetry.db?mode=ro", uri=True) as db:
-        query = "SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY process"
+        query = (
+            "SELECT rank, sum(count), max(last_step) FROM step_blocks JOIN processes ON id = process GROUP BY process"
+        )
         found = db.execute(query).fetchall()
     db.close()
     return found

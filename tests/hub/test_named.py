@@ -1,13 +1,12 @@
 """Time that scripts name: from the wire into the recording, the snapshot, the finding and the report."""
 
-import sqlite3
-
 import msgspec
 import pytest
 
 from ddpmon.export import report
 from ddpmon.messages import Step
 from ddpmon.recording import schema
+from ddpmon.recording.step_blocks import NO_ROWS
 from tests.worlds import own_times, records
 
 NAMED = (
@@ -18,12 +17,9 @@ NAMED = (
 
 
 def test_named_times_come_back_from_a_recording():
-    db = sqlite3.connect(":memory:")
-    schema.make(db)
     told = [Step(n, 9000, 900, 0, 0, 0, 0, 0, named_us=names) for n, names in enumerate(NAMED, 1)]
-    db.executemany(schema.insert("steps"), [schema.step_row(7, step) for step in told])
-    rows = db.execute(schema.select("steps", schema.STEPS, "ORDER BY step"))
-    assert [schema.step_of(row) for row in rows] == told
+    (row,) = schema.block_rows(7, NO_ROWS, told)
+    assert schema.block_steps(*row[-2:])[1] == told
 
 
 def test_named_times_reach_the_screen_the_finding_and_the_report(stage):

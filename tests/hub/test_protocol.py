@@ -27,7 +27,9 @@ def test_records_arrive_are_acknowledged_and_on_disk_by_then(stage):
         rank.batch(told[rank.rank], samples=[Sample(time_us=5, cpu_percent=50.0)], scalars=[Scalar(3, "accuracy", 0.5)])
     for rank in ranks:
         rank.acknowledged(1)
-    assert rows(stage, "SELECT process, count(*) FROM steps GROUP BY process") == [(i, 30) for i in (1, 2, 3, 4)]
+    assert rows(stage, "SELECT process, sum(count) FROM step_blocks GROUP BY process") == [
+        (i, 30) for i in (1, 2, 3, 4)
+    ]
     assert rows(stage, "SELECT count(*), max(cpu_percent) FROM samples") == [(4, 50.0)]
     assert rows(stage, "SELECT DISTINCT name, value FROM scalars") == [("accuracy", 0.5)]
     snapshot = stage.viewer().until(lambda s: s.window == (2, 30), "all steps analysed")
@@ -48,7 +50,7 @@ def test_a_batch_that_comes_twice_counts_once_and_is_acknowledged_again(stage):
     rank.acknowledged(1)
     rank.bye()
     rank.acknowledged(1)
-    assert rows(stage, "SELECT count(*) FROM steps") == [(10,)]
+    assert rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(10,)]
     assert rows(stage, "SELECT records, last_step FROM processes") == [(10, 10)]
 
 
@@ -90,7 +92,7 @@ def test_after_the_hub_was_killed_nothing_is_lost_that_the_ranks_still_hold(stag
     snapshot = stage.viewer().until(lambda s: s.window == (2, 60), "the whole run is there")
     assert snapshot.records_lost == 0
     assert any("hub restarted" in event.text for event in snapshot.events)
-    assert rows(stage, "SELECT process, count(*) FROM steps GROUP BY process") == [(1, 60), (2, 60)]
+    assert rows(stage, "SELECT process, sum(count) FROM step_blocks GROUP BY process") == [(1, 60), (2, 60)]
 
 
 def test_a_hole_counts_as_lost_once_even_over_a_restart_of_the_hub(stage):
@@ -183,7 +185,7 @@ def test_goodbye_is_answered_once_all_is_recorded(stage):
     rank.batch(records(own_times(500, 1), first=1)[0])
     rank.bye()
     rank.acknowledged(1)
-    assert rows(stage, "SELECT count(*) FROM steps") == [(500,)]
+    assert rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(500,)]
     assert stage.viewer().until(lambda s: s.ranks[0].health == "left", "it left").ranks[0].stage == "ended"
 
 
@@ -296,7 +298,7 @@ def test_an_acknowledgement_never_runs_ahead_of_the_disk(stage):
     seq = rank.answer(Ack).seq
     hub.kill()
     hub.wait()
-    (count,) = rows(stage, "SELECT count(*) FROM steps")[0]
+    (count,) = rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0]
     assert count >= seq * 50
 
 

@@ -98,6 +98,8 @@ def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(la
     made = report.build(ended)
     assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [60, 60])
     with sqlite3.connect(f"file:{recording_path(ended.id)}?mode=ro", uri=True) as db:
-        found = db.execute("SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY rank")
+        found = db.execute(
+            "SELECT rank, sum(count), max(last_step) FROM step_blocks JOIN processes ON id = process GROUP BY rank"
+        )
         assert found.fetchall() == [(0, 60, 60), (1, 60, 60)]
     assert not (started.folder / "tail").exists()

@@ -59,22 +59,19 @@ def shell(number, path):
 @pytest.mark.skipif(not shutil.which("sqlite3"), reason="no sqlite3 shell here")
 def test_the_examples_of_the_shell_answer_what_they_say(recording):
     assert shell(0, recording)[2:] == [["0", "0", "here", "3000", "0"], ["0", "1", "here", "3000", "0"]]
-    head, _, *ranks = shell(1, recording)
-    assert head == ["rank", "data", "forward", "backward", "optimizer", "step"]
-    assert [int(row[0]) for row in ranks] == [0, 1]
-    for _, data, _, backward, _, step in ranks:
-        assert [float(data), float(backward), float(step)] == pytest.approx([12, 90, 171], rel=0.05)
-    head, _, *seconds = shell(2, recording)
+    head, _, *seconds = shell(1, recording)
     assert head == ["time", "worst_rank", "critical", "waited_steps"]
     assert len(seconds) == 10
     assert all(int(critical) <= int(waited) for *_, critical, waited in seconds)
-    assert shell(3, recording)[1][1:] == ["00:31:40|info|rank", "1", "is", "late"]
-    assert len(blocks("sh")) == 4
+    assert shell(2, recording)[1][1:] == ["00:31:40|info|rank", "1", "is", "late"]
+    assert len(blocks("sh")) == 3
 
 
-def test_the_examples_of_pandas_answer_what_they_say(recording):
+def test_the_examples_of_pandas_answer_what_they_say(recording, cli, tmp_path):
     pytest.importorskip("pandas")
-    names = {"path": recording}
+    csv = tmp_path / "steps.csv"
+    csv.write_text(cli("export", "--format", "csv").stdout)
+    names = {"path": recording, "csv": csv}
     for block in blocks("python"):
         exec(compile(block, "recording.md", "exec"), names)
     names["db"].close()
@@ -84,8 +81,7 @@ def test_the_examples_of_pandas_answer_what_they_say(recording):
     assert step_ms.iloc[1] == pytest.approx(171, rel=0.05)
     assert step_ms.loc[4] == pytest.approx(240, rel=0.05)
     assert names["steps"]["time"].dt.tz_localize("UTC").min().timestamp() > BEGAN
-    blocked = names["steps"].groupby("rank")["blocked_ms"].mean()
-    assert blocked.between(5, 12).all()
+    assert (names["steps"]["wait_ms"] >= 0).all()
 
 
 def test_python_s_own_sqlite_reads_it(recording):

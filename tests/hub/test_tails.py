@@ -41,7 +41,7 @@ def leave(folder, name, content):
 def recorded(run_id):
     with sqlite3.connect(f"file:{recording_path(run_id)}?mode=ro", uri=True) as db:
         return db.execute(
-            "SELECT rank, count(*), max(step) FROM steps JOIN processes ON id = process GROUP BY rank"
+            "SELECT rank, sum(count), max(last_step) FROM step_blocks JOIN processes ON id = process GROUP BY rank"
         ).fetchall()
 
 
@@ -98,7 +98,9 @@ def test_what_an_earlier_attempt_left_does_not_disturb_the_current_one(stage):
     assert [(view.pid, view.health) for view in shot.ranks] == [(PID + 5, "ok"), (PID + 6, "ok")]
     stage.finish()
     with sqlite3.connect(f"file:{recording_path(stage.run.id)}?mode=ro", uri=True) as db:
-        found = db.execute("SELECT pid, attempt, count(*) FROM steps JOIN processes ON id = process GROUP BY pid")
+        found = db.execute(
+            "SELECT pid, attempt, sum(count) FROM step_blocks JOIN processes ON id = process GROUP BY pid"
+        )
         assert found.fetchall() == [(PID, 0, 15), (PID + 1, -1, 15), (PID + 5, 1, 30), (PID + 6, 1, 30)]
 
 

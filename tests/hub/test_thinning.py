@@ -20,7 +20,7 @@ from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.store.clock import Clock
 from tests.conftest import wait_for
 from tests.hub.thinned import NO_ROOM, SOME_ROOM, TIERS, EndlessRun, counts, merge_all, rows, slow
-from tests.recordings import BEGAN, record, story
+from tests.recordings import BEGAN, change_steps, record, story
 from tests.worlds import own_times, records
 
 TIMES = ("length", "data", "forward", "backward", "optimizer", "other", "wait", "transfer")
@@ -49,7 +49,7 @@ def test_sums_least_and_largest_are_those_of_the_steps(home, room, tier):
     run = record(own, room=room)
     assert counts(run)[tier] > 0
     for process, rank in rows(run, "SELECT id, rank FROM processes"):
-        ((whole,),) = rows(run, "SELECT count(*) FROM steps WHERE process = ?", process)
+        ((whole,),) = rows(run, "SELECT coalesce(sum(count), 0) FROM step_blocks WHERE process = ?", process)
         merged = len(own) - whole
         assert merged > 1000
         told = [
@@ -78,9 +78,7 @@ def test_the_worst_rank_of_a_span_is_the_one_that_was_waited_for(home):
 
 def test_a_step_that_some_rank_never_told_of_tells_of_no_wait(home):
     run = record(slow(600), dead=(1,))
-    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
-        db.execute("DELETE FROM steps WHERE process = 2 AND step BETWEEN 50 AND 99")
-        db.commit()
+    change_steps(run, lambda process, step: None if process == 2 and 50 <= step.step <= 99 else step)
     recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
     with Recording(run) as recording:
         recorder.process(next(iter(recording.processes())))
@@ -140,7 +138,7 @@ def test_the_file_of_a_run_that_goes_on_does_not_grow(home, tmp_path):
         if tick >= 300:
             sizes.append(path.stat().st_size)
     run.recorder.close()
-    ((kept,),) = rows(path, "SELECT count(*) FROM steps")
+    ((kept,),) = rows(path, "SELECT coalesce(sum(count), 0) FROM step_blocks")
     assert kept < 0.25 * 900 * 10 * 4
     assert max(sizes) < 700_000
     assert rows(path, "SELECT sum(steps) FROM (SELECT steps FROM seconds UNION ALL SELECT steps FROM minutes)") == [
@@ -169,7 +167,7 @@ def test_a_writer_that_is_killed_leaves_each_step_in_one_place(home, tmp_path):
             writer.send_signal(signal.SIGKILL)
         for process, last, count in rows(path, "SELECT id, last_step, records FROM processes"):
             merged = [told(path, f"coalesce(sum(steps), 0) FROM {t} WHERE process = {process}") for t in TIERS]
-            whole = told(path, f"count(*) FROM steps WHERE process = {process}")
+            whole = told(path, f"coalesce(sum(count), 0) FROM step_blocks WHERE process = {process}")
             assert sum(merged) > 0
             assert last == count == sum(merged) + whole
         first = last + 1
@@ -214,7 +212,7 @@ def test_a_live_hub_merges_while_it_serves_and_a_later_one_goes_on(stage):
             for rank in ranks:
                 rank.acknowledged(rank.seq)
             first, now_us, seq = first + 200, told[0][-1].end_us, rank.seq
-        wait_for(lambda: rows(stage.run, "SELECT count(*) FROM steps")[0][0] < 7000)
+        wait_for(lambda: rows(stage.run, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0][0] < 7000)
         if not again:
             started.kill()
             started.wait()

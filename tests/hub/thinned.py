@@ -25,7 +25,8 @@ def rows(source, query, *values):
 
 
 def counts(run):
-    return {tier: rows(run, f"SELECT count(*) FROM {tier}")[0][0] for tier in ("steps", *TIERS)}
+    steps = rows(run, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0][0]
+    return {"steps": steps} | {tier: rows(run, f"SELECT count(*) FROM {tier}")[0][0] for tier in TIERS}
 
 
 def slow(steps=3000, ranks=2):
@@ -68,6 +69,7 @@ class EndlessRun:
                           steps=steps, samples=samples, scalars=scalars)  # fmt: skip
             self.recorder.batch(process, batch, steps)
         self.number, self.now_us = self.number + len(self.own), told[0][-1].end_us
+        self.recorder.hurry()
         self.recorder.write()
         while self.recorder.too_large:
             self.recorder.thin()
