@@ -158,8 +158,7 @@ def tables(path: Path) -> None:
     worst = db.execute("SELECT worst_rank, count(*) FROM worst_ranks GROUP BY 1 ORDER BY 2 DESC LIMIT 1").fetchone()
     print(f"  worst rank of {spans:,} spans: {worst}")
     (merged,) = db.execute(
-        "SELECT (SELECT coalesce(sum(count), 0) FROM step_blocks) + (SELECT coalesce(sum(steps), 0) FROM seconds)"
-        " + (SELECT coalesce(sum(steps), 0) FROM minutes) + (SELECT coalesce(sum(steps), 0) FROM hours)"
+        "SELECT (SELECT coalesce(sum(count), 0) FROM step_blocks) + (SELECT coalesce(sum(steps), 0) FROM rollup)"
     ).fetchone()
     print(f"  steps that the tables tell of: {merged:,}")
     db.close()

@@ -95,8 +95,6 @@ the one in which ddpmon lists findings. A healthy run has no finding above `info
 
 RECORDING = """This page lists every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
 CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
-SAME_COLUMNS = {"minutes": "seconds", "hours": "seconds", "scalar_hours": "scalar_minutes"}
-"""Tables with the columns of another one."""
 
 
 def command_page() -> str:
@@ -206,9 +204,8 @@ def table_page() -> str:
     parts = ["# The recording's tables\n", f"{RECORDING}\n", MADE]
     for table, columns in (TABLES | VIEW_COLUMNS).items():
         key = f" Key: {', '.join(PRIMARY_KEYS[table])}." if table in PRIMARY_KEYS else ""
-        same = f"The columns of `{SAME_COLUMNS[table]}`." if table in SAME_COLUMNS else ""
-        about = f"{same or ('A view.' if table in VIEW_COLUMNS else '')}{key}".strip()
-        parts += [f"## {table}\n", *([f"{about}\n"] if about else []), *(() if same else _column_rows(columns))]
+        about = f"{'A view.' if table in VIEW_COLUMNS else ''}{key}".strip()
+        parts += [f"## {table}\n", *([f"{about}\n"] if about else []), *_column_rows(columns)]
     return "\n".join(parts)
 
 

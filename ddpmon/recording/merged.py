@@ -13,16 +13,17 @@ from ddpmon.messages.wire import check_step
 from ddpmon.recording import checked
 from ddpmon.recording.checked import Count
 from ddpmon.recording.recording import Recording
-from ddpmon.recording.tables import TIERS
+from ddpmon.recording.tables import HOUR_US, MINUTE_US
 
-_COARSEST_FIRST = tuple(reversed(TIERS))
+_WIDTHS = {MINUTE_US: "minutes", HOUR_US: "hours"}
 SPANS = 64
 """Spans that are read at once."""
 
 
 class Span(msgspec.Struct, array_like=True):
-    """A row of a tier: sums over the steps that were merged into it; `tables` says what each value is."""
+    """A row of `rollup`: sums over the steps that were merged into it; `tables` says what each value is."""
 
+    width_us: Count
     begin_us: Count
     end_us: Count
     first_step: Count
@@ -49,6 +50,8 @@ class Span(msgspec.Struct, array_like=True):
 
     def __post_init__(self) -> None:
         """ValueError where it cannot be."""
+        if self.width_us not in _WIDTHS:
+            raise ValueError(f"a span of {self.width_us} µs")
         if not 0 < self.steps <= self.last_step - self.first_step + 1 or self.last_step > MAX_STEP:
             raise ValueError(f"{self.steps} steps from {self.first_step} to {self.last_step}")
 
@@ -111,100 +114,93 @@ class Span(msgspec.Struct, array_like=True):
 
 
 class Merged:
-    """The tiers of one recording, beside its whole steps. What of them cannot be is left out.
+    """The merged steps of one recording, beside its whole ones. Rows that cannot be are left out.
 
-    RecordingError where they cannot be read.
+    Spans are read in the order of their time: the coarsest are the oldest. RecordingError if they cannot be read.
     """
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._tiers = [tier for tier in _COARSEST_FIRST if recording.database.read(tier, ("process",), "LIMIT 1")]
+        self._is_empty = not recording.database.read("rollup", ("process",), "LIMIT 1")
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
-        """A process's steps from `begin` to before `end`; those that were merged as steps of their means."""
+        """Return a process's steps from `begin` to before `end`; those that were merged as steps of their means."""
         whole = self._recording.steps(process, begin, end)
-        if not self._tiers or (whole and whole[0].step <= begin):
+        if self._is_empty or (whole and whole[0].step <= begin):
             return whole
         return self._means(process, begin, whole[0].step if whole else end) + whole
 
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
-        """A process's next steps, at most so many; those that were merged as steps of their means."""
+        """Return a process's next steps, at most so many; those that were merged as steps of their means."""
         whole = self._recording.steps_from(process, begin, most)
-        if not self._tiers or (whole and whole[0].step <= begin):
+        if self._is_empty or (whole and whole[0].step <= begin):
             return whole
         return self._means(process, begin, whole[0].step if whole else MAX_STEP, most) or whole
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
-        """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
-        for tier in self._tiers:
-            for span in self._from(tier, process, "end_us", at_us + 1):
-                return span.after(at_us)
-        return self._recording.first_step_after(process, at_us, last)
+        """Return the first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
+        span = next(self._from(process, "end_us", at_us + 1), None)
+        return span.after(at_us) if span else self._recording.first_step_after(process, at_us, last)
 
     def first_end_us(self, process: int) -> int | None:
-        """When the first of a process's steps ended; None: there is none."""
+        """Return when the first of a process's steps ended; None: there is none."""
         steps = self.steps_from(process, 0, 1)
         return steps[0].end_us if steps else None
 
     def span_us(self, process: int) -> tuple[int, int] | None:
-        """When a process was first and last heard of, by its samples and steps; None: never."""
+        """Return when a process was first and last heard of, by its samples and steps; None: never."""
         ends_us = [*(self._recording.span_us(process) or ())]
-        for tier in self._tiers:
-            ends_us += [
-                span.end_us for span in self._read(tier, "WHERE process = ? ORDER BY begin_us DESC LIMIT 1", process)
-            ]
+        ends_us += [span.end_us for span in self._read("WHERE process = ? ORDER BY begin_us DESC LIMIT 1", process)]
         first = self.first_end_us(process)
         ends_us += [] if first is None else [first]
         return (min(ends_us), max(ends_us)) if ends_us else None
 
-    def tier_at(self, process: int, step: int) -> str:
-        """Into what a process's step was merged: "seconds", "minutes" or "hours"; "": into nothing."""
-        for tier in self._tiers:
-            for span in self._from(tier, process, "last_step", step):
-                if span.first_step <= step:
-                    return tier
-                break
-        return ""
+    def resolution_at(self, process: int, step: int) -> str:
+        """Return what a process's step was merged into: "minutes" or "hours"; "": into nothing."""
+        span = next(self._from(process, "last_step", step), None)
+        return _WIDTHS[span.width_us] if span and span.first_step <= step else ""
 
     def count(self) -> int:
-        """How many step records were merged."""
-        queries = [f"SELECT total(steps) FROM {tier} WHERE steps > 0" for tier in self._tiers]  # noqa: S608  ours
-        return sum(int(self._recording.database.rows(query)[0][0]) for query in queries)
+        """Return how many step records were merged."""
+        if self._is_empty:
+            return 0
+        return int(self._recording.database.rows("SELECT total(steps) FROM rollup WHERE steps > 0")[0][0])
 
     def _means(self, process: int, begin: int, end: int, most: int | None = None) -> list[Step]:
-        """Steps of their means, those of the coarsest tier first: they are the oldest."""
+        """Return steps of their means."""
         means: list[Step] = []
-        for tier in self._tiers:
-            for span in self._from(tier, process, "last_step", begin):
-                if span.first_step >= end:
-                    break
-                begin = max(begin, span.first_step)
-                room = end if most is None else min(end, span.last_step + 1, begin + most - len(means))
-                means += [step for step in span.between(begin, room) if not means or step.step > means[-1].step]
-                if most is not None and len(means) >= most:
-                    return means
-                begin = min(end, span.last_step + 1)
+        for span in self._from(process, "last_step", begin):
+            if span.first_step >= end:
+                break
+            begin = max(begin, span.first_step)
+            room = end if most is None else min(end, span.last_step + 1, begin + most - len(means))
+            means += [step for step in span.between(begin, room) if not means or step.step > means[-1].step]
+            if most is not None and len(means) >= most:
+                break
+            begin = min(end, span.last_step + 1)
         return means
 
-    def _from(self, tier: str, process: int, column: str, least: int) -> Iterator[Span]:
-        """Rows of a process from the first on of which a column is at least so much; it rises with time."""
+    def _from(self, process: int, column: str, least: int) -> Iterator[Span]:
+        """Yield spans of a process from the first on of which a column is at least so much; it rises with time."""
+        if self._is_empty:
+            return
         low, high = 0, MAX_US
         while low < high:
             middle = (low + high) // 2
             clauses = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
-            rows = self._recording.database.read(tier, ("begin_us", column), clauses, process, middle)
+            rows = self._recording.database.read("rollup", ("begin_us", column), clauses, process, middle)
             begin_us, value = rows[0] if rows else (None, None)
             if not isinstance(begin_us, int) or not isinstance(value, int) or value >= least:
                 high = middle
             else:
                 low = begin_us + 1
         clauses = f"WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT {SPANS}"
-        while spans := self._read(tier, clauses, process, low):
+        while spans := self._read(clauses, process, low):
             yield from spans
             low = spans[-1].begin_us + 1
 
-    def _read(self, tier: str, clauses: str, *values: object) -> list[Span]:
-        rows = self._recording.database.read(tier, Span.__struct_fields__, clauses, *values)
+    def _read(self, clauses: str, *values: object) -> list[Span]:
+        rows = self._recording.database.read("rollup", Span.__struct_fields__, clauses, *values)
         spans, bad = checked.parse_rows(rows, lambda row: msgspec.convert(row, Span))
         self._recording.database.damaged |= bad > 0
         return spans

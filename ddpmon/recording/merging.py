@@ -1,4 +1,4 @@
-"""How rows of a recording are merged: steps to seconds or minutes, these to coarser ones, samples to one a minute.
+"""Merge rows of a recording: steps and logged values to minutes, these to hours, samples to one a minute.
 
 Whatever is merged is gone where it was, in one transaction: a hub that is killed leaves each step in one place.
 """
@@ -22,7 +22,7 @@ from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
 from ddpmon.recording import schema
-from ddpmon.recording.tables import KEYS, TABLES, TIERS
+from ddpmon.recording.tables import HOUR_US, KEYS, MINUTE_US, TABLES
 
 LARGEST = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
 """Of merged samples, what is not the mean."""
@@ -51,13 +51,11 @@ def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
     return [Seat(process, hello.host, hello.device_clock, ranks >= hello.world_size) for process, hello in hellos]
 
 
-def merge_steps(
-    db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks: Clocks, end: int, long_step_us: int
-) -> None:
+def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks: Clocks, end: int) -> None:
     """Merge all steps before `end` of the processes of an attempt, and what was logged until then.
 
-    To seconds; where the mean step is longer than `long_step_us`, to minutes. clocks: of the attempt, which has seen
-    all of its steps in their order. Raises ValueError, TypeError or msgspec's errors where a row is damaged.
+    clocks: of the attempt, which has seen all of its steps in their order. Raises ValueError, TypeError or msgspec's
+    errors where a row is damaged.
     """
     columns = {seat.process: column for column, seat in enumerate(seats_of_attempt)}
     condition = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
@@ -75,11 +73,9 @@ def merge_steps(
         world = split(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
         worlds.append((rows, world))
         ends |= dict(zip(world.step.tolist(), world.end_us.tolist(), strict=True))
-    longest_us = max((float(world.length_ms.mean()) * 1e3 for _, world in worlds), default=0.0)
-    tier = "minutes" if longest_us > long_step_us else "seconds"
     for rows, world in worlds:
-        spans = _spans(rows, world, TIERS[tier], complete=whole and len(rows.ranks) == len(seats_of_attempt))
-        db.executemany(_put(tier), [(seats_of_attempt[rows.ranks[column]].process, *row) for column, row in spans])
+        spans = _spans(rows, world, complete=whole and len(rows.ranks) == len(seats_of_attempt))
+        db.executemany(_put("rollup"), [(seats_of_attempt[rows.ranks[column]].process, *row) for column, row in spans])
     _merge_scalars(db, condition, (*columns, end), ends)
 
 
@@ -98,9 +94,9 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
     return [*steps_of(table[taken]), *(step for step in records if step.step < end)]
 
 
-def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
-    """Rows of a tier without their process, each with the column of its rank. complete: of every rank."""
-    begin = world.end_us // width_us * width_us
+def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
+    """Rows of the rollup without their process, each with the column of its rank. complete: of every rank."""
+    begin = world.end_us // MINUTE_US * MINUTE_US
     first = np.concatenate([[0], np.flatnonzero(np.diff(begin)) + 1])
     last = np.append(first[1:], len(begin)) - 1
     shape = world.length_ms.shape
@@ -115,6 +111,7 @@ def _spans(rows: Rows, world: World, width_us: int, *, complete: bool) -> list[t
     rates = rows.learning_rates()
     finite = world.has_loss & np.isfinite(world.loss)
     columns: list[list[list[Any]]] = [
+        np.full(count.shape, MINUTE_US).tolist(),
         np.broadcast_to(begin[first][:, None], count.shape).tolist(),
         np.maximum.reduceat(ends, first, axis=0).tolist(),
         np.broadcast_to(world.step[first][:, None], count.shape).tolist(),
@@ -170,47 +167,44 @@ def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[obje
     """Merge what was logged of steps to minutes. ends: when those steps ended; others count as of the last of them."""
     if not ends:
         return
-    width_us, last_us = TIERS["minutes"], max(ends.values())
+    last_us = max(ends.values())
     rows = []
     for process, step, name, logged in db.execute(
         f"SELECT process, step, name, value FROM scalars WHERE {condition}",  # noqa: S608  ours
         values,
     ):
         value = math.nan if logged is None else float(logged)
-        begin_us = ends.get(step, last_us) // width_us * width_us
+        begin_us = ends.get(step, last_us) // MINUTE_US * MINUTE_US
         sums = (1, value, value, value, 0) if math.isfinite(value) else (0, 0.0, None, None, 1)
-        rows.append((process, name, begin_us, step, step, *sums))
+        rows.append((process, MINUTE_US, begin_us, name, step, step, *sums))
     if rows:
-        db.executemany(_put("scalar_minutes"), rows)
+        db.executemany(_put("scalar_rollup"), rows)
         db.execute(f"DELETE FROM scalars WHERE {condition}", values)  # noqa: S608  ours
 
 
-def merge_spans(db: sqlite3.Connection, finer: str, coarser: str, until_us: int) -> None:
-    """Move the rows of a tier that begin before a moment to a coarser one."""
-    width_us = TIERS[coarser.removeprefix("scalar_")]
-    columns = ", ".join(
-        f"begin_us - begin_us % {width_us}" if column.name == "begin_us" else f'"{column.name}"'
-        for column in TABLES[finer]
-    )
-    condition = "process IN (SELECT id FROM processes) AND begin_us < ?"
-    into, conflict = _into(coarser)
-    query = f"{into} SELECT {columns} FROM {finer} WHERE {condition} ORDER BY process, begin_us {conflict}"  # noqa: S608  ours
-    db.execute(query, (until_us,))
-    db.execute(f"DELETE FROM {finer} WHERE {condition}", (until_us,))  # noqa: S608  ours
+def merge_minutes(db: sqlite3.Connection, table: str, until_us: int) -> None:
+    """Merge the minutes that begin before a moment to hours."""
+    changed = {"begin_us": f"begin_us - begin_us % {HOUR_US}", "width_us": str(HOUR_US)}
+    columns = ", ".join(changed.get(column.name, f'"{column.name}"') for column in TABLES[table])
+    into, conflict = _into(table)
+    condition = "width_us = ? AND begin_us < ?"
+    query = f"{into} SELECT {columns} FROM {table} WHERE {condition} ORDER BY process, begin_us {conflict}"  # noqa: S608  ours
+    db.execute(query, (MINUTE_US, until_us))
+    db.execute(f"DELETE FROM {table} WHERE {condition}", (MINUTE_US, until_us))  # noqa: S608  ours
 
 
-def _put(tier: str) -> str:
-    """The statement that adds a row to a tier, to the one that is there of the same span."""
-    into, conflict = _into(tier)
-    return f"{into} VALUES ({', '.join('?' * len(TABLES[tier]))}) {conflict}"
+def _put(table: str) -> str:
+    """Return the statement that adds a row to a rollup, to the one that is there of the same span."""
+    into, conflict = _into(table)
+    return f"{into} VALUES ({', '.join('?' * len(TABLES[table]))}) {conflict}"
 
 
-def _into(tier: str) -> tuple[str, str]:
-    """What stands before and after the rows that are added to a tier."""
-    names = [column.name for column in TABLES[tier]]
-    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in KEYS[tier])
+def _into(table: str) -> tuple[str, str]:
+    """Return what stands before and after the rows that are added to a rollup."""
+    names = [column.name for column in TABLES[table]]
+    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in KEYS[table])
     quoted = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {tier} ({quoted})", f"ON CONFLICT ({', '.join(KEYS[tier])}) DO UPDATE SET {added}"
+    return f"INSERT INTO {table} ({quoted})", f"ON CONFLICT ({', '.join(KEYS[table])}) DO UPDATE SET {added}"
 
 
 def _sum(name: str) -> str:
@@ -230,7 +224,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
 
     Returns how many were merged, and until when it is done with.
     """
-    width_us = TIERS["minutes"]
+    width_us = MINUTE_US
     key = "process = ? AND time_us >= ?"
     first_unmerged = db.execute(
         f"SELECT time_us FROM samples WHERE {key} AND time_us < ? AND merged IS NULL ORDER BY time_us LIMIT 1",  # noqa: S608  ours

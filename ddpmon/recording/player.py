@@ -130,10 +130,10 @@ class Player:
     def _how_exactly(self, store: Store) -> list[Event]:
         """A note where the steps of this moment were merged to means; none where they were not."""
         first = min(store.registry.seats.values(), key=lambda process: process.rank, default=None)
-        tier = self._merged.tier_at(first.id, first.last_step) if first else ""
-        if not tier:
+        resolution = self._merged.resolution_at(first.id, first.last_step) if first else ""
+        if not resolution:
             return []
-        sentence = f"the recording has these steps as means of {tier}; single steps are not available"
+        sentence = f"the recording has these steps as means of {resolution}; single steps are not available"
         return [Event(self._now, "info", sentence)]
 
     def _play_to(self, to: float) -> Store:

@@ -24,7 +24,6 @@ from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.step_blocks import Block, StepBlocks
-from ddpmon.recording.tables import TIERS
 from ddpmon.recording.unread_tails import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
@@ -160,13 +159,10 @@ class Recording:
 
     def _merged(self, process: int, last: int) -> int:
         """How many of a process's steps, up to `last`, are kept merged by the second, the minute or the hour."""
-        condition = "WHERE process = ? AND steps > 0 AND last_step <= ?"
-        counts = [
-            self.database.rows(f"SELECT total(steps) FROM {tier} {condition}", process, last)[0][0]  # noqa: S608  ours
-            for tier in TIERS
-            if tier in self.database.tables
-        ]
-        return min(last, int(sum(counts)))
+        query = "SELECT total(steps) FROM rollup WHERE process = ? AND steps > 0 AND last_step <= ?"
+        if "rollup" not in self.database.tables:
+            return 0
+        return min(last, int(self.database.rows(query, process, last)[0][0]))
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """Return a process's records of the steps from `begin` to before `end`."""

@@ -85,9 +85,9 @@ class StepBlocks:
             clauses, values, limit = _AFTER, (process, rows[-1][0], last), BLOCKS_PER_READ
 
     def first_from(self, database: Database, process: int, begin: int, last: int) -> int | None:
-        """Return the first of a process's steps between two."""
-        table, records = self.read(database, process, begin, last, 1)
-        return min([*table["step"][:1].tolist(), *(step.step for step in records)], default=None)
+        """Return the first of a process's steps between two, be it readable or not; None: there is none."""
+        rows = database.read(TABLE, ("first_step",), f"{_FROM} LIMIT 1", process, begin, last, process, begin)
+        return max(begin, rows[0][0]) if rows and isinstance(rows[0][0], int) else None
 
     def last(self, database: Database, process: int, limit: int) -> int:
         """Return the last step of a process; 0: there is none."""

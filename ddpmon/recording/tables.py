@@ -25,8 +25,11 @@ _PROCESS = Column("process", "INTEGER", "The rank's process, as in `processes.id
 _MERGED_TIMES = (*OWN_PHASES, "wait", "transfer")
 
 
-def _tier() -> tuple[Column, ...]:
-    """What is kept of the steps of one process that ended in the same second, minute or hour."""
+_WIDTH = Column("width_us", "INTEGER", "Width of the span: a minute or an hour, µs.")
+
+
+def _rollup() -> tuple[Column, ...]:
+    """Return the columns of sums over the steps of one process that ended in the same minute or hour."""
     times = [
         Column(f"{name}_us_{how}", "INTEGER", f"{statistic} {name} of its steps{of}, µs.")
         for name in ("length", *_MERGED_TIMES)
@@ -35,6 +38,7 @@ def _tier() -> tuple[Column, ...]:
     ]
     return (
         _PROCESS,
+        _WIDTH,
         Column("begin_us", "INTEGER", "Beginning, CLOCK_MONOTONIC of the host of the lowest rank, µs."),
         Column("end_us", "INTEGER", "End of the last of its steps, CLOCK_MONOTONIC of this process's host, µs."),
         Column("first_step", "INTEGER", "Number of its first step."),
@@ -58,12 +62,13 @@ def _tier() -> tuple[Column, ...]:
     )
 
 
-def _logged_tier() -> tuple[Column, ...]:
-    """What is kept of the values that a script logged under one name in the same minute or hour."""
+def _scalar_rollup() -> tuple[Column, ...]:
+    """Return the columns of sums over the values that a script logged under one name in the same minute or hour."""
     return (
         _PROCESS,
+        _WIDTH,
+        Column("begin_us", "INTEGER", "Beginning, as in `rollup`, µs."),
         Column("name", "TEXT", "The name that the script gave."),
-        Column("begin_us", "INTEGER", "Beginning, as in `minutes`, µs."),
         Column("first_step", "INTEGER", "The first step for which a value was logged."),
         Column("last_step", "INTEGER", "The last step for which a value was logged."),
         Column("count", "INTEGER", "Count of finite values."),
@@ -237,11 +242,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "for ddpmon.",
         ),
     ),
-    "seconds": _tier(),
-    "minutes": _tier(),
-    "hours": _tier(),
-    "scalar_minutes": _logged_tier(),
-    "scalar_hours": _logged_tier(),
+    "rollup": _rollup(),
+    "scalar_rollup": _scalar_rollup(),
 }
 
 KEYS = {
@@ -251,32 +253,34 @@ KEYS = {
     "failures": ("rank", "pid"),
     "silences": ("attempt", "first_step"),
     "layouts": ("process", "number"),
-    "seconds": ("process", "begin_us"),
-    "minutes": ("process", "begin_us"),
-    "hours": ("process", "begin_us"),
-    "scalar_minutes": ("process", "begin_us", "name"),
-    "scalar_hours": ("process", "begin_us", "name"),
+    "rollup": ("process", "begin_us", "width_us"),
+    "scalar_rollup": ("process", "begin_us", "width_us", "name"),
 }
 """Columns of the primary key, of tables without a rowid."""
 
-INDEXES = {"scalars_by_step": "scalars (process, step)"}
+INDEXES = {
+    "scalars_by_step": "scalars (process, step)",
+    "rollup_by_width": "rollup (width_us, begin_us)",
+    "scalar_rollup_by_width": "scalar_rollup (width_us, begin_us)",
+}
 
-TIERS = {"seconds": 1_000_000, "minutes": 60_000_000, "hours": 3_600_000_000}
-"""What steps are merged into when a recording grows large, the finest first: table and width in µs."""
+MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
+"""Widths of the spans into which steps are merged when a recording grows large."""
 
-_WORST = """
-SELECT '{tier}' AS tier, attempt, begin_us, sum(critical) AS waited_steps, max(critical) AS critical, rank AS worst_rank
-FROM {tier} JOIN processes ON processes.id = {tier}.process GROUP BY attempt, begin_us HAVING sum(critical) > 0
-"""
-
-VIEWS = {"worst_ranks": " UNION ALL ".join(_WORST.format(tier=tier).strip() for tier in TIERS)}
-"""The worst rank of each second, minute and hour over the world. SQLite takes `rank` from the row of the maximum."""
+VIEWS = {
+    "worst_ranks": """
+SELECT width_us, attempt, begin_us, sum(critical) AS waited_steps, max(critical) AS critical, rank AS worst_rank
+FROM rollup JOIN processes ON processes.id = rollup.process
+GROUP BY width_us, attempt, begin_us HAVING sum(critical) > 0
+""".strip()
+}
+"""The worst rank of each minute and hour over the world. SQLite takes `rank` from the row of the maximum."""
 
 VIEW_COLUMNS: dict[str, tuple[Column, ...]] = {
     "worst_ranks": (
-        Column("tier", "", "`seconds`, `minutes` or `hours`."),
+        Column("width_us", "", "Width of the span, as in `rollup`, µs."),
         Column("attempt", "", "Attempt, as in `processes`."),
-        Column("begin_us", "", "Beginning, as in the table of that name, µs."),
+        Column("begin_us", "", "Beginning, as in `rollup`, µs."),
         Column("waited_steps", "", "Count of steps in which a rank waited for another."),
         Column("critical", "", "Count of steps in which the worst rank was the critical rank."),
         Column("worst_rank", "", "The rank that was most often the critical rank."),

@@ -1,10 +1,9 @@
-"""Keeps a recording small: once it is large, its oldest steps become seconds, these minutes, and these hours.
+"""Keep a recording small: once it is large, its oldest steps become minutes, and these hours.
 
 A recording of at most WHOLE_BYTES is left as it is: every step for ever. Above, a little of what is oldest is merged at
 a time, so that the file does not grow any more: SQLite uses the pages again that this frees. Steps reach back as far as
-there is room for them, seconds and minutes so many times as far, hours to the beginning. What a script logged becomes
-minutes with the steps, and samples are merged where steps are no longer kept by the second. Events, with the findings
-in them, are kept whole.
+there is room for them, minutes so many times as far, hours to the beginning. What a script logged becomes minutes with
+the steps, and samples are merged where steps are. Events, with the findings in them, are kept whole.
 """
 
 from __future__ import annotations
@@ -15,17 +14,14 @@ import sqlite3
 from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.recording import merging
 from ddpmon.recording.merging import Seat
-from ddpmon.recording.tables import TIERS
+from ddpmon.recording.tables import MINUTE_US
 
 WHOLE_BYTES = 1_500_000_000
 KEPT_RECORDS = 1_000_000
 """Of the last steps, that are never merged: more than a report goes through."""
-SECONDS_REACH = 5
-MINUTES_REACH = 80
-"""How far these reach back at most, in times of what whole steps do. 64 ranks of 10 steps a second: two hours of
-steps, eleven of seconds, a week of minutes."""
-LONG_STEP_US = 250_000
-"""Longer steps become minutes at once: as many seconds would take more room than they do."""
+MINUTES_REACH = 40
+"""How far minutes reach back at most, in times of what whole steps do. 64 ranks of 10 steps a second: eight hours of
+steps, two weeks of minutes."""
 BITE_ROWS = 800
 """Rows that are merged in one go, about: some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000
@@ -70,22 +66,17 @@ class Thinning:
         Raises sqlite3.Error, and ValueError or msgspec's errors where a row is damaged.
         """
         oldest_us, newest_us = self._end_us("ASC"), self._end_us("DESC")
-        seconds_us, minutes_us = self._oldest("seconds"), self._oldest("minutes")
+        (minutes_us,) = self._db.execute("SELECT min(begin_us) FROM rollup WHERE width_us = ?", (MINUTE_US,)).fetchone()
         if oldest_us is not None and newest_us is not None:
-            fine_us = oldest_us if seconds_us is None else min(seconds_us, oldest_us)
-            if fine_us - self._samples_us >= TIERS["minutes"]:
+            if oldest_us - self._samples_us >= MINUTE_US:
                 if self._merge_samples():
                     return True
-                self._samples_us = fine_us
+                self._samples_us = oldest_us
             reach_us = newest_us - oldest_us
             if minutes_us is not None and newest_us - minutes_us > MINUTES_REACH * reach_us:
                 return self._merge_minutes(minutes_us)
-            if seconds_us is not None and newest_us - seconds_us > SECONDS_REACH * reach_us:
-                return self._merge_spans(seconds_us, "seconds", "minutes")
             if self._merge_steps():
                 return True
-        if seconds_us is not None:
-            return self._merge_spans(seconds_us, "seconds", "minutes")
         if minutes_us is not None:
             return self._merge_minutes(minutes_us)
         return self._merge_samples()
@@ -100,26 +91,12 @@ class Thinning:
         row = self._db.execute(query).fetchone()
         return None if row is None else int(row[0])
 
-    def _oldest(self, tier: str) -> int | None:
-        """When the oldest row of a tier begins; None: it is empty."""
-        query = f"""
-        SELECT min(at) FROM (
-            SELECT (SELECT begin_us FROM {tier} WHERE process = processes.id ORDER BY begin_us LIMIT 1) AS at
-            FROM processes
-        )
-        """  # noqa: S608  ours
-        (at,) = self._db.execute(query).fetchone()
-        return None if at is None else int(at)
-
     def _merge_minutes(self, begin_us: int) -> bool:
-        self._merge_spans(begin_us, "scalar_minutes", "scalar_hours")
-        return self._merge_spans(begin_us, "minutes", "hours")
-
-    def _merge_spans(self, begin_us: int, finer: str, coarser: str) -> bool:
-        """Move the first rows of a tier to the next one."""
+        """Merge the oldest minutes to hours."""
         (processes,) = self._db.execute("SELECT count(*) FROM processes").fetchone()
-        end_us = begin_us + max(1, BITE_ROWS // 2 // processes) * TIERS[finer.removeprefix("scalar_")]
-        merging.merge_spans(self._db, finer, coarser, end_us)
+        end_us = begin_us + max(1, BITE_ROWS // 2 // processes) * MINUTE_US
+        for table in ("rollup", "scalar_rollup"):
+            merging.merge_minutes(self._db, table, end_us)
         return True
 
     def _merge_steps(self) -> bool:
@@ -143,7 +120,7 @@ class Thinning:
             end = min(end, last + 1 - self._kept_records // len(self._seats))
         if end <= first:
             return False
-        merging.merge_steps(self._db, self._seats, self._clocks, end, LONG_STEP_US)
+        merging.merge_steps(self._db, self._seats, self._clocks, end)
         return True
 
     def _count(self, attempt: int) -> int:
@@ -152,12 +129,11 @@ class Thinning:
         return int(count)
 
     def _merge_samples(self) -> bool:
-        """Merge samples of before the oldest step or second, a minute of a process each. False: all are."""
+        """Merge samples of before the oldest step, a minute of a process each. False: all are."""
         rows = 0
         for process, fine_us in self._db.execute(
             f"""
             SELECT id, coalesce(
-                (SELECT end_us FROM seconds WHERE process = processes.id ORDER BY begin_us LIMIT 1),
                 {_OLDEST_US},
                 (SELECT time_us FROM samples WHERE process = processes.id ORDER BY time_us DESC LIMIT 1) - ?
             ) FROM processes

@@ -119,6 +119,7 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
     recorder = Recorder(path, run.id, Clock(0, 0.0))
     told = records(own_times(3000, 1), first=1)[0]
     process = told_by(run, 1, 0, 0, [])
+    recorder.process(process)
 
     def take(begin, end):
         for i in range(begin, end, 20):
@@ -155,6 +156,7 @@ def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
     recorder = Recorder(path, run.id, Clock(0, 0.0))
     told = records(own_times(40, 1), first=1)[0]
     process = told_by(run, 1, 0, 0, [])
+    recorder.process(process)
     for begin in (0, 20):
         steps = process.fresh(told[begin : begin + 20])
         process.seq, process.steps = process.seq + 1, process.last_step

@@ -45,7 +45,7 @@ def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_
     with Recording(run) as recording:
         process = recording.processes()[1]
         assert [step.step for step in recording.steps_from(process.id, 1, 2)] == [101, 102]
-        assert list(recording.stretches([process.id], 1, 100)) == [(101, 201)]
+        assert list(recording.stretches([process.id], 1, 100)) == [(1, 101), (101, 201)]
         assert recording.damaged
 
 

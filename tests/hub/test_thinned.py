@@ -13,7 +13,7 @@ from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import restored_store
 from ddpmon.store.clock import Clock
-from tests.hub.thinned import NO_ROOM, SOME_ROOM, TIERS, counts, merge_all, rows, slow
+from tests.hub.thinned import NO_ROOM, SOME_ROOM, WIDTHS_US, counts, merge_all, rows, slow
 from tests.recordings import BEGAN, change_steps, record
 
 
@@ -57,7 +57,7 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
     shown = [player.at(moment) for moment in at]
     said = [[event.text for event in shot.events if "means of" in event.text] for shot in shown]
     assert [len(texts) for texts in said] == [1, 1, 1, 0]
-    assert {text.split("means of ")[1].split(";")[0] for texts in said for text in texts} <= set(TIERS)
+    assert {text.split("means of ")[1].split(";")[0] for texts in said for text in texts} <= set(WIDTHS_US)
     for before, after in zip(expected, shown, strict=True):
         assert after.step == pytest.approx(before.step, abs=6)
         assert (after.state, after.records_lost) == (before.state, 0)
@@ -98,22 +98,22 @@ IMPOSSIBLE = [
 
 
 def test_rows_that_cannot_be_are_left_out_of_a_replay(home):
-    run = record(slow(2000), room=(400_000, 200))
-    ((begin, end),) = rows(run, "SELECT min(begin_us) / 1e6, max(begin_us) / 1e6 FROM seconds")
-    wrong = f"begin_us > {(begin + end) / 2 * 1e6}"
+    run = record(slow(3000), room=(190_000, 200))
+    ((begin, end),) = rows(run, "SELECT min(begin_us) / 1e6, max(begin_us) / 1e6 FROM rollup WHERE width_us = 60000000")
+    wrong = f"width_us = 60000000 AND begin_us > {(begin + end) / 2 * 1e6}"
     counts = []
     for turn, what in enumerate(IMPOSSIBLE):
-        turns = f"{wrong} AND begin_us / 1000000 % {len(IMPOSSIBLE)} = {turn}"
-        counts += rows(run, f"SELECT count(*) FROM seconds WHERE {turns}")[0]
-        change(run, f"UPDATE seconds SET {what} WHERE {turns}")
+        turns = f"{wrong} AND (process + begin_us / 60000000 * 2) % {len(IMPOSSIBLE)} = {turn}"
+        counts += rows(run, f"SELECT count(*) FROM rollup WHERE {turns}")[0]
+        change(run, f"UPDATE rollup SET {what} WHERE {turns}")
     assert all(counts), "each of them is in some rows"
     player = Player(run)
     shown = [player.at(BEGAN + seconds) for seconds in (begin + 5, (begin + end) / 2 + 5, end - 5, end + 10)]
-    assert all(0 < shot.step <= 2000 for shot in shown)
+    assert all(0 < shot.step <= 3000 for shot in shown)
     assert shown[0].step < shown[-1].step
     player.step_from(BEGAN + end - 5, 1)
     player.close()
-    assert report.build(run)["steps"]["count"] == 2000
+    assert report.build(run)["steps"]["count"] == 3000
 
 
 def test_steps_that_were_merged_are_not_lost_where_the_file_is_damaged(home):

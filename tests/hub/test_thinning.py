@@ -1,4 +1,4 @@
-"""A recording that grows large keeps its oldest steps as seconds, minutes and hours, each step in one place."""
+"""A recording that grows large keeps its oldest steps as minutes and hours, each step in one place."""
 
 import contextlib
 import math
@@ -19,7 +19,7 @@ from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.store.clock import Clock
 from tests.conftest import wait_for
-from tests.hub.thinned import NO_ROOM, SOME_ROOM, TIERS, EndlessRun, counts, merge_all, rows, slow
+from tests.hub.thinned import NO_ROOM, SOME_ROOM, EndlessRun, counts, merge_all, rows, slow
 from tests.recordings import BEGAN, change_steps, record, story
 from tests.worlds import own_times, records
 
@@ -37,10 +37,10 @@ def exact(run):
 
 
 def test_a_recording_that_has_room_is_left_as_it_is(home):
-    assert counts(record(story(300))) == {"steps": 1200, "seconds": 0, "minutes": 0, "hours": 0}
+    assert counts(record(story(300))) == {"steps": 1200, "minutes": 0, "hours": 0}
 
 
-@pytest.mark.parametrize(("room", "tier"), [(SOME_ROOM, "seconds"), (NO_ROOM, "hours")])
+@pytest.mark.parametrize(("room", "tier"), [(SOME_ROOM, "minutes"), (NO_ROOM, "hours")])
 def test_sums_least_and_largest_are_those_of_the_steps(home, room, tier):
     own = slow()
     run = record(own)
@@ -52,27 +52,20 @@ def test_sums_least_and_largest_are_those_of_the_steps(home, room, tier):
         ((whole,),) = rows(run, "SELECT coalesce(sum(count), 0) FROM step_blocks WHERE process = ?", process)
         merged = len(own) - whole
         assert merged > 1000
-        told = [
-            rows(run, f"SELECT sum(steps), sum(critical), sum(waits) FROM {t} WHERE process = ?", process)[0]
-            for t in TIERS
-        ]
-        assert sum(row[0] or 0 for row in told) == sum(row[2] or 0 for row in told) == merged
-        assert sum(row[1] or 0 for row in told) == (critical[:merged] == rank).sum()
+        query = "SELECT sum(steps), sum(critical), sum(waits) FROM rollup WHERE process = ?"
+        assert rows(run, query, process) == [(merged, (critical[:merged] == rank).sum(), merged)]
         for name in TIMES:
-            query = f"SELECT sum({name}_us_sum), min({name}_us_min), max({name}_us_max) FROM {{}} WHERE process = ?"
-            found = [row for t in TIERS if (row := rows(run, query.format(t), process)[0])[0] is not None]
+            query = f"SELECT sum({name}_us_sum), min({name}_us_min), max({name}_us_max) FROM rollup WHERE process = ?"
             us = expected[name][:merged, rank]
-            sums, least, largest = zip(*found, strict=True)
-            assert (sum(sums), min(least), max(largest)) == (us.sum(), us.min(), us.max()), name
+            assert rows(run, query, process) == [(us.sum(), us.min(), us.max())], name
 
 
 def test_the_worst_rank_of_a_span_is_the_one_that_was_waited_for(home):
     run = record(slow(), room=SOME_ROOM)
     worst = rows(run, "SELECT begin_us, waited_steps, critical, worst_rank FROM worst_ranks ORDER BY begin_us")
-    assert len(worst) == sum(rows(run, f"SELECT count(DISTINCT begin_us) FROM {tier}")[0][0] for tier in TIERS)
-    late = [row for row in worst if 200e6 < row[0] < 280e6]
-    assert len(late) > 50
-    assert all((critical, rank) == (waited, 1) for _, waited, critical, rank in late)
+    assert len(worst) == rows(run, "SELECT count(*) FROM (SELECT DISTINCT width_us, begin_us FROM rollup)")[0][0]
+    ((_, waited, critical, rank),) = [row for row in worst if row[0] == 180e6]
+    assert (critical, rank) == (waited, 1)
     assert {row[3] for row in worst} == {0, 1}
 
 
@@ -83,8 +76,7 @@ def test_a_step_that_some_rank_never_told_of_tells_of_no_wait(home):
     with Recording(run) as recording:
         recorder.process(next(iter(recording.processes())))
     merge_all(recorder)
-    found = rows(run, "SELECT process, sum(steps), sum(waits) FROM minutes GROUP BY process")
-    found += rows(run, "SELECT process, sum(steps), sum(waits) FROM hours GROUP BY process")
+    found = rows(run, "SELECT process, sum(steps), sum(waits) FROM rollup GROUP BY process")
     assert sorted(found) == [(1, 500, 450), (2, 450, 450)]
 
 
@@ -92,14 +84,14 @@ def test_losses_logged_values_and_samples_keep_count_sum_and_extremes(home):
     loss = np.repeat(np.linspace(3.0, 1.0, 3000)[:, None], 2, axis=1)
     loss[100, 0] = math.nan
     run = record(slow(), loss=loss, accuracy=True, room=NO_ROOM)
-    ((merged,),) = rows(run, "SELECT sum(steps) FROM hours WHERE process = 1")
-    query = "SELECT sum(losses), sum(loss_sum), max(loss_max), min(loss_min), sum(losses_not_finite) FROM hours"
+    ((merged,),) = rows(run, "SELECT sum(steps) FROM rollup WHERE process = 1")
+    query = "SELECT sum(losses), sum(loss_sum), max(loss_max), min(loss_min), sum(losses_not_finite) FROM rollup"
     told = rows(run, f"{query} WHERE process = 1")
     finite = np.delete(loss[:merged, 0], 100)
     assert told[0][:2] == (merged - 1, pytest.approx(finite.sum()))
     assert told[0][2:] == (3.0, finite.min(), 1)
     steps = range(10, merged + 1, 10)
-    (logged,) = rows(run, "SELECT name, sum(count), sum(sum), min(min), max(max), sum(not_finite) FROM scalar_hours")
+    (logged,) = rows(run, "SELECT name, sum(count), sum(sum), min(min), max(max), sum(not_finite) FROM scalar_rollup")
     assert logged == ("accuracy", len(steps), pytest.approx(sum(steps) / 1000), 0.01, merged // 10 / 100, 0)
     assert rows(run, "SELECT count(*) FROM scalars") == [((3000 - merged) // 10,)]
     assert rows(run, "SELECT count(*) FROM samples WHERE merged IS NULL")[0][0] < 2 * 120
@@ -141,9 +133,7 @@ def test_the_file_of_a_run_that_goes_on_does_not_grow(home, tmp_path):
     ((kept,),) = rows(path, "SELECT coalesce(sum(count), 0) FROM step_blocks")
     assert kept < 0.25 * 900 * 10 * 4
     assert max(sizes) < 700_000
-    assert rows(path, "SELECT sum(steps) FROM (SELECT steps FROM seconds UNION ALL SELECT steps FROM minutes)") == [
-        (900 * 10 * 4 - kept,)
-    ]
+    assert rows(path, "SELECT sum(steps) FROM rollup") == [(900 * 10 * 4 - kept,)]
 
 
 WRITER = """
@@ -166,10 +156,10 @@ def test_a_writer_that_is_killed_leaves_each_step_in_one_place(home, tmp_path):
             wait_for(lambda at=killed_at: path.exists() and told(path, "max(last_step)", "processes") > at)
             writer.send_signal(signal.SIGKILL)
         for process, last, count in rows(path, "SELECT id, last_step, records FROM processes"):
-            merged = [told(path, f"coalesce(sum(steps), 0) FROM {t} WHERE process = {process}") for t in TIERS]
+            merged = told(path, f"coalesce(sum(steps), 0) FROM rollup WHERE process = {process}")
             whole = told(path, f"coalesce(sum(count), 0) FROM step_blocks WHERE process = {process}")
-            assert sum(merged) > 0
-            assert last == count == sum(merged) + whole
+            assert merged > 0
+            assert last == count == merged + whole
         first = last + 1
 
 
@@ -222,5 +212,5 @@ def test_a_live_hub_merges_while_it_serves_and_a_later_one_goes_on(stage):
     stage.finish()
     made = report.build(stage.run)
     assert (made["steps"]["count"], made["steps"]["records_lost"], made["findings"]) == (8000, 0, [])
-    merged = sum(rows(stage.run, f"SELECT coalesce(sum(steps), 0) FROM {tier}")[0][0] for tier in TIERS)
+    merged = rows(stage.run, "SELECT coalesce(sum(steps), 0) FROM rollup")[0][0]
     assert merged + counts(stage.run)["steps"] == 2 * 8000

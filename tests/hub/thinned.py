@@ -12,10 +12,10 @@ from ddpmon.store.processes import RankProcess
 from tests.recordings import BEGAN, story
 from tests.worlds import own_times, records
 
-TIERS = ("seconds", "minutes", "hours")
+WIDTHS_US = {"minutes": 60_000_000, "hours": 3_600_000_000}
 NO_ROOM = (1, 200)
 """All is merged that may be."""
-SOME_ROOM = (450_000, 200)
+SOME_ROOM = (250_000, 200)
 
 
 def rows(source, query, *values):
@@ -26,7 +26,10 @@ def rows(source, query, *values):
 
 def counts(run):
     steps = rows(run, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0][0]
-    return {"steps": steps} | {tier: rows(run, f"SELECT count(*) FROM {tier}")[0][0] for tier in TIERS}
+    return {"steps": steps} | {
+        name: rows(run, "SELECT count(*) FROM rollup WHERE width_us = ?", width_us)[0][0]
+        for name, width_us in WIDTHS_US.items()
+    }
 
 
 def slow(steps=3000, ranks=2):
@@ -52,6 +55,7 @@ class EndlessRun:
         self.own = own_times(10, 4, noise=0.1)
         self.number, self.now_us = first - 1, first * 50_000
         for process in self.processes:
+            self.recorder.process(process)
             process.last_step = process.records = self.number
 
     def tick(self):

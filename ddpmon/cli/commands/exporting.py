@@ -86,7 +86,7 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
         if last is None and (merged := Merged(recording).count()):
             print(
                 f"ddpmon: the export lacks {counted(merged, 'older step record')} of {run.name} ({run.id}): only means "
-                "over seconds, minutes or hours remain of them (tables of those names in telemetry.db)",
+                "over minutes or hours remain of them (table rollup in telemetry.db)",
                 file=sys.stderr,
             )
         piece_iterator = pieces(recording, last)
