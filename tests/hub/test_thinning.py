@@ -123,7 +123,7 @@ def test_a_merged_sample_is_a_mean_but_for_what_fills_up(home):
 
 def test_the_file_of_a_run_that_goes_on_does_not_grow(home, tmp_path):
     path = tmp_path / "telemetry.db"
-    run = EndlessRun(path, whole_bytes=600_000)
+    run = EndlessRun(path, whole_bytes=300_000)
     sizes = []
     for tick in range(900):
         run.tick()
@@ -132,7 +132,7 @@ def test_the_file_of_a_run_that_goes_on_does_not_grow(home, tmp_path):
     run.recorder.close()
     ((kept,),) = rows(path, "SELECT coalesce(sum(count), 0) FROM step_blocks")
     assert kept < 0.25 * 900 * 10 * 4
-    assert max(sizes) < 700_000
+    assert max(sizes) < 400_000
     assert rows(path, "SELECT sum(steps) FROM rollup") == [(900 * 10 * 4 - kept,)]
 
 
@@ -173,7 +173,7 @@ HUB = """
 import sys
 from ddpmon.hub import hub
 from ddpmon.recording import recorder
-recorder.Recorder.__init__.__defaults__ = (None, 600_000, 400)
+recorder.Recorder.__init__.__defaults__ = (None, 250_000, 400)
 sys.exit(hub.main(sys.argv[1]))
 """
 
@@ -199,9 +199,9 @@ def test_a_live_hub_merges_while_it_serves_and_a_later_one_goes_on(stage):
             told = records(own_times(200, 2), first=first, start_us=now_us)
             for rank in ranks:
                 rank.batch(told[rank.rank])
-            for rank in ranks:
-                rank.acknowledged(rank.seq)
             first, now_us, seq = first + 200, told[0][-1].end_us, rank.seq
+        for rank in ranks:
+            rank.acknowledged(seq)
         wait_for(lambda: rows(stage.run, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0][0] < 7000)
         if not again:
             started.kill()
