@@ -63,7 +63,8 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
         assert (after.state, after.records_lost) == (before.state, 0)
         for mine, theirs in zip(after.ranks, before.ranks, strict=True):
             assert mine.own_ms == pytest.approx(theirs.own_ms, rel=0.02)
-            assert mine.phases_ms == pytest.approx(theirs.phases_ms, rel=0.05, abs=3.0)
+            assert mine.phases_ms[:5] == pytest.approx(theirs.phases_ms[:5], rel=0.05, abs=3.0)
+            assert sum(mine.phases_ms) == pytest.approx(sum(theirs.phases_ms), rel=0.05)
             assert mine.cpu_percent == theirs.cpu_percent
     player.close()
 
@@ -108,7 +109,7 @@ def test_rows_that_cannot_be_are_left_out_of_a_replay(home):
         change(run, f"UPDATE rollup SET {what} WHERE {turns}")
     assert all(counts), "each of them is in some rows"
     player = Player(run)
-    shown = [player.at(BEGAN + seconds) for seconds in (begin + 5, (begin + end) / 2 + 5, end - 5, end + 10)]
+    shown = [player.at(BEGAN + seconds) for seconds in (begin + 30, (begin + end) / 2 + 5, end - 5, end + 90)]
     assert all(0 < shot.step <= 3000 for shot in shown)
     assert shown[0].step < shown[-1].step
     player.step_from(BEGAN + end - 5, 1)
