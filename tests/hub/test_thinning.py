@@ -173,7 +173,7 @@ HUB = """
 import sys
 from ddpmon.hub import hub
 from ddpmon.recording import recorder
-recorder.Recorder.__init__.__defaults__ = (None, 250_000, 400)
+recorder.Recorder.__init__.__defaults__ = (None, 150_000, 400)
 sys.exit(hub.main(sys.argv[1]))
 """
 
