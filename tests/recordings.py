@@ -165,11 +165,11 @@ UNUSABLE = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "newer": (
         lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"),
-        "newer ddpmon (schema 99): this one reads schema 3",
+        "newer ddpmon (schema 99): this one reads schema 4",
     ),
     "earlier": (
-        lambda path: execute(path, "UPDATE meta SET value = 2 WHERE key = 'schema'"),
-        "earlier ddpmon (schema 2): this one reads schema 3",
+        lambda path: execute(path, "UPDATE meta SET value = 3 WHERE key = 'schema'"),
+        "earlier ddpmon (schema 3): this one reads schema 4",
     ),
 }
 """Ways to damage a recording so that it cannot be shown, and the message for each."""

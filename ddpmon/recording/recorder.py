@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
@@ -21,12 +23,15 @@ from ddpmon.analysis.steps.table import Table
 from ddpmon.messages import Batch, Event, Failure, Refusal, Step
 from ddpmon.recording import schema
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
-from ddpmon.recording.write_queue import HELD_ROWS, WriteQueue
+from ddpmon.recording.write_queue import MAX_HELD_ROWS, WriteQueue
 from ddpmon.recording.written_file import WrittenFile
 from ddpmon.store.clock import Clock
 from ddpmon.store.histories import SavedHistories
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.silences import Silence
+
+REMOTE_WRITE_INTERVAL_S = 1.0
+"""Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -69,6 +74,9 @@ class Recorder:
         self._file = WrittenFile(path, meta)
         self._db = db
         self._queue = WriteQueue()
+        self._is_urgent = False
+        """All that waits is to be written with the next transaction."""
+        self._tried_at = float("-inf")
         self._processes: dict[int, RankProcess] = {}
         self._events: list[Event] = []
         self._failures: list[Failure] = []
@@ -90,12 +98,16 @@ class Recorder:
         self.too_large = False
         """Whether there is something to `thin`."""
 
+    @cached_property
+    def _is_remote(self) -> bool:
+        return not runs.is_local(self._path.parent)
+
     def _open(self) -> sqlite3.Connection:
         """The recording, open for writing; where somebody deleted it, with all that was in it."""
         if self._db is not None:
             self._file.put_back(self._db)
             self._db, self.was_deleted = None, True
-        db = self._file.open(far=not runs.is_local(self._path.parent))
+        db = self._file.open(far=self._is_remote)
         self._thinning = Thinning(db, self._whole_bytes, self._kept_records)
         return db
 
@@ -158,7 +170,7 @@ class Recorder:
 
     def hurry(self) -> None:
         """Have all that waits written with the next transaction."""
-        self._queue.hurry()
+        self._is_urgent = True
 
     @property
     def _waiting(self) -> bool:
@@ -175,13 +187,26 @@ class Recorder:
         """Whether so much waits that it is to be written at once, and there is a disk to take it."""
         return self._queue.is_large and self.trouble is None
 
+    @property
+    def _is_due(self) -> bool:
+        if not (self._queue or self._waiting):
+            return False
+        if self._is_urgent or self._queue.is_large:
+            return True
+        passed_s = time.monotonic() - self._tried_at
+        if self._is_remote and passed_s < REMOTE_WRITE_INTERVAL_S:
+            return False
+        return self._waiting or passed_s >= self._queue.gather_s
+
     def write(self) -> list[tuple[RankProcess, int]]:
-        """Write what waits once that is due; returns each process whose batches are recorded, and up to which number.
+        """Write what waits once that is due; return each process whose batches are recorded, and up to which number.
 
         Counters of a process are those of what is recorded: if anything is written, everything is.
         """
-        if not (self._queue.due or self._waiting):
+        if not self._is_due:
             return []
+        self._tried_at = time.monotonic()
+        self._queue.pack()
         try:
             if self._db is None or self._file.is_gone:
                 self._db = self._open()
@@ -195,10 +220,10 @@ class Recorder:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
             of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
-            self.unrecorded += self._queue.drop(HELD_ROWS if of_the_disk else 0)
+            self.unrecorded += self._queue.drop(MAX_HELD_ROWS if of_the_disk else 0)
             return []
         recorded = [(process, process.seq) for process in self._queue.processes.values()]
-        self.trouble, self.too_large = None, too_large
+        self.trouble, self.too_large, self._is_urgent = None, too_large, False
         self._processes.clear()
         self._events.clear()
         self._failures.clear()

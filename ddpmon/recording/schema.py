@@ -19,7 +19,7 @@ from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_by
 from ddpmon.messages import MAX_STEP, Batch, Sample, Step
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 
-VERSION = 3
+VERSION = 4
 """A recording of another version is refused."""
 
 LEVEL = 1
@@ -30,7 +30,7 @@ MAX_RECORD_BYTES = 4096
 """Of a step that fits into no row, on average."""
 MOST_RATIO, SMALL_BYTES = 32, 1 << 16
 """A block that zlib made smaller than this is none of ours, unless it is small: times differ by some µs from step to
-step, so that 7 is usual."""
+step, so that 7 is usual. What compresses better is kept as it is."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -116,9 +116,14 @@ def _block_row(process: int, table: Table, records: Sequence[Step]) -> Row:
         len(table) + len(records),
         ends[0][1],
         ends[-1][1],
-        zlib.compress(column_bytes(table), LEVEL),
-        zlib.compress(_encode(records), LEVEL) if records else None,
+        _deflated(column_bytes(table)),
+        _deflated(_encode(records)) if records else None,
     )
+
+
+def _deflated(raw: bytes) -> bytes:
+    blob = zlib.compress(raw, LEVEL)
+    return blob if len(raw) <= SMALL_BYTES + MOST_RATIO * len(blob) else zlib.compress(raw, 0)
 
 
 def block_steps(rows: object, records: object) -> tuple[Table, list[Step]]:
@@ -153,7 +158,7 @@ def sample_of(row: Sequence[Any]) -> Sample:
 
 
 def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) -> None:
-    """Write samples, logged values and digests of batches, each with the number of its process."""
+    """Write what is no step of batches, each with the number of its process."""
     db.executemany(_PUT_SAMPLE, [sample_row(process, each) for process, batch in batches for each in batch.samples])
     db.executemany(
         insert("scalars"),
@@ -162,6 +167,10 @@ def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) ->
     db.executemany(
         insert("digests"),
         [(process, *msgspec.structs.astuple(each)) for process, batch in batches for each in batch.digests],
+    )
+    db.executemany(
+        insert("layouts", "OR IGNORE"),
+        [(process, each.number, _encode(each)) for process, batch in batches for each in batch.layouts],
     )
 
 

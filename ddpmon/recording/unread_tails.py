@@ -38,9 +38,8 @@ class UnreadTails:
         now = time.monotonic()
         for frames in self.frames:
             collector.take(frames, now, time.time(), ended=True)
-        collector.record_all()
         recorder.refused(registry.refusals.rows())
-        recorder.write()
+        collector.record_all()
 
 
 def _no_answer(identity: bytes, message: ToRank) -> None:

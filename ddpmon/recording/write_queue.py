@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,18 +15,18 @@ from ddpmon.messages import Batch, Step
 from ddpmon.recording import schema
 from ddpmon.store.processes import RankProcess
 
-MIN_GATHER_S, MAX_GATHER_S = 1.0, 6.0
-GATHER_S_PER_PROCESS = 0.01
-"""How long to gather: a block costs as much as a row, however many steps are in it. What a hub that is killed has not
-recorded, ranks and the hubs of other nodes still have."""
+MAX_GATHER_S = 6.0
+GATHER_S_PER_PROCESS = 1 / 128
+"""How long to gather steps: a block costs as much as a row, however many steps are in it. Up to 64 ranks are written
+with every tick of the hub."""
 LARGE_ROWS = 1 << 17
 """So many rows are written at once: some 14 MB."""
-HELD_ROWS = 1 << 20
-"""Rows that are kept while the disk refuses them, at most: some 110 MB. Then the oldest go, counted."""
+MAX_HELD_ROWS = 1 << 19
+"""Rows that are kept while the disk refuses them: some 25 MB of steps. Then the oldest go, counted."""
 
 
 class _Piece(NamedTuple):
-    """What came at one time."""
+    """Steps that came at one time."""
 
     processes: Sequence[RankProcess]
     counts: Sequence[int]
@@ -35,21 +34,26 @@ class _Piece(NamedTuple):
     table: Table
     records: Sequence[Step] = ()
     """Steps of the only process that fit into no row."""
-    batch: Batch | None = None
 
-    @property
-    def rows(self) -> int:
-        return 1 + len(self.table) + len(self.records)
+
+class _Packed(NamedTuple):
+    """What came in between two attempts to write, as it is written."""
+
+    blocks: list[schema.Row]
+    batches: list[tuple[int, Batch]]
+    rows: int
 
 
 class WriteQueue:
-    """Batches and the rows of their steps."""
+    """Batches and the rows of their steps. A disk that refuses them is offered the same blocks again."""
 
     def __init__(self) -> None:
-        self._pieces: deque[_Piece] = deque()
+        self._packed: deque[_Packed] = deque()
+        self._pieces: list[_Piece] = []
+        self._batches: list[tuple[int, Batch]] = []
+        """Batches without their steps, each with the number of its process."""
         self._rows = 0
-        self._written_at = float("-inf")
-        self._is_urgent = False
+        """Rows in pieces and batches."""
         self._recorded_seq: dict[int, int] = {}
         """By process: the last recorded batch, of those of which something waits."""
         self.processes: dict[int, RankProcess] = {}
@@ -63,48 +67,50 @@ class WriteQueue:
         if process.id not in self.processes:
             self.processes[process.id] = process
             self._recorded_seq[process.id] = batch.first_seq - 1
-        rows = [row_of(step) for step in steps]
-        records = [step for step, row in zip(steps, rows, strict=True) if row is None]
-        table = table_of(b"".join(row for row in rows if row is not None))
-        self._append(_Piece([process], [len(table)], table, records, batch))
+        if steps:
+            rows = [row_of(step) for step in steps]
+            records = [step for step, row in zip(steps, rows, strict=True) if row is None]
+            table = table_of(b"".join(row for row in rows if row is not None))
+            self._pieces.append(_Piece([process], [len(table)], table, records))
+        others = len(batch.samples) + len(batch.scalars) + len(batch.digests) + len(batch.layouts)
+        if others:
+            self._batches.append((process.id, msgspec.structs.replace(batch, steps=[])))
+        self._rows += len(steps) + others
 
     def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
-        """Append rows of processes whose batches were added, so many of each."""
-        self._append(_Piece(processes, counts, table))
-
-    def _append(self, piece: _Piece) -> None:
-        self._pieces.append(piece)
-        self._rows += piece.rows
-
-    def hurry(self) -> None:
-        """Have it written with the next transaction."""
-        self._is_urgent = bool(self)
+        """Append rows of processes whose batches are added, so many of each."""
+        self.processes |= {process.id: process for process in processes}
+        self._pieces.append(_Piece(processes, counts, table))
+        self._rows += len(table)
 
     @property
     def is_large(self) -> bool:
-        """Whether too much waits to gather more."""
+        """Return whether too much waits to gather more."""
         return self._rows >= LARGE_ROWS
 
     @property
-    def due(self) -> bool:
-        """Whether it is time to write."""
-        gather_s = min(MAX_GATHER_S, max(MIN_GATHER_S, len(self.processes) * GATHER_S_PER_PROCESS))
-        return bool(self) and (self._is_urgent or self.is_large or time.monotonic() - self._written_at >= gather_s)
+    def gather_s(self) -> float:
+        """Return how long to gather before all that waits is written."""
+        return min(MAX_GATHER_S, len(self.processes) * GATHER_S_PER_PROCESS)
 
     def recorded(self, process: RankProcess) -> int:
         """Return the number of the batch up to which all of a process's are recorded."""
         return self._recorded_seq.get(process.id, process.seq)
 
+    def pack(self) -> None:
+        """Make blocks of the steps that came since the last time."""
+        if self._rows:
+            self._packed.append(_Packed(self._blocks(), self._batches, self._rows))
+            self._pieces, self._batches, self._rows = [], [], 0
+
     def write(self, db: sqlite3.Connection) -> None:
-        """Write all of it, in the transaction that is open."""
-        db.executemany(_PUT_BLOCK, self._blocks())
-        batches = [(piece.processes[0].id, piece.batch) for piece in self._pieces if piece.batch is not None]
-        schema.put_batches(db, batches)
-        layouts = [(process, each.number, msgspec.msgpack.encode(each)) for process, b in batches for each in b.layouts]
-        db.executemany(_PUT_LAYOUT, layouts)
+        """Write what is packed, in the transaction that is open."""
+        for packed in self._packed:
+            db.executemany(_PUT_BLOCK, packed.blocks)
+            schema.put_batches(db, packed.batches)
 
     def _blocks(self) -> list[schema.Row]:
-        """Return rows of `step_blocks`: what waits of each process."""
+        """Return rows of `step_blocks`: the steps of each process."""
         if not self._pieces:
             return []
         records: dict[int, list[Step]] = {}
@@ -126,22 +132,21 @@ class WriteQueue:
 
     def clear(self) -> None:
         """Forget all of it: it is recorded."""
-        self._pieces.clear()
+        self._packed.clear()
         self._recorded_seq.clear()
         self.processes = {}
-        self._rows, self._is_urgent, self._written_at = 0, False, time.monotonic()
 
-    def drop(self, most: int) -> int:
-        """Drop the oldest until at most so many rows wait; returns how many steps went."""
+    def drop(self, max_rows: int) -> int:
+        """Drop the oldest of what is packed until at most so many rows wait; return the number of dropped steps."""
+        waiting = sum(packed.rows for packed in self._packed)
         dropped = 0
-        while self._pieces and self._rows > most:
-            piece = self._pieces.popleft()
-            self._rows -= piece.rows
-            for process, count in zip(piece.processes, piece.counts, strict=True):
-                process.records -= count + len(piece.records)
-            dropped += len(piece.table) + len(piece.records)
+        while self._packed and waiting > max_rows:
+            packed = self._packed.popleft()
+            waiting -= packed.rows
+            for process, _, _, count, *_ in packed.blocks:
+                self.processes[process].records -= count
+                dropped += count
         return dropped
 
 
 _PUT_BLOCK = schema.insert("step_blocks", "OR REPLACE")
-_PUT_LAYOUT = schema.insert("layouts", "OR IGNORE")

@@ -113,7 +113,7 @@ def test_what_a_disk_that_stays_full_to_the_end_costs_is_counted(stage, disk):
 
 
 def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, monkeypatch):
-    monkeypatch.setattr(recorder_module, "HELD_ROWS", 500)
+    monkeypatch.setattr(recorder_module, "MAX_HELD_ROWS", 500)
     path = disk.path / "telemetry.db"
     run = SimpleNamespace(id="made-up", world_size=1)
     recorder = Recorder(path, run.id, Clock(0, 0.0))
