@@ -13,12 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from ddpmon import runs
+from ddpmon.messages import MAX_STEP, Step
+from ddpmon.recording.recording import Recording
 
 SCRIPT = Path(__file__).parent / "gpu_steps.py"
 CASES = (
@@ -32,11 +35,7 @@ FAULTS = (
     ("30 ms of sleep in rank 1", ["--slow-rank", "1", "--slow-data-ms", "30"]),
 )
 PHASES = ("data", "forward", "backward", "optimizer", "other")
-SPLIT = """
-select rank, avg(length_us) / 1000, avg(data_us) / 1000, avg(forward_us) / 1000, avg(backward_us) / 1000,
-    avg(optimizer_us) / 1000, avg(other_us) / 1000
-from steps join processes on id = process where step > 40 group by rank order by rank
-"""
+WARM_UP_STEPS = 40
 
 
 def run(watched: bool, nproc: int, arguments: list[str], home: Path) -> dict:
@@ -59,9 +58,18 @@ def run(watched: bool, nproc: int, arguments: list[str], home: Path) -> dict:
     return json.loads(result.read_text())
 
 
-def recorded(home: Path) -> sqlite3.Connection:
-    latest = max((home / "ddpmon" / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
-    return sqlite3.connect(latest / "telemetry.db")
+def recorded(home: Path) -> list[list[Step]]:
+    """Return the recorded steps of each rank of the latest run."""
+    os.environ["DDPMON_HOME"] = str(home / "ddpmon")
+    latest = max(runs.all_runs(), key=lambda run: run.created_at)
+    with Recording(latest) as recording:
+        ranks = sorted(recording.processes(), key=lambda process: process.rank)
+        return [recording.steps(process.id, 1, MAX_STEP) for process in ranks]
+
+
+def mean_ms(steps: list[Step], name: str) -> float:
+    """Return the mean of a time of all steps after the warm-up."""
+    return statistics.fmean(getattr(step, f"{name}_us") for step in steps[WARM_UP_STEPS:]) / 1000
 
 
 def main() -> None:
@@ -88,20 +96,18 @@ def main() -> None:
                 f"{'identical' if len(weights) == 1 else f'DIFFER ({len(weights)} kinds)'}",
                 flush=True,
             )
-            db = recorded(home)
-            loss, length = db.execute(
-                "select loss, (select avg(length_us) from steps where step > 40) from steps "
-                "join processes on id = process where rank = 0 order by step desc limit 1"
-            ).fetchone()
+            first = recorded(home)[0]
+            loss, length = first[-1].loss, mean_ms(first, "length")
             print(
-                f"  recorded: step {length / 1000:.2f} ms against {1000 / watched[-1]['steps_per_s']:.2f} ms measured "
+                f"  recorded: step {length:.2f} ms against {1000 / watched[-1]['steps_per_s']:.2f} ms measured "
                 f"in the script; last loss {loss!r} against {watched[-1]['loss']!r}",
                 flush=True,
             )
         for name, arguments in FAULTS:
             run(True, 2, ["--backend", "gloo", "--steps", "100", *arguments], home)
             print(f"two gloo ranks with {name}: mean ms per step")
-            for rank, length, *phases in recorded(home).execute(SPLIT):
+            for rank, steps in enumerate(recorded(home)):
+                length, phases = mean_ms(steps, "length"), [mean_ms(steps, phase) for phase in PHASES]
                 split = "  ".join(f"{p} {value:.2f}" for p, value in zip(PHASES, phases, strict=True))
                 print(f"  rank {rank}: step {length:.2f}  {split}  blocked {length - sum(phases):.2f}", flush=True)
 

@@ -28,7 +28,7 @@ class BlockIntake:
         self._store, self._recorder = store, recorder
         self._processes: list[RankProcess] = []
         self._counts: list[int] = []
-        """How many rows are of each process, one after the other."""
+        """Count of rows of each process, one after the other."""
         self._tables: list[Table] = []
 
     def take(self, block: NodeBlock, node: int, now: float, later_us: int, take_alone: TakeAlone) -> RankProcess | None:
@@ -84,7 +84,7 @@ class BlockIntake:
             self._tables.append(rows)
 
     def _take_rest(self, process: RankProcess, batch: Batch, now: float) -> None:
-        """What of a batch is no step."""
+        """Pass on what a batch holds besides steps."""
         store = self._store
         latest = batch.now_us + plausible.AHEAD_US
         if (

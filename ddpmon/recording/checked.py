@@ -81,7 +81,7 @@ def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T]
 
 
 def sample(row: Sequence[Any]) -> Sample:
-    """From a row of schema.SAMPLES."""
+    """Return the sample in a row of schema.SAMPLES."""
     made = msgspec.convert(msgspec.structs.astuple(schema.sample_of(row)), Sample)
     if not all(map(math.isfinite, (value for value in row if isinstance(value, float)))):
         raise ValueError("a sample that is no number")
@@ -89,18 +89,18 @@ def sample(row: Sequence[Any]) -> Sample:
 
 
 def scalar(row: Sequence[Any]) -> Scalar:
-    """From step, name, value."""
+    """Return the logged value in a row of step, name and value."""
     step, name, value = row
     return msgspec.convert((step, name, float(value)), Scalar)
 
 
 def digest(row: Sequence[Any]) -> Digest:
-    """From a digest's fields."""
+    """Return the digest in a row of its fields."""
     return msgspec.convert(tuple(row), Digest)
 
 
 def layout(row: Sequence[Any]) -> Layout:
-    """From its number and its blob."""
+    """Return the bucket layout in a row of its number and its blob."""
     number, blob = row
     made = msgspec.msgpack.decode(blob, type=Layout)
     check_layout(made)
@@ -110,7 +110,7 @@ def layout(row: Sequence[Any]) -> Layout:
 
 
 def failure(row: Sequence[Any]) -> Failure:
-    """From the blob of a row of `failures`."""
+    """Return the exception in a row of `failures`."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Failure)
     if not (0 <= made.rank < MAX_WORLD and 0 <= made.time_us < MAX_US and 0 <= made.step < MAX_STEP):
@@ -119,7 +119,7 @@ def failure(row: Sequence[Any]) -> Failure:
 
 
 def silence(row: Sequence[Any]) -> Silence:
-    """From the columns of `silences`."""
+    """Return the silence in a row of `silences`."""
     attempt, first, last, blob = row
     ranks = msgspec.msgpack.decode(blob, type=tuple[Rank, ...])
     made = msgspec.convert({"attempt": attempt, "first_step": first, "last_step": last, "ranks": ranks}, Silence)
@@ -129,7 +129,7 @@ def silence(row: Sequence[Any]) -> Silence:
 
 
 def event(row: Sequence[Any]) -> Event:
-    """From at, severity, text."""
+    """Return the event in a row of moment, severity and text."""
     at, severity, text = row
     made = msgspec.convert({"at": at, "severity": severity, "text": text}, Event)
     if severity not in _SEVERITIES or not 0 <= made.at < MAX_US / 1e6:
@@ -138,7 +138,7 @@ def event(row: Sequence[Any]) -> Event:
 
 
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
-    """From the value of `history`; ValueError if a hub could not go on from it."""
+    """Return the checkpoint that is recorded as `history`; ValueError if a hub could not go on from it."""
     (blob,) = row
     made = _CHECKPOINTS.decode(blob)
     SinceStart(made.since_start)
@@ -152,7 +152,7 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
 
 
 def finding(row: Sequence[Any]) -> EpisodeRecord:
-    """From record, episode and episode_facts of a row of `findings`; ValueError if a ledger could not go on from it."""
+    """Return the episode in a row of `findings`; ValueError if a ledger could not go on from it."""
     record, number, blob = row
     made = _FINDINGS.decode(blob)
     if (made.record, made.number) != (record, number) or not (0 < record < MAX_STEP and 0 < number < MAX_STEP):
@@ -178,7 +178,7 @@ def finding(row: Sequence[Any]) -> EpisodeRecord:
 
 
 def judged(row: Sequence[Any]) -> Judged:
-    """From the value of `judged`."""
+    """Return how far a hub judged, from what is recorded as `judged`."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Judged)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
@@ -187,13 +187,13 @@ def judged(row: Sequence[Any]) -> Judged:
 
 
 def unarmed(row: Sequence[Any]) -> list[Unarmed]:
-    """From the value of `unarmed`."""
+    """Return the processes that are recorded as `unarmed`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Unarmed])
 
 
 def refused(row: Sequence[Any]) -> list[Refusal]:
-    """From the value of `refused`."""
+    """Return the refused values that are recorded as `refused`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Refusal])
 
@@ -217,7 +217,7 @@ class _Row:
         return None if self._values[name] is None else self.count(name) or None
 
     def difference(self, name: str) -> int | None:
-        """Of two clocks; None where they are one."""
+        """Return the difference of two clocks; None if they are one."""
         value = self._values[name]
         if value is None or (isinstance(value, int) and abs(value) < MAX_US):
             return value
@@ -241,7 +241,7 @@ class _Row:
 
 
 def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
-    """From a row of PROCESSES, and whether all of it could be; ValueError if it tells of no process.
+    """Return the process in a row of PROCESSES, and whether all of it is valid; ValueError if it names no process.
 
     Counters that cannot be come out larger than any can.
     """

@@ -33,7 +33,7 @@ from ddpmon.store.store import Store
 ASK_AGAIN_S = 1.0
 """A rank is asked at most so often for what is missing."""
 ALIKE_S = 1.0
-"""How long a failure waits to become an event: the same one of other ranks is a moment behind it."""
+"""Time that a failure waits to become an event: other ranks often fail alike a moment later."""
 
 Answer = Callable[[bytes, ToRank], None]
 """Sends a message to the rank of a connection."""
@@ -60,7 +60,7 @@ class Collector:
         self._blocks = BlockIntake(store, recorder)
         self._epoch = epoch
         self.stack_reported_at = float("-inf")
-        """When a rank last sent its stack."""
+        """Moment at which a rank last sent its stack."""
         self.heard_of_an_end = False
         """A rank said goodbye or reported an exception: another one may have ended before it without a word."""
         self._unreported: list[tuple[float, Failure]] = []
@@ -95,7 +95,7 @@ class Collector:
     def take_block(
         self, block: NodeBlock, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
     ) -> None:
-        """What ranks of another node sent, many at once; it counts as taken in after `flush`.
+        """Take in what ranks of another node sent; it counts as taken in after `flush`.
 
         name(pid): of the connection of one of them. later_us: as in `take`.
         """
@@ -184,7 +184,7 @@ class Collector:
         return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
-        """Whether batches before this one are yet to come: the rank is asked for them."""
+        """Return whether batches before this one are yet to come: the rank is asked for them."""
         if batch.first_seq <= self._reached(process) + 1:
             return False
         if process.introduced:
@@ -196,7 +196,7 @@ class Collector:
         return True
 
     def _batch(self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool) -> bool:
-        """Whether the batch was new, and was taken in."""
+        """Return whether the batch was new, and was taken in."""
         if batch.seq <= process.seq:
             # It was taken in already and is sent again: only the acknowledgement was lost.
             left_out.clear()

@@ -22,7 +22,7 @@ _READABLE_AS_COPY = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, s
 """Errors after which a copy may still be read. SQLite opens no log in a folder without write permission, and
 a read-only connection cannot undo the transaction of a writer that was killed."""
 _UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
-"""What a query raises; the last one where SQLite's own words quote a damaged schema."""
+"""Errors that a query raises; the last one if SQLite's own message quotes a damaged schema."""
 _NEEDED = {"processes", "step_blocks"}
 
 
@@ -73,11 +73,11 @@ class Database:
         return self._tried(lambda: self._db.execute(schema.select(table, columns, clauses), values).fetchall())
 
     def rows(self, query: str, *values: object) -> list[Any]:
-        """What a query of our own answers."""
+        """Return the rows of a query."""
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
     def count(self, table: str, clauses: str, *values: object) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         query = f"SELECT count(*) FROM {table} {clauses}"  # noqa: S608  ours
         rows: int = self._tried(lambda: self._db.execute(query, values).fetchall())[0][0]
         return rows
@@ -110,7 +110,7 @@ class Database:
         return RecordingError(f"{self.path} cannot be read: {error}")
 
     def _find_tables(self) -> set[str]:
-        """Those of ours that are there. A view in the place of one is none: it could tell anything, and never end."""
+        """Return those of our tables that are there. A view in the place of one is none: its rows might never end."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
         all_names = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())}
         tables = all_names & TABLES.keys()
@@ -186,5 +186,5 @@ def _memory() -> sqlite3.Connection:
 
 
 def _text(raw: bytes) -> str:
-    """What is no UTF-8 is no reason to read nothing."""
+    """Decode text. Bytes that are no UTF-8 are replaced, so that the rest can be read."""
     return raw.decode(errors="replace")

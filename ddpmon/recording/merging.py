@@ -25,7 +25,7 @@ from ddpmon.recording import schema
 from ddpmon.recording.tables import HOUR_US, KEYS, MINUTE_US, TABLES
 
 LARGEST = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
-"""Of merged samples, what is not the mean."""
+"""Fields of which merged samples keep the largest value instead of the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 
 TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"
@@ -39,7 +39,7 @@ class Seat:
     host: str
     own_clock: bool
     in_whole_world: bool
-    """Whether every rank of its world was heard."""
+    """True if every rank of its world was heard."""
 
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
@@ -208,7 +208,7 @@ def _into(table: str) -> tuple[str, str]:
 
 
 def _sum(name: str) -> str:
-    """How two values of a column become one. What SQLite calls min and max of a NULL is NULL."""
+    """Return the SQL that makes one value of two of a column. What SQLite calls min and max of a NULL is NULL."""
     old, new = f'"{name}"', f'excluded."{name}"'
     if name in {"first_step", "min"} or name.endswith("_min"):
         return f"min(coalesce({old}, {new}), coalesce({new}, {old}))"

@@ -1,4 +1,4 @@
-"""What the ranks of a node sent within a moment, in one piece: their batches, and their steps as rows side by side."""
+"""Pack what the ranks of a node sent within a moment into one block: batches, and their steps as rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, W
 from ddpmon.messages.wire import check_message, decode
 
 LEVEL = 1
-"""Of zlib: the fastest. It makes a third of most blocks; level 6 another tenth for three times the time."""
+"""Level of zlib, the fastest. It makes a third of most blocks; level 6 another tenth for three times the time."""
 MOST_BYTES = 8 << 20
-"""Of a block once it is decompressed: several times as much as a node puts into one."""
+"""Limit of a decompressed block: several times as much as a node puts into one."""
 
 
 class _Block(msgspec.Struct, array_like=True):
     batches: list[Batch]
     """In the order they came, without the steps that are rows."""
     counts: list[int]
-    """How many of `rows` are of each batch."""
+    """Count of the rows that belong to each batch."""
     rows: bytes
-    """As `column_bytes` makes them."""
+    """Bytes that `column_bytes` made."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class NodeBlock:
 
     batches: list[Batch]
     ends: list[int]
-    """Where the rows of each batch end."""
+    """Row at which those of each batch end."""
     table: Table
 
     def whole(self, place: int) -> Batch:
@@ -99,7 +99,7 @@ def unpack(frame: bytes) -> NodeBlock:
 
 
 def possible(blocks: Sequence[NodeBlock]) -> bool:
-    """Whether all their rows can be. One look at those of many nodes takes as long as at one node's."""
+    """Return whether all their rows can be. One look at those of many nodes takes as long as at one node's."""
     try:
         check_rows(joined([block.table for block in blocks]))
     except WireError:
@@ -108,7 +108,7 @@ def possible(blocks: Sequence[NodeBlock]) -> bool:
 
 
 def check_rows(table: Table) -> None:
-    """What `check_step` asks of a record, of each row; WireError where one cannot be."""
+    """Check each row as `check_step` checks a record; WireError if one is out of range."""
     end, length = table["end_us"], table["length_us"].astype(np.int64)
     own = sum((table[f"{phase}_us"].astype(np.int64) for phase in PHASES[:5]), np.zeros(len(table), np.int64))
     syncs = table["syncs"]

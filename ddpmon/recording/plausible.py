@@ -57,7 +57,7 @@ def _possible(records: list[_Record], fits: Sequence[bool], called: str, left_ou
 
 
 def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[str]) -> list[Step]:
-    """Those that are possible. Ones that are recorded already stay: they change nothing."""
+    """Return the possible steps. Those that are recorded already stay: they change nothing."""
     possible = []
     last, end_us = process.last_step, process.last_end_us
     doubted, process.doubted = process.doubted, 0

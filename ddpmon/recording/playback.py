@@ -17,7 +17,7 @@ from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
 TICK_S = 0.5
-"""How often a live hub judges."""
+"""Interval at which a live hub judges."""
 LEAD_RECORDS = 24_000
 """Records that are read before the moment that is jumped to, at most: a fraction of a second."""
 FEED_STEPS = 1000
@@ -36,7 +36,7 @@ class _AsItRan(Run):
 
 
 class Playback:
-    """What each process of a recording sent, in its order. Times are Unix seconds."""
+    """Everything that each process of a recording sent, in its order. Times are Unix seconds."""
 
     def __init__(self, recording: Recording, merged: Merged) -> None:
         """RecordingError if no step is recorded."""
@@ -56,7 +56,7 @@ class Playback:
         self.begin = min(run.created_at, clock.unix_at(min(track.begins_us for track in self.tracks)))
         self.end = max(last, run.ended_at or last)
         self.first_step = clock.unix_at(min(firsts))
-        """When the first step ended."""
+        """Moment at which the first step ended."""
         self._failures = recording.failures()
         values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
         self.run = _AsItRan(**values | {"ended_at": None, "exit_code": None, "error": None, "stopping": False})
@@ -66,11 +66,11 @@ class Playback:
         return round((unix - self._clock.unix) * 1e6) + self._clock.monotonic_us
 
     def begins(self, track: Track) -> float:
-        """When a process was first heard of."""
+        """Return when a process was first heard of."""
         return self._clock.unix_at(track.begins_us)
 
     def lead(self, unix: float) -> float:
-        """How far back feeding starts for a moment: at least a window of steps, at most LEAD_RECORDS."""
+        """Return from when on steps are fed for a moment: at least a window of steps, at most LEAD_RECORDS."""
         begun = [track for track in self.tracks if self.begins(track) <= unix and track.at_end.last_step]
         if not begun:
             return self.begin

@@ -62,7 +62,7 @@ class Player:
         self._playback = Playback(self._recording, self._merged)
         self.begin, self.end = self._playback.begin, self._playback.end
         self.first_step = self._playback.first_step
-        """When the first step ended."""
+        """Moment at which the first step ended."""
         self._run = self._playback.run
         self.events = self._recording.events(1 << 20)
         """All that happened to the run, in its order."""
@@ -95,7 +95,7 @@ class Player:
         return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, wish)
 
     def step_from(self, unix: float, by: int) -> float:
-        """When the next step ends, or the step before the last one that has ended (by: 1 or -1)."""
+        """Return when the next step ends, or the step before the last one that has ended (by: 1 or -1)."""
         begins = self._playback.begins
         track = max(
             self._playback.tracks, key=lambda each: (begins(each) <= unix, each.at_end.attempt, -each.at_end.rank)
@@ -108,7 +108,7 @@ class Player:
         return self._recording.clock.unix_at(end_us + 1)
 
     def event_from(self, unix: float, by: int) -> float:
-        """When the next thing happened after a moment, or the last before it (by: 1 or -1)."""
+        """Return when the next thing happened after a moment, or the last before it (by: 1 or -1)."""
         times = sorted({event.at for event in self.events if self.begin <= event.at < self.end})
         if by > 0:
             place = bisect.bisect_right(times, unix)

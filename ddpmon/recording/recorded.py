@@ -22,7 +22,7 @@ EPOCH = "recording"
 
 
 def recorded_snapshot(run: Run) -> Snapshot:
-    """What the dashboard of a run showed last. RecordingError if the recording cannot be read."""
+    """Return what the dashboard of a run showed last. RecordingError if the recording cannot be read."""
     return recorded_state(run)[0]
 
 
@@ -71,7 +71,7 @@ def _shot(store: Store) -> Snapshot:
 
 
 def _end(store: Store) -> float:
-    """When the run ended, or else the last moment of which something is recorded, in Unix seconds."""
+    """Return when the run ended, or else the last moment of which something is recorded, in Unix seconds."""
     if store.run.ended_at:
         return store.run.ended_at
     sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]

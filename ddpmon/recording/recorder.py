@@ -82,11 +82,11 @@ class Recorder:
         self._failures: list[Failure] = []
         self._silences: list[Silence] = []
         self._checkpoints: dict[str, bytes] = {}
-        """By name, what replaces what was recorded under it."""
+        """Values that replace what was recorded under the same name."""
         self._unarmed: set[tuple[int, int | None, str]] = set()
         self._refused: list[Refusal] = []
         self._findings: dict[int, list[schema.Row]] = {}
-        """By record, the rows that replace what was recorded of it."""
+        """Rows that replace what was recorded of the same record."""
         self._judged: Judged | None = None
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
@@ -96,7 +96,7 @@ class Recorder:
         """Step records that had to be thrown away because the disk refused them for too long."""
         self._thinning: Thinning | None = None
         self.too_large = False
-        """Whether there is something to `thin`."""
+        """True if rows wait to be merged by `thin`."""
 
     @cached_property
     def _is_remote(self) -> bool:
@@ -174,17 +174,17 @@ class Recorder:
 
     @property
     def _waiting(self) -> bool:
-        """Whether anything but batches waits to be written."""
+        """Return whether anything but batches waits to be written."""
         return any((self._processes, self._events, self._failures, self._silences, self._checkpoints, self._findings))
 
     @property
     def backlog(self) -> bool:
-        """Whether batches wait to be written."""
+        """Return whether batches wait to be written."""
         return bool(self._queue)
 
     @property
     def backlog_is_large(self) -> bool:
-        """Whether so much waits that it is to be written at once, and there is a disk to take it."""
+        """Return whether so much waits that it is to be written at once, and there is a disk to take it."""
         return self._queue.is_large and self.trouble is None
 
     @property

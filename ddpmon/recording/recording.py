@@ -92,12 +92,12 @@ class Recording:
 
     @property
     def damaged(self) -> bool:
-        """Whether something in it could not be read."""
+        """Return whether some of the recording could not be read."""
         return self.database.damaged
 
     @property
     def notes(self) -> list[str]:
-        """What of it, and beside it, could not be read."""
+        """Return notes on what of the recording, and beside it, could not be read."""
         damaged = [f"{self.path} is damaged: what is whole was read"] if self.damaged else []
         return [*(self._tails.notes if self._tails else ()), *damaged]
 
@@ -158,7 +158,7 @@ class Recording:
             self.database.damaged |= process.records != records_counted
 
     def _merged(self, process: int, last: int) -> int:
-        """How many of a process's steps, up to `last`, are kept merged by the second, the minute or the hour."""
+        """Return how many of a process's steps, up to `last`, are merged by the minute or the hour."""
         query = "SELECT total(steps) FROM rollup WHERE process = ? AND steps > 0 AND last_step <= ?"
         if "rollup" not in self.database.tables:
             return 0
@@ -184,7 +184,7 @@ class Recording:
         self.database.damaged = True
 
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
-        """Where steps of processes are recorded: from a step to before another, at most `size` further."""
+        """Yield ranges of steps in which processes have records: from a step to before another, `size` further."""
         while True:
             first_steps = (
                 self._blocks.first_from(self.database, each, begin, self._limits[each]) for each in processes
@@ -208,14 +208,14 @@ class Recording:
         )
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
-        """What a process's script logged after a step."""
+        """Return what a process's script logged after a step."""
         clauses = "WHERE process = ? AND step > ? AND value IS NOT NULL"
         return self._readable(
             self.database.read("scalars", ("step", "name", "value"), clauses, process, after), checked.scalar
         )
 
     def span_us(self, process: int) -> tuple[int, int] | None:
-        """When a process was first and last heard of, by its samples and steps; None: never."""
+        """Return when a process was first and last heard of, by its samples and steps; None: never."""
         ends = [
             at
             for order in ("ASC", "DESC")
@@ -260,7 +260,7 @@ class Recording:
         return self._readable(reversed(rows), checked.finding)
 
     def judged(self) -> Judged | None:
-        """How far the hub judged; None: no hub recorded that."""
+        """Return how far the hub judged; None: no hub recorded that."""
         return self._kept("judged", checked.judged)
 
     def refused(self) -> list[Refusal]:
@@ -268,7 +268,7 @@ class Recording:
         return self._kept("refused", checked.refused) or []
 
     def _kept(self, name: str, make: Callable[[Any], _T]) -> _T | None:
-        """What a hub last recorded under a name; None: nothing, or it cannot be read."""
+        """Return what a hub last recorded under a name; None: nothing, or it cannot be read."""
         rows = self.database.read("checkpoints", ("value",), "WHERE name = ?", name)
         return next(iter(self._readable(rows, make)), None)
 
@@ -282,7 +282,7 @@ class Recording:
         return Silences(self._readable(self.database.read("silences", columns, ""), checked.silence))
 
     def events(self, most: int) -> list[Event]:
-        """What happened to the run: the latest, at most so many."""
+        """Return what happened to the run: the latest, at most so many."""
         rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._readable(reversed(rows), checked.event)
 
@@ -293,5 +293,5 @@ class Recording:
 
 
 def recording_path(run_id: str) -> Path:
-    """Where a run's recording is."""
+    """Return where a run's recording is."""
     return runs.run_dir(run_id) / "telemetry.db"

@@ -70,7 +70,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
 
 
 def _is_judged(store: Store) -> bool:
-    """Whether a hub judged the last step and the end of a run that has ended, and nothing was lost since."""
+    """Return whether a hub judged the last step and the end of a run that has ended, and nothing was lost since."""
     judged, last = store.ledger.judged, 0 if store.world is None else int(store.world.step[-1])
     return not store.damaged and judged.step >= last and (judged.over or store.run.state() not in END_STATES)
 

@@ -1,4 +1,4 @@
-"""How telemetry.db is made, and how records become rows and back. What is in it, `tables` tells.
+"""Create the tables of telemetry.db, and turn records into rows and back. `tables` describes the columns.
 
 SQLite keeps no NaN (it becomes NULL), so values that are not numbers are kept as text: "nan".
 """
@@ -23,11 +23,11 @@ VERSION = 4
 """A recording of another version is refused."""
 
 LEVEL = 1
-"""Of zlib: the fastest."""
+"""Level of zlib, the fastest."""
 BLOCK_STEPS = 1 << 14
 """Steps of a block at most: who wants a few of them decompresses all."""
 MAX_RECORD_BYTES = 4096
-"""Of a step that fits into no row, on average."""
+"""Limit of a step that fits into no row, on average."""
 MOST_RATIO, SMALL_BYTES = 32, 1 << 16
 """A block that zlib made smaller than this is none of ours, unless it is small: times differ by some µs from step to
 step, so that 7 is usual. What compresses better is kept as it is."""

@@ -18,10 +18,10 @@ from ddpmon.recording.tables import MINUTE_US
 
 WHOLE_BYTES = 1_500_000_000
 KEPT_RECORDS = 1_000_000
-"""Of the last steps, that are never merged: more than a report goes through."""
+"""Number of the latest step records that are never merged: more than a report reads."""
 MINUTES_REACH = 40
-"""How far minutes reach back at most, in times of what whole steps do. 64 ranks of 10 steps a second: eight hours of
-steps, two weeks of minutes."""
+"""Largest age of minutes, as a multiple of that of whole steps. 64 ranks at 10 steps a second have eight hours of steps
+and two weeks of minutes."""
 BITE_ROWS = 800
 """Rows that are merged in one go, about: some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000
@@ -49,13 +49,13 @@ class Thinning:
         """The ranks of that attempt."""
         self._clocks = Clocks()
         self._samples_us = -math.inf
-        """By the clock of the lowest rank: all samples before this time are merged."""
+        """Moment on the clock of the lowest rank before which all samples are merged."""
         self._sampled_us: dict[int, int] = {}
-        """By process and its own clock: all samples before this time are merged."""
+        """Moment before which all samples of a process are merged, on its own clock."""
 
     @property
     def due(self) -> bool:
-        """Whether the recording is too large."""
+        """Return whether the recording is too large."""
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return bool((pages - free) * self._page_bytes > self._whole_bytes)
@@ -82,7 +82,7 @@ class Thinning:
         return self._merge_samples()
 
     def _end_us(self, order: str) -> int | None:
-        """When the oldest (ASC) or newest (DESC) whole step ended, of the lowest rank; None: there is none."""
+        """Return when the oldest (ASC) or newest (DESC) whole step ended, of the lowest rank; None: there is none."""
         query = f"""
         SELECT at FROM (
             SELECT attempt, rank, {_NEWEST_US if order == "DESC" else _OLDEST_US} AS at FROM processes

@@ -1,4 +1,4 @@
-"""What one process recorded, read forward from any moment."""
+"""Read forward, from any moment, what one process recorded."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DIGESTS = 10_000
 DIGESTS_BEFORE = 100
 """Digests of a rank that are shown from before the place that is jumped to."""
 SAMPLED_US = 75_000_000
-"""How long before the place that is jumped to samples are read: where they were merged there is one a minute."""
+"""Time before a jump's target from which samples are read: merged ones are a minute apart."""
 GONE_S = 1.5
-"""How long a hub needs to see that a process is gone."""
+"""Time that a hub needs to notice that a process has ended."""
 
 
 class Track:
-    """What one process recorded, in its order. Times are those of the recording's clock, its steps' of its host's."""
+    """Everything that one process recorded, in order. Times are by the recording's clock, steps' by its host's."""
 
     def __init__(
         self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
@@ -31,7 +31,7 @@ class Track:
         self.at_end = at_end
         """The process as it was at the end of the recording."""
         self.behind_us = at_end.clock_behind_us or 0
-        """How far its host's clock is behind the recording's."""
+        """Time by which its host's clock is behind the recording's."""
         self.begins_us, self.ends_us = (at_us + self.behind_us for at_us in span_us)
         self._recording = recording
         self._merged = merged
@@ -47,12 +47,12 @@ class Track:
         return self._merged.first_step_after(self.at_end.id, at_us - self.behind_us, self.at_end.last_step)
 
     def first_end_us(self) -> int | None:
-        """When the first of its steps ended; None: there is none."""
+        """Return when the first of its steps ended; None: there is none."""
         end_us = self._merged.first_end_us(self.at_end.id)
         return None if end_us is None else end_us + self.behind_us
 
     def end_us(self, step: int) -> int | None:
-        """When one of its steps ended; None: it is not recorded."""
+        """Return when one of its steps ended; None: it is not recorded."""
         steps = self._merged.steps(self.at_end.id, step, step + 1)
         return steps[0].end_us + self.behind_us if steps else None
 

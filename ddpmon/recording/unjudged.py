@@ -15,7 +15,7 @@ from ddpmon.store.store import Store
 MAX_RECORDS = 400_000
 """Step records that are judged, the last ones: some seconds of reading."""
 JUDGEMENTS = 200
-"""Of a run that takes longer, fewer judgements than a hub would make, but several in each window of steps."""
+"""Limit of judgements. A longer run gets fewer than a hub would make, but several in each window of steps."""
 
 
 def judge_unjudged(recording: Recording, store: Store) -> None:

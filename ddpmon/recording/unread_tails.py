@@ -1,4 +1,4 @@
-"""What ranks left in a run's folder for a hub that never came, taken into a copy of the recording in memory."""
+"""Read what ranks left in a run's folder for a hub that never came, into a copy of the recording in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnreadTails:
         self.frames: list[list[bytes]] = []
         """Each a connection's name and a message."""
         self.notes: list[str] = []
-        """Which files cannot be read, and why."""
+        """Notes on files that cannot be read."""
         files = Tails(run_dir, self.frames.append, self.notes.append).take_new()
         messages = [decode_lenient(frame)[0] for _, frame in self.frames]
         batch_us = [message.now_us for message in messages if isinstance(message, Batch)]

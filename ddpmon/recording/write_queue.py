@@ -17,8 +17,8 @@ from ddpmon.store.processes import RankProcess
 
 MAX_GATHER_S = 6.0
 GATHER_S_PER_PROCESS = 1 / 128
-"""How long to gather steps: a block costs as much as a row, however many steps are in it. Up to 64 ranks are written
-with every tick of the hub."""
+"""Time to gather steps: a block costs as much as a row, however many steps are in it. Up to 64 ranks are written with
+every tick of the hub."""
 LARGE_ROWS = 1 << 17
 """So many rows are written at once: some 14 MB."""
 MAX_HELD_ROWS = 1 << 19
@@ -30,14 +30,14 @@ class _Piece(NamedTuple):
 
     processes: Sequence[RankProcess]
     counts: Sequence[int]
-    """How many rows of the table are of each process, one after the other."""
+    """Count of the rows of each process, one after the other."""
     table: Table
     records: Sequence[Step] = ()
     """Steps of the only process that fit into no row."""
 
 
 class _Packed(NamedTuple):
-    """What came in between two attempts to write, as it is written."""
+    """Rows that came in between two attempts to write, as they are written."""
 
     blocks: list[schema.Row]
     batches: list[tuple[int, Batch]]
@@ -55,9 +55,9 @@ class WriteQueue:
         self._rows = 0
         """Rows in pieces and batches."""
         self._recorded_seq: dict[int, int] = {}
-        """By process: the last recorded batch, of those of which something waits."""
+        """Last recorded batch of each process of which something waits."""
         self.processes: dict[int, RankProcess] = {}
-        """By id: those of which something waits."""
+        """Processes of which something waits, by id."""
 
     def __bool__(self) -> bool:
         return bool(self.processes)

@@ -13,7 +13,7 @@ from ddpmon.recording import schema
 SPARE_BYTES = 256 << 10
 """Room held on the disk, so that how much is missing can be written down though the disk is full to the end."""
 LOCKED_S = 0.5
-"""How long a transaction waits for a reader, where they lock each other out: the hub does nothing else meanwhile."""
+"""Time that a transaction waits for a reader on a remote file system; the hub does nothing else meanwhile."""
 
 
 class WrittenFile:
@@ -66,7 +66,7 @@ class WrittenFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether another file, or none, is in its place. A folder that was moved away may come back."""
+        """Return whether another file, or none, is in its place. A folder that was moved away may come back."""
         if self._opened is None or _identity(self._path) == self._opened:
             return False
         return self._path.parent.is_dir()
