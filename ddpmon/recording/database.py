@@ -76,12 +76,6 @@ class Database:
         """Return the rows of a query."""
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
-    def count(self, table: str, clauses: str, *values: object) -> int:
-        """Return how many rows there are."""
-        query = f"SELECT count(*) FROM {table} {clauses}"  # noqa: S608  ours
-        rows: int = self._tried(lambda: self._db.execute(query, values).fetchall())[0][0]
-        return rows
-
     def writable(self) -> sqlite3.Connection:
         """The same in memory, where reading goes on: what is written to it goes away with it."""
         if not self._in_memory:

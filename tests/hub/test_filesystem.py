@@ -1,6 +1,7 @@
 """A write-ahead log is used on a disk of this machine alone; elsewhere readers and the writer take turns."""
 
 import contextlib
+import math
 import os
 import sqlite3
 import subprocess
@@ -42,6 +43,19 @@ def test_a_recording_on_a_server_has_none(far, tmp_path):
         run.tick()
         assert {name for name in os.listdir(tmp_path) if name.endswith(("-wal", "-shm"))} == set()
     assert rows(path, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(60 * 10 * 4,)]
+    run.recorder.close()
+
+
+def test_a_server_is_asked_once_a_second_unless_it_is_urgent(far, tmp_path):
+    run = EndlessRun(tmp_path / "telemetry.db", whole_bytes=10**9)
+    run.tick()
+    run.recorder._tried_at = math.inf
+    run.recorder.event([Event(1.0, "info", "soon")])
+    run.recorder.write()
+    assert rows(tmp_path / "telemetry.db", "SELECT count(*) FROM events") == [(0,)]
+    run.recorder.hurry()
+    run.recorder.write()
+    assert rows(tmp_path / "telemetry.db", "SELECT count(*) FROM events") == [(1,)]
     run.recorder.close()
 
 

@@ -1,6 +1,7 @@
 """Steps are recorded in blocks: a damaged one costs its steps, and none is counted twice."""
 
 import contextlib
+import math
 import sqlite3
 import zlib
 
@@ -9,10 +10,12 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.analysis.steps.table import ROW, column_bytes
-from ddpmon.messages import STAGE_ENDED, Batch
-from ddpmon.recording import schema
+from ddpmon.hub.hub import TICK_S
+from ddpmon.messages import STAGE_ENDED, Batch, Step
+from ddpmon.recording import schema, write_queue
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.recording.write_queue import WriteQueue
 from ddpmon.store.clock import Clock
 from tests.hub.thinned import rows
 from tests.recordings import BEGAN, record, told_by
@@ -71,8 +74,27 @@ def test_a_batch_that_was_recorded_twice_counts_once(home):
             assert [step.step for step in recording.steps_from(process.id, 49, 4)] == [49, 50, 51, 52]
 
 
-def test_counters_of_a_process_are_those_of_what_is_recorded(home):
+def test_steps_that_compress_too_well_are_kept_as_they_are():
+    table = np.zeros(schema.BLOCK_STEPS, ROW)
+    table["step"] = np.arange(1, len(table) + 1)
+    records = [Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={"x" * 60: 1}) for number in range(1, 5000)]
+    (row,) = schema.block_rows(7, table[len(records) :], records)
+    read, further = schema.block_steps(*row[-2:])
+    assert len(read) + len(further) == schema.BLOCK_STEPS
+    assert further == records
+
+
+def test_a_run_of_64_ranks_is_written_with_every_tick_of_its_hub():
+    queue = WriteQueue()
+    queue.processes = dict.fromkeys(range(64))
+    assert queue.gather_s <= TICK_S
+    queue.processes = dict.fromkeys(range(1024))
+    assert queue.gather_s == write_queue.MAX_GATHER_S
+
+
+def test_counters_of_a_process_are_those_of_what_is_recorded(home, monkeypatch):
     """A hub that is killed leaves what its nodes must send again."""
+    monkeypatch.setattr(WriteQueue, "gather_s", math.inf)
     own = own_times(60, 1)
     run = record(own_times(1, 1))
     told = records(own, first=1)[0]
