@@ -7,8 +7,8 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -46,6 +46,23 @@ class Checkpoint(msgspec.Struct):
     """The first loss of each rank that was not finite: the steps that a reader goes through may begin after it."""
 
 
+@dataclass
+class _Waiting:
+    """Everything but batches that waits to be written."""
+
+    processes: dict[int, RankProcess] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    silences: list[Silence] = field(default_factory=list)
+    checkpoints: dict[str, bytes] = field(default_factory=dict)
+    """Values that replace what was recorded under the same name."""
+    findings: dict[int, list[schema.Row]] = field(default_factory=dict)
+    """Rows that replace what was recorded of the same record."""
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+
 class Recorder:
     """Queues what happened and writes it in transactions. A disk that refuses is tried again: what waits is kept."""
 
@@ -77,16 +94,9 @@ class Recorder:
         self._is_urgent = False
         """All that waits is to be written with the next transaction."""
         self._tried_at = float("-inf")
-        self._processes: dict[int, RankProcess] = {}
-        self._events: list[Event] = []
-        self._failures: list[Failure] = []
-        self._silences: list[Silence] = []
-        self._checkpoints: dict[str, bytes] = {}
-        """Values that replace what was recorded under the same name."""
+        self._waiting = _Waiting()
         self._unarmed: set[tuple[int, int | None, str]] = set()
         self._refused: list[Refusal] = []
-        self._findings: dict[int, list[schema.Row]] = {}
-        """Rows that replace what was recorded of the same record."""
         self._judged: Judged | None = None
         self.trouble: str | None = None
         """Why the disk refuses, while it does."""
@@ -117,7 +127,7 @@ class Recorder:
 
     def process(self, process: RankProcess) -> None:
         """Something about a process changed."""
-        self._processes[process.id] = process
+        self._waiting.processes[process.id] = process
 
     def batch(self, process: RankProcess, batch: Batch, fresh: Sequence[Step]) -> None:
         """Record a batch; of its steps only the `fresh` ones."""
@@ -128,17 +138,17 @@ class Recorder:
         self._queue.add_rows(processes, counts, table)
 
     def event(self, events: Iterable[Event]) -> None:
-        self._events.extend(events)
+        self._waiting.events.extend(events)
 
     def failure(self, failure: Failure) -> None:
-        self._failures.append(failure)
+        self._waiting.failures.append(failure)
 
     def silences(self, silences: Iterable[Silence]) -> None:
-        self._silences.extend(silences)
+        self._waiting.silences.extend(silences)
 
     def checkpoint(self, saved: Checkpoint) -> None:
         """Keep the histories up to a step, and the sums since the start."""
-        self._checkpoints["history"] = msgspec.msgpack.encode(saved)
+        self._waiting.checkpoints["history"] = msgspec.msgpack.encode(saved)
 
     def unarmed(self, processes: list[Unarmed]) -> None:
         """Keep which processes ran torch without the probe, as far as the verdict of the run may name them."""
@@ -148,21 +158,21 @@ class Recorder:
             and (identities := {(process.pid, process.rank, process.why) for process in reported}) != self._unarmed
         ):
             self._unarmed = identities
-            self._checkpoints["unarmed"] = msgspec.msgpack.encode(reported)
+            self._waiting.checkpoints["unarmed"] = msgspec.msgpack.encode(reported)
 
     def refused(self, rows: list[Refusal]) -> None:
         """Keep the counts of values that were refused as impossible."""
         if rows != self._refused:
             self._refused = rows
-            self._checkpoints["refused"] = msgspec.msgpack.encode(rows)
+            self._waiting.checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
     def findings(self, ledger: Ledger) -> None:
         """Keep the records of findings that have changed, and how far they go."""
         for record, episodes in ledger.take_changed():
-            self._findings[record] = [schema.finding_row(episode) for episode in episodes]
+            self._waiting.findings[record] = [schema.finding_row(episode) for episode in episodes]
         if ledger.judged != self._judged:
             self._judged = ledger.judged
-            self._checkpoints["judged"] = msgspec.msgpack.encode(ledger.judged)
+            self._waiting.checkpoints["judged"] = msgspec.msgpack.encode(ledger.judged)
 
     def recorded(self, process: RankProcess) -> int:
         """Return the number of the batch up to which all of a process's are written or given up."""
@@ -171,11 +181,6 @@ class Recorder:
     def hurry(self) -> None:
         """Have all that waits written with the next transaction."""
         self._is_urgent = True
-
-    @property
-    def _waiting(self) -> bool:
-        """Return whether anything but batches waits to be written."""
-        return any((self._processes, self._events, self._failures, self._silences, self._checkpoints, self._findings))
 
     @property
     def backlog(self) -> bool:
@@ -196,7 +201,7 @@ class Recorder:
         passed_s = time.monotonic() - self._tried_at
         if self._is_remote and passed_s < REMOTE_WRITE_INTERVAL_S:
             return False
-        return self._waiting or passed_s >= self._queue.gather_s
+        return bool(self._waiting) or passed_s >= self._queue.gather_s
 
     def write(self) -> list[tuple[RankProcess, int]]:
         """Write what waits once that is due; return each process whose batches are recorded, and up to which number.
@@ -224,34 +229,26 @@ class Recorder:
             return []
         recorded = [(process, process.seq) for process in self._queue.processes.values()]
         self.trouble, self.too_large, self._is_urgent = None, too_large, False
-        self._processes.clear()
-        self._events.clear()
-        self._failures.clear()
-        self._silences.clear()
-        self._checkpoints.clear()
-        self._findings.clear()
+        self._waiting = _Waiting()
         self._queue.clear()
         return recorded
 
     def _write(self, db: sqlite3.Connection) -> None:
-        execute = db.executemany
-        execute(_PUT_PROCESS, map(_process_row, self._processes.values()))
-        if self._queue:
-            changed = [process for number, process in self._queue.processes.items() if number not in self._processes]
-            execute(_COUNT, map(_counters, changed))
-            self._queue.write(db)
-        execute(schema.insert("events"), [(e.at, e.severity, e.text) for e in self._events])
+        execute, waiting = db.executemany, self._waiting
+        execute(_PUT_PROCESS, map(_process_row, (waiting.processes | self._queue.processes).values()))
+        self._queue.write(db)
+        execute(schema.insert("events"), [(e.at, e.severity, e.text) for e in waiting.events])
         execute(
             schema.insert("failures", "OR IGNORE"),
-            [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in self._failures],
+            [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in waiting.failures],
         )
         execute(
             schema.insert("silences", "OR REPLACE"),
-            [(s.attempt, s.first_step, s.last_step, msgspec.msgpack.encode(s.ranks)) for s in self._silences],
+            [(s.attempt, s.first_step, s.last_step, msgspec.msgpack.encode(s.ranks)) for s in waiting.silences],
         )
-        execute("DELETE FROM findings WHERE record = ?", [(record,) for record in self._findings])
-        execute(schema.insert("findings"), [row for rows in self._findings.values() for row in rows])
-        execute(schema.insert("checkpoints", "OR REPLACE"), self._checkpoints.items())
+        execute("DELETE FROM findings WHERE record = ?", [(record,) for record in waiting.findings])
+        execute(schema.insert("findings"), [row for rows in waiting.findings.values() for row in rows])
+        execute(schema.insert("checkpoints", "OR REPLACE"), waiting.checkpoints.items())
 
     def thin(self) -> None:
         """Merge a little of what is oldest."""
@@ -276,7 +273,7 @@ class Recorder:
         self.write()
         if self.trouble:
             self.unrecorded += self._queue.drop(0)
-            self._checkpoints.clear()
+            self._waiting.checkpoints.clear()
             self._file.free_spare()
             self.write()
         self._file.free_spare()
@@ -293,13 +290,6 @@ class Recorder:
         self._db = None
 
 
-_COUNTED = (
-    *("attempt", "dead", "stage", "seq", "steps", "last_step", "records", "dropped", "total_steps", "epoch", "epochs"),
-    *("later_us", "unsynchronised", "unsynchronised_at"),
-)
-"""Columns of a process that change with its batches."""
-_counters = attrgetter(*_COUNTED, "id")
-_COUNT = f"UPDATE processes SET {', '.join(f'{name} = ?' for name in _COUNTED)} WHERE id = ?"  # noqa: S608  ours
 _PUT_PROCESS = schema.insert("processes", "OR REPLACE")
 
 
