@@ -177,7 +177,7 @@ def test_times_of_the_future_are_left_out(stage, told):
     rank.acknowledged(1)
     snapshot = stage.viewer().until(lambda s: len(s.refused) == 3, "counted")
     assert refused(snapshot) == {(0, "a step"): 1, (0, "a sample"): 1, (0, "a logged value"): 1}
-    assert snapshot.ranks[0].cpu_percent == 60.0
+    assert snapshot.ranks[0].sample.cpu_percent == 60.0
 
 
 def test_what_was_refused_is_in_the_recording(stage, told):

@@ -36,7 +36,7 @@ def test_records_arrive_are_acknowledged_and_on_disk_by_then(stage):
     assert [view.health for view in snapshot.ranks] == ["ok"] * 4
     assert snapshot.step == 30
     assert snapshot.records_lost == 0
-    assert snapshot.ranks[0].cpu_percent == 50.0
+    assert snapshot.ranks[0].sample.cpu_percent == 50.0
 
 
 def test_a_batch_that_comes_twice_counts_once_and_is_acknowledged_again(stage):
