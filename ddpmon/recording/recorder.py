@@ -32,6 +32,8 @@ from ddpmon.store.silences import Silence
 
 REMOTE_WRITE_INTERVAL_S = 1.0
 """Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
+RETRY_INTERVAL_S = 2.0
+"""Between two attempts while the disk refuses: each writes all that waits, up to where the disk is full."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -93,7 +95,7 @@ class Recorder:
         self._queue = WriteQueue()
         self._is_urgent = False
         """All that waits is to be written with the next transaction."""
-        self._tried_at = float("-inf")
+        self._written_at = self._not_before = float("-inf")
         self._waiting = _Waiting()
         self._unarmed: set[tuple[int, int | None, str]] = set()
         self._refused: list[Refusal] = []
@@ -198,10 +200,10 @@ class Recorder:
             return False
         if self._is_urgent or self._queue.is_large:
             return True
-        passed_s = time.monotonic() - self._tried_at
-        if self._is_remote and passed_s < REMOTE_WRITE_INTERVAL_S:
+        now = time.monotonic()
+        if now < self._not_before:
             return False
-        return bool(self._waiting) or passed_s >= self._queue.gather_s
+        return bool(self._waiting) or now - self._written_at >= self._queue.gather_s
 
     def write(self) -> list[tuple[RankProcess, int]]:
         """Write what waits once that is due; return each process whose batches are recorded, and up to which number.
@@ -210,7 +212,6 @@ class Recorder:
         """
         if not self._is_due:
             return []
-        self._tried_at = time.monotonic()
         self._queue.pack()
         try:
             if self._db is None or self._file.is_gone:
@@ -220,17 +221,20 @@ class Recorder:
             too_large = self._thinning is not None and self._thinning.due
             self._db.execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
-            self.trouble = str(error)
+            self.trouble, self._is_urgent = str(error), False
             if self._db is not None and self._db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
             of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
             self.unrecorded += self._queue.drop(MAX_HELD_ROWS if of_the_disk else 0)
+            self._not_before = time.monotonic() + RETRY_INTERVAL_S
             return []
         recorded = [(process, process.seq) for process in self._queue.processes.values()]
         self.trouble, self.too_large, self._is_urgent = None, too_large, False
         self._waiting = _Waiting()
         self._queue.clear()
+        self._written_at = time.monotonic()
+        self._not_before = self._written_at + (REMOTE_WRITE_INTERVAL_S if self._is_remote else 0.0)
         return recorded
 
     def _write(self, db: sqlite3.Connection) -> None:
@@ -275,6 +279,7 @@ class Recorder:
             self.unrecorded += self._queue.drop(0)
             self._waiting.checkpoints.clear()
             self._file.free_spare()
+            self.hurry()
             self.write()
         self._file.free_spare()
         if self._db is None:

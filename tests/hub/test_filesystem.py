@@ -49,7 +49,7 @@ def test_a_recording_on_a_server_has_none(far, tmp_path):
 def test_a_server_is_asked_once_a_second_unless_it_is_urgent(far, tmp_path):
     run = EndlessRun(tmp_path / "telemetry.db", whole_bytes=10**9)
     run.tick()
-    run.recorder._tried_at = math.inf
+    run.recorder._not_before = math.inf
     run.recorder.event([Event(1.0, "info", "soon")])
     run.recorder.write()
     assert rows(tmp_path / "telemetry.db", "SELECT count(*) FROM events") == [(0,)]

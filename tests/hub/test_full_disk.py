@@ -150,6 +150,20 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
     assert sorted(each.name for each in disk.path.iterdir()) == ["telemetry.db"]
 
 
+def test_a_disk_that_refuses_is_left_alone_for_a_moment_unless_it_is_urgent(tmp_path, monkeypatch):
+    now, tried = [0.0], []
+    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    recorder = Recorder(tmp_path / "no such folder" / "telemetry.db", "made-up", Clock(0, 0.0))
+    monkeypatch.setattr(recorder, "_open", lambda: tried.append(now[0]) or sqlite3.connect(tmp_path))
+    recorder.event([Event(1.0, "info", "it waits")])
+    for now[0] in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5):
+        recorder.write()
+    recorder.hurry()
+    recorder.write()
+    assert tried == [0.0, 2.0, 2.5]
+    assert recorder.trouble
+
+
 def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
     path = tmp_path / "telemetry.db"
     run = SimpleNamespace(id="made-up", world_size=1)
