@@ -24,10 +24,10 @@ def told():
 
 def recorded(stage):
     with sqlite3.connect(f"file:{stage.dir}/telemetry.db?mode=ro", uri=True) as db:
-        query = (
-            "SELECT rank, sum(count), max(last_step) FROM step_blocks JOIN processes ON id = process GROUP BY process"
-        )
-        found = db.execute(query).fetchall()
+        found = db.execute(
+            "SELECT rank, sum(count), max(step_blocks.last_step) FROM step_blocks "
+            "JOIN processes ON id = process GROUP BY process"
+        ).fetchall()
     db.close()
     return found
 

@@ -99,7 +99,7 @@ def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(la
     assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [60, 60])
     with sqlite3.connect(f"file:{recording_path(ended.id)}?mode=ro", uri=True) as db:
         found = db.execute(
-            "SELECT rank, sum(count), max(last_step) FROM step_blocks JOIN processes ON id = process GROUP BY rank"
+            "SELECT rank, sum(count), max(b.last_step) FROM step_blocks b JOIN processes ON id = process GROUP BY rank"
         )
         assert found.fetchall() == [(0, 60, 60), (1, 60, 60)]
     assert not (started.folder / "tail").exists()
