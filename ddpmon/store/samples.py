@@ -90,12 +90,14 @@ class RecentSamples:
     def _add_floors(self, process: RankProcess) -> Mapping[str, Floors]:
         """Add the new samples of a rank that trains to the floors of its memory."""
         until_us, floors = self._floors.setdefault(process.id, (0, {name: Floors() for name in GROWING}))
-        for sample in _with_memory(process) if process.trains_since_us is not None else ():
-            if sample.time_us > max(until_us, process.trains_since_us or 0):
-                for name in GROWING:
-                    if (size := getattr(sample, _SIZES[name])) is not None:
-                        floors[name].add(sample.time_us / 1e6, size)
-                self._floors[process.id] = sample.time_us, floors
+        if process.trains_since_us is None:
+            return floors
+        since_us = max(until_us, process.trains_since_us)
+        for sample in [one for one in _with_memory(process) if one.time_us > since_us]:
+            for name in GROWING:
+                if (size := getattr(sample, _SIZES[name])) is not None:
+                    floors[name].add(sample.time_us / 1e6, size)
+            self._floors[process.id] = sample.time_us, floors
         return floors
 
 

@@ -11,7 +11,7 @@ from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
-from ddpmon.analysis.steps.recurrence import recurring_mean
+from ddpmon.analysis.steps.recurrence import recurring_mean_of
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import DeviceMark, Finding
 
@@ -66,8 +66,8 @@ def _of_host(moment: Moment, ranks: Sequence[Cpu], before: Finding | None) -> Fi
     """Return the finding about the ranks of a host; None if they get the cores they want."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
         return None  # the others have just begun: how many ranks share the cores is not seen yet
-    lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks}
-    starved = sorted(rank for rank, share in lasting.items() if RELEVANT.reached(share, held=before is not None))
+    lasting, least = {one.rank: recurring_mean_of(one.starved) for one in ranks}, RELEVANT.asked(before is not None)
+    starved = sorted(rank for rank, share in lasting.items() if share >= least)
     if not starved:
         return None
     shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}

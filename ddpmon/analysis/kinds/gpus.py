@@ -47,6 +47,8 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
     """
     conditions = moment.evidence.conditions
     held = {one.rank: one for one in conditions if one.gpu_throttled}
+    if not held:
+        return
     usual = median_of(one.gpu_clock_mhz for one in conditions if not one.gpu_throttled)
     clocks = {rank: one.gpu_clock_mhz for rank, one in held.items() if one.gpu_clock_mhz}
     low = [rank for rank, mhz in clocks.items() if usual and SLOWER_CLOCK.reached(usual / mhz - 1)]

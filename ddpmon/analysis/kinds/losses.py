@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
-from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.arrays import Floats, median, medians
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
@@ -85,13 +85,12 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     standard error. Replicas have the same weights, and random shards of the data do not differ that much.
     """
     world, stays = moment.world, moment.previous is not None
-    if len(world.ranks) < 2 or not world.has_loss.all() or not np.isfinite(world.loss).all():
+    if len(world.ranks) < 2 or not world.has_finite_losses:
         return
-    begins = np.arange(len(world) // BLOCK_STEPS) * BLOCK_STEPS
-    blocks = np.add.reduceat(world.loss, begins, axis=0) / np.diff(begins, append=len(world))[:, None]
+    blocks = world.loss[len(world) % BLOCK_STEPS :].reshape(-1, BLOCK_STEPS, len(world.ranks)).mean(axis=1)
     means = blocks.mean(axis=0)
-    error = float(np.median(blocks.std(axis=0, ddof=1))) / np.sqrt(len(blocks))
-    middle = float(means.min()) if len(means) == 2 else float(np.median(means))
+    error = median(blocks.std(axis=0, ddof=1)) / len(blocks) ** 0.5
+    middle = float(means.min()) if len(means) == 2 else median(means)
     away = np.abs(means - middle)
     far = (away > JUMP.asked(stays) * error) & (away > (TIMES.asked(stays) - 1) * abs(middle)) & (away > 1e-6)
     if far.any() and far.sum() <= len(means) / 2:
@@ -115,7 +114,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     the mean did.
     """
     world = moment.world
-    if not world.has_loss.all() or not np.isfinite(world.loss).all():
+    if not world.has_finite_losses:
         return
     smooth = steady(world.loss.mean(axis=1))  # one odd batch, or two, is no matter
     at = _last_jump(smooth)
@@ -125,7 +124,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     up = smooth[at:]
     usual = was + (TIMES.stay - 1) * abs(was) + stray
     calm = np.flatnonzero(up <= usual)
-    ended = bool(len(calm)) and float(np.median(smooth[-LATELY:])) <= usual
+    ended = bool(len(calm)) and median(smooth[-LATELY:]) <= usual
     # The running median rises two steps after the loss does.
     at += SMOOTHED // 2
     first, when = _first_rank(world.loss, at)
@@ -149,8 +148,8 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
 def _usual(smooth: Floats, at: int) -> tuple[float, float]:
     """Return the median of what was before, and how far the values stray from it."""
     before = smooth[max(0, at - BEFORE) : at]
-    was = float(np.median(before))
-    return was, OF_DEVIATION * float(np.median(np.abs(before - was)))
+    was = median(before)
+    return was, OF_DEVIATION * median(np.abs(before - was))
 
 
 def _last_jump(smooth: Floats) -> int | None:
@@ -175,8 +174,8 @@ def _first_rank(loss: Floats, at: int) -> tuple[int | None, int]:
     """Return the column of the rank whose loss rose first, None if all did together; and at which index."""
     begin = max(0, at - FIRST)
     before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
-    was = np.median(before, axis=0)
-    high = loss[begin : at + 1] > _high(was, OF_DEVIATION * np.median(np.abs(before - was), axis=0))
+    was = medians(before.T)
+    high = loss[begin : at + 1] > _high(was, OF_DEVIATION * medians(np.abs(before - was).T))
     rows = np.flatnonzero(high.any(axis=1))
     if not len(rows):
         return None, at

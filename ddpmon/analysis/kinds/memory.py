@@ -71,8 +71,9 @@ def _growing(moment: Moment, *names: str) -> list[_Growth]:
     found = [
         _Growth(one, name, one.trends[name])
         for one in moment.evidence.memory
+        if one.trends and STARTING_S.reached(one.trained_s)
         for name in names
-        if STARTING_S.reached(one.trained_s) and name in one.trends
+        if name in one.trends
     ]
     return sorted(found, key=lambda one: -one.trend.per_s)
 
@@ -213,11 +214,11 @@ def allocator_retries(moment: Moment) -> Iterator[Finding]:
 
     The finding covers all ranks with such an allocator, and names the rank with the most releases.
     """
-    held = moment.previous is not None
+    least = RETRIES.asked(moment.previous is not None)
     found = {
         one.rank: one
         for one in moment.evidence.memory
-        if STARTING_S.reached(one.trained_s) and RETRIES.reached(one.retry_seconds, held=held)
+        if one.retry_seconds >= least and STARTING_S.reached(one.trained_s)
     }
     if found:
         rank, most = max(found.items(), key=lambda pair: pair[1].retry_seconds)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Moment, StepCost
 from ddpmon.analysis.statistics.arrays import Floats
+from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.recurrence import recurring_mean
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -67,12 +68,13 @@ def cost(moment: Moment, cost_ms: float) -> StepCost:
 
 def most_ranks(world: World, phase: int) -> Floats:
     """[S] Return what most ranks spend in a phase of each step at least: half of them are not all."""
-    middle = (len(world.ranks) - 1) // 2
-    spent: Floats = np.partition(world.phases_ms[..., phase], middle, axis=1)[:, middle]
+    some = world.phases_ms[:, some_of(np.arange(len(world.ranks))), phase]
+    middle = (some.shape[1] - 1) // 2
+    spent: Floats = np.partition(some, middle, axis=1)[:, middle]
     return spent
 
 
 def gradient_transfer(world: World) -> Floats:
     """[S] Return what the all-reduce of gradients transfers in each step while nothing hides it."""
-    transfer: Floats = (world.exposed_ms - world.exposed_wait_ms).mean(axis=1)
+    transfer: Floats = world.exposed_ms.mean(axis=1) - world.exposed_wait_ms.mean(axis=1)
     return transfer

@@ -10,6 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import LASTING, NEARLY_ALL, Kind, Moment
 from ddpmon.analysis.kinds.replicas import replicas_differ
 from ddpmon.analysis.processes.parallelism import trains_apart
+from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, named_ranks
@@ -149,6 +150,12 @@ def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
         )
 
 
+def _differ(rates: Floats) -> Bools:
+    """[S, R] -> [S] Return in which steps the learning rates of all ranks are known and differ."""
+    is_alike = np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0)
+    return np.asarray(np.isfinite(rates).all(axis=1) & ~is_alike.all(axis=1))
+
+
 def _since_then(whole: Finding, part: Finding) -> bool:
     """Return whether weights differ since the rates do: weights that were seen to differ before are another fault."""
     return part.lasts and (part.since_step or 0) >= (whole.since_step or 0)
@@ -172,8 +179,9 @@ def learning_rates_differ(moment: Moment) -> Iterator[Finding]:
     """
     world, evidence = moment.world, moment.evidence
     rates = world.learning_rate
-    differ = np.isfinite(rates).all(axis=1) & ~np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0).all(axis=1)
-    found = moment.streak(world, np.asarray(differ))
+    if not _differ(rates[-1:]).any():
+        return
+    found = moment.streak(world, _differ(rates))
     if found is None or trains_apart(evidence.parallelism) or (evidence.same and evidence.same.step > found.since):
         return
     now = dict(zip(world.ranks, (float(f"{rate:.6g}") for rate in rates[-1].tolist()), strict=True))

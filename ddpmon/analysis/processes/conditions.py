@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from statistics import median
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
@@ -363,4 +363,4 @@ def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[s
 def median_of(values: Iterable[float | None]) -> float | None:
     """Return the median of what is measured; None where nothing is."""
     measured = [value for value in values if value is not None]
-    return float(np.median(measured)) if measured else None
+    return float(median(measured)) if measured else None

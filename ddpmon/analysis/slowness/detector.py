@@ -164,7 +164,8 @@ class Detector:
         if before is None or ended or turned:
             self._signals[key] = Signal(rank, series, step, up, z, evidence, now, now)
         else:
-            self._signals[key] = replace(before, held=now, z=max(z, before.z))
+            # Ranks that stay slow have several signals in each block, and `replace` takes longer.
+            self._signals[key] = Signal(rank, series, before.step, up, max(z, before.z), evidence, before.found, now)
 
     def _number(self, index: int) -> int:
         """Return the number of a step by its index; of one that is no longer kept, as if none had been lost since."""

@@ -67,9 +67,8 @@ class Past:
         begin = 0
         while begin < len(part):
             left = BLOCK_STEPS - (self._pending.steps if self._pending else 0)
-            some = part.between(begin, begin + left)
+            block = _block(part, slice(begin, begin + left))
             begin += left
-            block = _block(some)
             self._pending = self._pending + block if self._pending else block
             if self._pending.steps == BLOCK_STEPS:
                 self._add(self._pending, 0)
@@ -88,11 +87,11 @@ class Past:
         return [block for block in chain.from_iterable(reversed(self._sizes)) if block.last < step]
 
 
-def _block(part: World) -> StepBlock:
-    length, transfer = part.length_ms.max(axis=1).mean(), part.transfer_ms.min(axis=1).mean()
-    first, last, end = int(part.step[0]), int(part.step[-1]), int(part.end_us[-1])
-    phases = part.phases_ms.mean(axis=0).astype(np.float32)
-    return StepBlock(first, last, len(part), end, float(length), float(transfer), phases)
+def _block(part: World, rows: slice) -> StepBlock:
+    length, transfer = part.step_ms[rows].mean(), part.transfer_ms[rows].min(axis=1).mean()
+    step, phases = part.step[rows], part.phases_ms[rows].mean(axis=0).astype(np.float32)
+    end = int(part.end_us[rows][-1])
+    return StepBlock(int(step[0]), int(step[-1]), len(step), end, float(length), float(transfer), phases)
 
 
 class RunRows:

@@ -169,20 +169,14 @@ def _most_likely(ratios: Floats) -> Bools:
 
     ratios: Log likelihood ratio of slow against usual of each row.
     """
-    usual = slow = 0.0
-    penalty = EVIDENCE
-    from_slow, from_usual = [], []
+    favour, each = 0.0, []
     for ratio in ratios.tolist():
-        from_slow.append(slow - penalty > usual)
-        from_usual.append(usual - penalty > slow)
-        if from_slow[-1]:
-            usual, slow = slow - penalty, slow + ratio
-        elif from_usual[-1]:
-            slow = usual - penalty + ratio
-        else:
-            slow += ratio
-    state, states = slow > usual, []
-    for falls, rises in zip(reversed(from_slow), reversed(from_usual), strict=True):
-        states.append(state)
-        state = not rises if state else falls
-    return np.array(states[::-1], np.bool_)
+        favour = (EVIDENCE if favour > EVIDENCE else max(favour, -EVIDENCE)) + ratio
+        each.append(favour)
+    favours = np.array(each)
+    # Where the evidence outweighs a change, the state is decided whatever comes later. Other rows are as the next one.
+    is_decided = np.abs(favours) > EVIDENCE
+    is_decided[-1:] = True
+    place = np.where(is_decided, np.arange(len(favours)), len(favours))
+    states: Bools = favours[np.minimum.accumulate(place[::-1])[::-1]] > 0
+    return states

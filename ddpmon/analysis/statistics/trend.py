@@ -62,8 +62,10 @@ def _trend(stretch_s: int, floors: deque[tuple[int, float]]) -> Trend | None:
     if len(floors) <= PARTS or floors[-1][0] - floors[0][0] > PARTS:  # a stretch without a value
         return None
     values = [value for _, value in floors][:PARTS]
+    if not GROWS.reached((values[-1] - values[0]) / max(values[0], 1.0)):
+        return None
     rises = [after - before for before, after in pairwise(values)]
     pace, error = mean(rises), STUDENT * stdev(rises) / len(rises) ** 0.5
-    if pace <= error or not GROWS.reached((values[-1] - values[0]) / max(values[0], 1.0)):
+    if pace <= error:
         return None
     return Trend(*(each / stretch_s for each in (pace, pace - error, pace + error)))

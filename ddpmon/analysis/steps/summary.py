@@ -72,7 +72,8 @@ def summarise(world: World) -> Summary:
     phases = np.column_stack([world.mean("phases_ms"), world.mean("wait_ms"), world.mean("transfer_ms")])
     lengths = world.step_ms
     with_gradients = ~np.isnan(world.late_ms[:, 0])
-    late = world.late_ms[with_gradients].mean(axis=0) if with_gradients.any() else np.full(len(own), np.nan)
+    late_ms = world.late_ms if with_gradients.all() else world.late_ms[with_gradients]
+    late = late_ms.mean(axis=0) if len(late_ms) else np.full(len(own), np.nan)
     seconds = step * (len(world) / 1e3)
     loss, has_loss = _latest_loss(world)
     return Summary(
@@ -114,7 +115,7 @@ def loss_trend(world: World) -> tuple[float | None, bool | None]:
     A loss that is not a number gives NaN, for everyone to see.
     """
     rows = world.has_loss.all(axis=1)
-    means = world.loss[rows].mean(axis=1)
+    means = world.loss.mean(axis=1)[rows]
     if not len(means):
         return None, None
     now = float(means[-LOSS_STEPS:].mean())

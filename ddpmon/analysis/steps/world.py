@@ -70,6 +70,11 @@ class World:
         return largest
 
     @cached_property
+    def has_finite_losses(self) -> bool:
+        """Return whether every rank has a finite loss in every step."""
+        return bool(self.has_loss.all() and np.isfinite(self.loss).all())
+
+    @cached_property
     def critical_share(self) -> Floats:
         """[R] Share of the steps in which somebody waited that waited for each rank; NaN: nobody ever waited."""
         waited_for = self.critical[self.critical >= 0]
@@ -104,6 +109,8 @@ class World:
     def between(self, first: int, end: int) -> World:
         """Return the steps `first` to before `end` by index. Views, no copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
+        if end - first == len(self):
+            return self
         return dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
 
     def copied(self) -> World:
