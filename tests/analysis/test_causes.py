@@ -154,6 +154,10 @@ def test_small_steps_that_are_mostly_overhead_are_a_hint_and_no_more():
     assert "64 samples" in finding.advice
 
 
+def test_steps_without_any_length_have_no_costs():
+    assert causes(world(0 * own_times(100, 4), transfer=0.0)) == []
+
+
 def test_small_steps_that_compute_and_long_ones_with_a_long_optimizer_are_well():
     assert causes(world(own_times(100, 4, noise=0.05) * 0.1, transfer=0.3)) == []
     own = own_times(100, 4, noise=0.05)

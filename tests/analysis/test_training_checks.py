@@ -43,6 +43,15 @@ def test_losses_that_are_equal_to_the_last_bit_are_told_unless_chance_can_make_t
     assert told("same_data", loss=alike(FALLING), parallelism=NOT_PARALLEL) is None
 
 
+def test_losses_that_become_equal_after_a_gap_in_the_steps_are_counted_from_there():
+    other = alike(FALLING).copy()
+    other[:40, 3] += 1.0
+    table = rows(own_times(STEPS, RANKS), loss=other)
+    table["step"][40:] += 1000
+    found = findings(split_of(table), Evidence(world_size=RANKS, parallelism=DDP))
+    assert [one.since_step for one in found if one.kind == "same_data"] == [1042]
+
+
 @pytest.mark.parametrize(
     ("inputs", "is_told"),
     [(Inputs(3, 3, 3), True), (Inputs(3, 2, 3), False), (Inputs(3, 3, 1), False)],

@@ -61,7 +61,7 @@ def lasting_cost(
 
 def cost(moment: Moment, cost_ms: float) -> StepCost:
     """Return what something costs that takes so much of a mean step."""
-    step_ms = float(moment.world.step_ms.mean())
+    step_ms = max(float(moment.world.step_ms.mean()), 1e-9)
     gain = step_ms / max(step_ms - cost_ms, 1e-3)
     return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.since(moment.world))
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+
 from ddpmon.analysis.kinds.kind import NEARLY_ALL, Kind, Moment
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.steps.window import FEWEST
@@ -55,7 +57,7 @@ def same_data(moment: Moment) -> Iterator[Finding]:
     facts, who = {"inputs_compared": inputs.compared}, named_ranks(world.ranks, moment.evidence.world_size)
     equal = ((world.loss == world.loss[:, :1]) & world.has_loss).all(axis=1)
     found = None if inputs.compared > 1 and inputs.distinct == 1 else moment.streak(world, equal, FEWEST)
-    if found and _is_beyond_chance(moment, max(0, found.since - int(world.step[0]))):
+    if found and _is_beyond_chance(moment, int(np.searchsorted(world.step, found.since))):
         since = f": equal losses for {found.steps:,} steps"
         beside, steps = {"who": who, "since": since}, {"steps": found.steps}
         yield moment.finding(facts | steps, beside=beside, since_step=found.since)

@@ -1,17 +1,22 @@
-"""Runs that hardly any training makes: the engine describes them or is silent, and never fails.
+"""Runs that hardly any training makes: engine and kinds of findings describe them or are silent, and never fail.
 
 `pytest --hypothesis-profile hunt` tries other runs than those that are always tried.
 """
 
-from math import isfinite
+from math import inf, isfinite, nan
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.analysis.evidence import Cpu, Evidence, Memory
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.processes.conditions import MEASURED, Conditions
 from ddpmon.analysis.slowness.engine import Engine
+from ddpmon.analysis.statistics.trend import Trend
+from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE
 from ddpmon.analysis.steps.window import Window
-from ddpmon.messages import OWN_PHASES
+from ddpmon.messages import DDP, OWN_PHASES, GpuUser
 from tests.worlds import rows, split_of
 
 LONGEST_MS = 700_000.0
@@ -71,16 +76,63 @@ def world(draw, ranks, first):
     for _ in range(draw.of(1, 2, 3)):
         slowed(draw, own)
     samples = draw.of(0, 0, 8, draw.rng.integers(0, 99, (steps, ranks)), np.arange(ranks) % 2)
-    table = rows(np.clip(own, 0, LONGEST_MS), transfer=draw.of(9.0, 9.0, 0.0, LONGEST_MS), samples=samples)
+    tokens = draw.of(0, 0, draw.rng.integers(0, 1 << 20, (steps, ranks)))
+    clipped, transfer = np.clip(own, 0, LONGEST_MS), draw.of(9.0, 9.0, 0.0, LONGEST_MS)
+    table = rows(clipped, transfer=transfer, samples=samples, tokens=tokens)
+    table["gc_us"] = draw.of(0, 0, 9000) * draw.rng.integers(0, 2, (steps, ranks))
+    losses = draw.of([1.0, 1.1], [0.0], [-1.0, 9.0], [1e308, -1e308], [1.0, inf, nan])
+    table["loss"] = draw.rng.choice(losses, (steps, ranks))
+    table["learning_rate"] = draw.rng.choice(draw.of([0.1], [0.0], [0.1, 0.2], [inf, nan, 1e308]), ranks)
+    table["has"] = draw.of(HAS_LOSS | HAS_RATE, HAS_LOSS, 0, draw.rng.integers(0, 4, (steps, ranks)))
     lost = np.cumsum(draw.rng.integers(1, 1000, steps) * (draw.rng.random(steps) < draw.of(0, 0, 0.1, 1)))
     table["step"] = first + (np.arange(steps) + lost)[:, None]
     return split_of(table)
 
 
+def facts(draw, ranks, slowdowns):
+    """Facts beside the steps, of which any may be missing or extreme."""
+    sizes = [[draw.of(None, 0, 1, 1 << 30, (1 << 63) - 1) for _ in range(7)] for _ in ranks]
+    some = [rank for rank in ranks if draw.rng.random() < draw.of(0, 0.5, 1, 1)]
+    host = HOSTS if draw.of(True, False) else dict.fromkeys(HOSTS, draw.of("", "here"))
+    trend = Trend(*draw.of((1e6, 9e5, 2e6), (1e-9, 1e-12, 1.0), (1e18, 1e3, 1e19)))
+    return Evidence(
+        slowdowns=slowdowns,
+        world_size=draw.of(len(ranks), len(ranks), 0, 1 + max(ranks)),
+        parallelism=draw.of(DDP, DDP, "", "FSDP2"),
+        unmeasured=draw.of((), ("forward",)),
+        clocks_within_ms=draw.of(0.0, 0.3, 1e6),
+        skipped={rank: draw.of(0, 30, 1 << 40) for rank in some},
+        held_out={rank: draw.of(0, 30, 1 << 40) for rank in some},
+        gpu_users={rank: [GpuUser(7, "vllm", 1 << 30, of_run=draw.of(True, False))] for rank in some},
+        cpu=[
+            Cpu(rank, host[rank], draw.of([], [0.0] * 9, [0.9] * 9, [1e9]), draw.of(0, 1, 9), draw.of(0, 8))
+            for rank in some
+        ],
+        memory=[
+            Memory(
+                rank, host[rank], draw.of(0.0, 99.0, 1e9), *size,
+                trends=draw.of({}, dict.fromkeys(("rss_bytes", "worker_bytes", "gpu_used_bytes"), trend)),
+                retry_seconds=draw.of(0, 30),
+            )
+            for rank, size in zip(some, sizes, strict=False)
+        ],
+        conditions=[
+            Conditions(
+                rank, host[rank], **{name: draw.of(None, 0.0, 0.5, 1e-300, 1e300) for name in MEASURED},
+                gpu_throttled=draw.of((), ("hot",)), cores=draw.of(0, 1, 9), loader_workers=draw.of(None, 0, 4),
+                loader_pinned=draw.of(None, False), device_name=draw.of("", "H100"),
+                means={name: draw.of(0.0, 1e300) for name in ("sent", "received")} if draw.of(True, False) else {},
+            )
+            for rank in some
+        ],
+    )  # fmt: skip
+
+
+@np.errstate(over="ignore", invalid="ignore")  # as the store judges
 @given(seed=st.integers(0, 1 << 32))
 def test_no_run_is_too_odd_to_be_described(seed):
     draw = Choice(seed)
-    window, engine, first, waiting = Window(WINDOW_STEPS), Engine(), 1, 0
+    window, engine, first, waiting, found = Window(WINDOW_STEPS), Engine(), 1, 0, []
     for _ in range(draw.of(1, 1, 2, 3)):
         run, piece = world(draw, draw.of(4, 8, 3, 2, 2, 5, 1, 70), first), draw.of(5, 12, 12, 40)
         first = int(run.step[-1]) + 1
@@ -90,9 +142,11 @@ def test_no_run_is_too_odd_to_be_described(seed):
             engine.append(part)
             waiting += len(part)
             if waiting >= JUDGED_STEPS or begin + piece >= len(run):
-                waiting = 0
-                for one in engine.judge(window.world(), HOSTS):
+                waiting, told = 0, engine.judge(window.world(), HOSTS)
+                for one in told:
                     assert_possible(one, run.ranks, int(part.step[-1]))
+                found = findings(window.world(30.0), facts(draw, run.ranks, told), found, window.world())
+                assert all(one.text and one.text == one.text.strip() for one in found)
 
 
 def assert_possible(one, ranks, last):
