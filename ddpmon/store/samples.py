@@ -89,13 +89,15 @@ class RecentSamples:
 
     def _add_floors(self, process: RankProcess) -> Mapping[str, Floors]:
         """Add the new samples of a rank that trains to the floors of its memory."""
-        until_us, floors = self._floors.setdefault(process.id, (0, {name: Floors() for name in GROWING}))
+        until_us, floors = self._floors.get(process.id, (0, {}))
         if process.trains_since_us is None:
             return floors
         since_us = max(until_us, process.trains_since_us)
         for sample in [one for one in _with_memory(process) if one.time_us > since_us]:
             for name in GROWING:
                 if (size := getattr(sample, _SIZES[name])) is not None:
+                    if name not in floors:
+                        floors[name] = Floors()
                     floors[name].add(sample.time_us / 1e6, size)
             self._floors[process.id] = sample.time_us, floors
         return floors
@@ -114,8 +116,10 @@ def _recent(
 
 
 def _of_training(process: RankProcess) -> list[Sample]:
-    since = process.trains_since_us
-    return [] if since is None else [s for s in process.samples if s.time_us > since + SAMPLE_US]
+    if process.trains_since_us is None:
+        return []
+    since = process.trains_since_us + SAMPLE_US
+    return [sample for sample in process.samples if sample.time_us > since]
 
 
 def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequence[Sample]) -> None:
@@ -146,10 +150,12 @@ def _around(
 def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) -> Conditions:
     """Means over samples. more: further fields."""
     columns = zip(*map(_read_means, samples), strict=True) if samples else ((),) * len(_MEANT)
-    measured = {
-        field: [value for value in column if value is not None] for field, column in zip(_MEANT, columns, strict=True)
-    }
-    means = {field: sum(values) / len(values) for field, values in measured.items() if values}
+    means = {}
+    for field, column in zip(_MEANT, columns, strict=True):
+        missing = column.count(None)
+        if missing < len(column):
+            values = [value for value in column if value is not None] if missing else column
+            means[field] = sum(values) / len(values)
     fields: dict[str, Any] = {field: means.get(field) for field in MEASURED}
     held = [s.throttles for s in samples if s.gpu_throttled]
     most = Counter(held).most_common(1) if held else []

@@ -66,7 +66,8 @@ def _of_host(moment: Moment, ranks: Sequence[Cpu], before: Finding | None) -> Fi
     """Return the finding about the ranks of a host; None if they get the cores they want."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
         return None  # the others have just begun: how many ranks share the cores is not seen yet
-    lasting, least = {one.rank: recurring_mean_of(one.starved) for one in ranks}, RELEVANT.asked(before is not None)
+    least = RELEVANT.asked(before is not None)
+    lasting = {one.rank: recurring_mean_of(one.starved) for one in ranks if max(one.starved) >= least}
     starved = sorted(rank for rank, share in lasting.items() if share >= least)
     if not starved:
         return None

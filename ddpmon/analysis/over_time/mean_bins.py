@@ -35,8 +35,14 @@ class Part:
         begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
         if len(begins) == len(bins):
             return self
-        sums, counts = (np.add.reduceat(each, begins, axis=0) for each in (self.sums, self.counts))
-        return Part(self.step[begins], self.end_us[np.append(begins[1:], len(bins)) - 1], sums, counts)
+        ends = np.append(begins[1:], len(bins))
+        places = list(zip(begins.tolist(), ends.tolist(), strict=True))
+        # Sums over rows of a thousand ranks are several times as quick one by one as with `np.add.reduceat`.
+        sums, counts = (
+            np.stack([each[begin:end].sum(axis=0, dtype=each.dtype) for begin, end in places])
+            for each in (self.sums, self.counts)
+        )
+        return Part(self.step[begins], self.end_us[ends - 1], sums, counts)
 
 
 class MeanBins:

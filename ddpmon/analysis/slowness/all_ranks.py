@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.slowness.detector import ALL_RANKS_STEPS
-from ddpmon.analysis.slowness.excess import PEERS, own_change
+from ddpmon.analysis.slowness.excess import own_change, sample_of_peers
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
@@ -34,7 +34,7 @@ def describe_all(
         columns: The ranks that are not slow against the others: a slowdown of all is theirs as well.
 
     """
-    every = np.column_stack([medians(rows.phases_ms(columns[:: -(-len(columns) // PEERS)])), rows.transfer_ms])
+    every = np.column_stack([medians(rows.phases_ms(sample_of_peers(columns))), rows.transfer_ms])
     values = every[:, :-1].sum(axis=1) if series == "own" else every[:, (*OWN_PHASES, "transfer").index(series)]
     start = rows.index(first)
     if start < FEWEST_ROWS or start > len(rows) - FEWEST_ROWS:

@@ -71,7 +71,7 @@ class Excess:
 
 def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
     """Compare the mean of some ranks with the median of their peers."""
-    chosen, others = _some(columns), _some(peers)
+    chosen, others = sample_of_peers(columns), sample_of_peers(peers)
     theirs = rows.phases_ms(others)
     theirs = np.concatenate([theirs, theirs.sum(axis=2, keepdims=True)], axis=2)
     mine = rows.phases_ms(chosen).mean(axis=1)
@@ -92,7 +92,8 @@ def own_change(rows: RunRows, values: Floats, before: int) -> tuple[Floats, Floa
     return over, noise[:, 0], float(memory[0])
 
 
-def _some(columns: Sequence[int]) -> Sequence[int]:
+def sample_of_peers(columns: Sequence[int]) -> Sequence[int]:
+    """Return at most PEERS of these columns, evenly from all of them."""
     return columns[:: -(-len(columns) // PEERS)]
 
 

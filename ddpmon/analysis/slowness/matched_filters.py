@@ -25,13 +25,20 @@ class Whitening:
     keep: float
     gain: float
 
+    @property
+    def decay(self) -> float:
+        """The share of an innovation that the next prediction still contains."""
+        return self.keep * (1 - self.gain)
+
+    @property
+    def settled(self) -> float:
+        """The innovation that a step from 0 to 1 leaves in the long run."""
+        return (1 - self.keep) / (1 - self.decay)
+
     def response(self, steps: int) -> Floats:
         """Return the innovations that a step from 0 to 1 causes."""
-        level, out = 0.0, np.empty(steps)
-        for at in range(steps):
-            out[at] = 1.0 - self.keep * level
-            level = self.keep * level + self.gain * out[at]
-        return out
+        response: Floats = self.settled + (1 - self.settled) * np.power(self.decay, np.arange(steps))
+        return response
 
 
 FILTERS = (

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ddpmon.analysis.slowness.matched_filters import FILTERS, Whitening
 from ddpmon.analysis.statistics.arrays import Floats, median
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.threshold import Threshold
@@ -29,8 +30,6 @@ LASTING = Threshold(
     why="Filters for wandering noise mistake a short spike for a lasting rise. After a spike the level falls"
     " again, so a lasting rise at that step explains less of the variance.",
 )
-FILTERS = ((0.0, 0.0), (1.0, 0.03), (1.0, 0.6), (0.97, 0.05), (0.94, 0.17), (0.97, 0.85))
-"""(phi, gain): a level with autoregression phi follows each innovation by that share. The detector's grid."""
 OUTLYING = 4.0
 """Robust standard deviations from the running median of five to which single values are cut."""
 COVERS = 0.95
@@ -63,8 +62,8 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
     values, count = _without_outliers(series), len(series)
     logs = np.full((2, len(FILTERS), count), -np.inf)
     constant = np.empty(len(FILTERS))
-    for row, (phi, gain) in enumerate(FILTERS):
-        left, step, ramp = _explained(values, phi, gain)
+    for row, each in enumerate(FILTERS):
+        left, step, ramp = _explained(values, each)
         floor = 1e-9 * float(values @ values) + 1e-18
         constant[row] = -(count - 1) / 2 * np.log(max(left, floor))
         for kind, explained in enumerate((step, ramp)):
@@ -104,43 +103,36 @@ def _without_outliers(series: Floats) -> Floats:
     return clipped
 
 
-def _explained(values: Floats, phi: float, gain: float) -> tuple[float, Floats, Floats]:
+def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]:
     """Fit a constant level, and beside it a step or a ramp at each index.
 
     Returns:
         The sum of squares that the constant leaves, and [N] of it what a rising step and a rising ramp explain.
 
     """
-    innovations = _decaying(np.concatenate([values[:1], values[1:] - phi * values[:-1]]), phi * (1 - gain))
-    shape, of_step, of_ramp = _responses(len(values), phi, gain)
+    innovations = _decaying(np.concatenate([values[:1], values[1:] - noise.keep * values[:-1]]), noise.decay)
+    shape, of_step, of_ramp = _responses(len(values), noise)
     rest = innovations - float(shape @ innovations) / float(shape @ shape) * shape
-    along = _along_steps(rest, phi, gain)
+    along = _along_steps(rest, noise)
     step = np.square(np.maximum(along, 0.0)) / of_step
     ramp = np.square(np.maximum(_sums_from(along), 0.0)) / of_ramp
     return float(rest @ rest), step, ramp
 
 
 @lru_cache(maxsize=256)
-def _responses(count: int, phi: float, gain: float) -> tuple[Floats, Floats, Floats]:
+def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
     """[N] Return the innovations of a unit step, and the sums of squares of steps and ramps beside a constant."""
-    settled = _settled(phi, gain)
-    shape = settled + (1 - settled) * np.power(phi * (1 - gain), np.arange(count))
-    level, with_level = float(shape @ shape), _along_steps(shape, phi, gain)
+    shape = noise.response(count)
+    level, with_level = float(shape @ shape), _along_steps(shape, noise)
     of_step = np.cumsum(np.square(shape))[::-1] - np.square(with_level) / level
     of_ramp = np.cumsum(np.square(np.cumsum(shape)))[::-1] - np.square(_sums_from(with_level)) / level
     return shape, np.maximum(of_step, 1e-9), np.maximum(of_ramp, 1e-9)
 
 
-def _settled(phi: float, gain: float) -> float:
-    """Return the innovation that a unit step leaves in the long run."""
-    return (1 - phi) / (1 - phi * (1 - gain))
-
-
-def _along_steps(values: Floats, phi: float, gain: float) -> Floats:
+def _along_steps(values: Floats, noise: Whitening) -> Floats:
     """[N] Return the product with the innovations of a unit step at each index."""
-    settled = _settled(phi, gain)
-    decaying = _decaying(values[::-1], phi * (1 - gain))[::-1]
-    product: Floats = settled * _sums_from(values) + (1 - settled) * decaying
+    decaying = _decaying(values[::-1], noise.decay)[::-1]
+    product: Floats = noise.settled * _sums_from(values) + (1 - noise.settled) * decaying
     return product
 
 

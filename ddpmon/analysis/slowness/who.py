@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from ddpmon.analysis.slowness.excess import PEERS
+from ddpmon.analysis.slowness.excess import sample_of_peers
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.signal import Signal
@@ -107,8 +107,7 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
     """[C] Return the mean excess in own time of ranks since a step, over ranks that are neither they nor slow."""
     rest = np.delete(np.arange(len(rows.world.ranks)), [*columns, *slow])
     mine, theirs = (
-        rows.phases_ms(some, rows.index(first)).sum(axis=2)
-        for some in (columns, rest[:: -(-len(rest) // PEERS)].tolist())
+        rows.phases_ms(some, rows.index(first)).sum(axis=2) for some in (columns, sample_of_peers(rest.tolist()))
     )
     levels: Floats = (mine - medians(theirs)[:, None]).mean(axis=0)
     return levels
@@ -150,7 +149,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
     end = min(len(rows), max(rows.index(signal.step + REFINED_STEPS), near + FEWEST_ROWS) + 1)
     ranks = np.arange(len(rows.world.ranks))
     others = ranks if column is None else np.delete(ranks, column)
-    times = medians(rows.phases_ms(others[:: -(-len(others) // PEERS)].tolist(), begin, end))
+    times = medians(rows.phases_ms(sample_of_peers(others.tolist()), begin, end))
     if column is not None:
         times = rows.phases_ms([column], begin, end)[:, 0] - times
     rough = at = near - begin
