@@ -68,6 +68,8 @@ class DeviceList(RankTable):
         """None: whatever the room says."""
         self._room = 1
         """Lines of the list where it has the whole screen."""
+        self._trouble_of: Mapping[int, Trouble] = {}
+        """Trouble of the ranks that are listed."""
 
     @property
     def actions(self) -> Actions:
@@ -103,7 +105,7 @@ class DeviceList(RankTable):
 
     def new_entries(self, snapshot: Snapshot) -> Sequence[MachineEntry]:
         """A folded host shows the ranks that are in trouble by themselves."""
-        trouble_of = troubles(snapshot)
+        trouble_of = self._trouble_of = troubles(snapshot)
         groups = machines(ordered(self.filtered(snapshot), self.sort, partial(worst_first, trouble_of)))
         lines = sum(len(group.ranks) for group in groups) + len(groups)
         folded = lines > _FOLD_FROM * self._room and len(groups) > 1 if self._fold is None else self._fold
@@ -128,7 +130,7 @@ class DeviceList(RankTable):
 
     def rows(self, snapshot: Snapshot, entries: Sequence[Entry], width: int) -> list[Line]:
         shown = cast("Sequence[MachineEntry]", entries)
-        trouble_of, folded, early = troubles(snapshot), self._folded, arriving(snapshot)
+        trouble_of, folded, early = self._trouble_of, self._folded, arriving(snapshot)
         words = [how_far(rank) for rank in snapshot.ranks] if early else []
         most = max(Counter(rank.host for rank in snapshot.ranks if rank.rank in trouble_of).values(), default=0)
         counted = f"{most}: " if folded and most > 1 else ""  # before the words on a host's line

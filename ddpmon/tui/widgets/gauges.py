@@ -10,7 +10,7 @@ from ddpmon.messages import QUANTITIES, RankView, further
 from ddpmon.messages.quantities import PERCENT
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
-from ddpmon.tui.widgets.columns import COLUMNS, GPU_NUMBER, RankColumn
+from ddpmon.tui.widgets.columns import COLUMNS, GPU_NUMBER, RankColumn, gpu_number
 
 _BAR_LEAST, _BAR_MOST = 5, 22
 
@@ -24,6 +24,8 @@ class Gauge:
     name: str
     """The name of its quantity; "gpu_number": of which there is nothing to compare."""
     column: RankColumn
+    get: Get
+    """Reads its number of a rank."""
     keep: int
     """The columns with the highest numbers go first where it is narrow."""
     full: Get | None = None
@@ -33,8 +35,7 @@ class Gauge:
 
     def value(self, rank: RankView) -> float | None:
         """The value of a rank; None: it has none."""
-        value = self.column.value(rank)
-        return None if isinstance(value, str) else finite(value)
+        return finite(self.get(rank))
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """The rank whose value is the worst of these."""
@@ -66,7 +67,8 @@ _KEEP = {
 }  # fmt: skip
 GAUGES = tuple(
     Gauge(
-        name, {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}.get(name) or COLUMNS[name], keep, _FULL.get(name),
+        name, {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}.get(name) or COLUMNS[name],
+        QUANTITIES[name].get if name in QUANTITIES else gpu_number, keep, _FULL.get(name),
         name in {"gpu", "gpu_memory"},
     )
     for name, keep in (_KEEP | {row.name: len(_KEEP) + place for place, row in enumerate(further(_KEEP))}).items()
