@@ -65,7 +65,7 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
             assert mine.own_ms == pytest.approx(theirs.own_ms, rel=0.02)
             assert mine.phases_ms[:5] == pytest.approx(theirs.phases_ms[:5], rel=0.05, abs=3.0)
             assert sum(mine.phases_ms) == pytest.approx(sum(theirs.phases_ms), rel=0.05)
-            assert mine.cpu_percent == theirs.cpu_percent
+            assert mine.sample.cpu_percent == theirs.sample.cpu_percent
     player.close()
 
 
