@@ -115,8 +115,7 @@ def write(args: argparse.Namespace, path: Path) -> None:
         number += steps
         now_us += steps * length_us
         since = time.thread_time()
-        if tick % 2:  # blocks of a second, as a hub writes them
-            recorder.hurry()
+        recorder.hurry()
         recorder.write()
         then = time.thread_time()
         wrote.append(then - since)
