@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -21,6 +20,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from made_up_runs import make_run
 
 from ddpmon import runs
 from ddpmon.launch import env
@@ -49,13 +50,8 @@ with open(sys.argv[3], "w") as told:
 @contextlib.contextmanager
 def drained(ranks: int) -> Iterator[tuple[str, int]]:
     """A run whose output is drained: its id, and the drain's pid."""
-    run_id = runs.new_id()
-    run = runs.Run(
-        id=run_id, name="output", argv=["python"], script="", script_args=[], cwd="/", host=platform.node(),
-        boot_id=runs.boot_id(), created_at=time.time(), world_size=ranks,
-    )  # fmt: skip
+    run_id = make_run("output", ranks).id
     runs.make_socket_dir(run_id)
-    runs.create(run)
     with subprocess.Popen([sys.executable, "-P", "-m", "ddpmon.launch.drain", run_id, str(os.getpid())]) as drain:
         while not (runs.socket_dir(run_id) / "drain.sock").exists():
             time.sleep(0.01)

@@ -65,10 +65,3 @@ def test_the_latest_run_comes_first_under_a_head_line(cli, made):
 def test_no_runs_are_an_empty_list_for_programs_and_a_way_to_start_for_people(cli):
     assert json.loads(cli("ls", "--json").stdout) == []
     assert "ddpmon run" in cli("ls").stdout
-
-
-def test_a_command_that_holds_control_characters_cannot_reach_the_terminal(cli, made):
-    made(script="a\x1b[2Jb.py\nc")
-    listed = cli("ls").stdout
-    assert "\x1b" not in listed
-    assert len(listed.splitlines()) == 2

@@ -161,15 +161,6 @@ def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):
     assert not alive(child)
 
 
-def test_a_stop_now_ends_the_grace_of_one_before(python, tmp_path):
-    started = python(STUBBORN + READY + "time.sleep(600)", grace_s=600.0)
-    ready(tmp_path)
-    stop.request(started.run)
-    wait_for(lambda: started.run.stopping)
-    stop.request(started.run, now=True)
-    started.until_gone(15)
-
-
 def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, tmp_path):
     """A second dashboard or another shell may ask: the checkpoint that is being written is whole."""
     started = python(
@@ -321,38 +312,6 @@ def test_the_run_of_a_killed_supervisor_goes_on_is_lost_and_can_still_be_stopped
     assert not processes.with_run_id(started.id)
 
 
-def test_a_supervisor_hangs_up_on_nobody(python, tmp_path):
-    started = python(READY + "time.sleep(600)")
-    pid = ready(tmp_path)
-    os.kill(started.run.supervisor.pid, signal.SIGHUP)
-    stop.request(started.run)
-    started.until_gone()
-    assert "stop: SIGINT" in started.log("supervisor")
-    assert not alive(pid)
-
-
-def test_a_hub_that_ends_is_started_again_and_the_command_does_not_notice(python, tmp_path):
-    started = python(
-        f"""
-        {READY}
-        while not (here / "go").exists():
-            time.sleep(0.05)
-        """
-    )
-    pid = ready(tmp_path)
-    first = wait_for(lambda: started.run.hub)
-    wait_for((runs.socket_dir(started.id) / "view.sock").exists)
-    processes.send(first, signal.SIGKILL)
-    second = wait_for(lambda: (hub := started.run.hub) != first and hub)
-    assert second.pid != first.pid
-    assert alive(pid)
-    (tmp_path / "go").touch()
-    ended = started.until_gone()
-    assert ended.state() == "done"
-    assert f"hub ended with {-signal.SIGKILL}" in started.log("supervisor")
-    assert not second.alive()
-
-
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_file_of_the_working_directory_does_not_stand_in_for_a_module_of_ours(launch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -380,9 +339,3 @@ def test_an_error_of_its_own_does_not_end_a_supervisor_and_is_told_once(monkeypa
     watching._until_over()
     assert next(looks, None) is None
     assert [text.splitlines()[-1] for text in told] == ["OSError: one"]
-
-
-def test_sockets_are_gone_after_the_run(python):
-    started = python("")
-    started.until_gone()
-    assert not runs.socket_dir(started.id).exists()
