@@ -89,23 +89,13 @@ class Host:
         assert answer, (self.folder / "answering.err").read_text()
         return subprocess.CompletedProcess(words, *json.loads(answer))
 
-    def train(self, nnodes: int = 2, port: int = PORT, **variables: str) -> subprocess.Popen:
+    def train(self, **variables: str) -> subprocess.Popen:
         """Start this host's ranks under `ddpmon run`, with host 0 as the rendezvous."""
-        root = self.address.rpartition(".")[0] + ".1" if "." in self.address else self.address.rpartition(":")[0] + ":1"
-        endpoint = f"[{root}]:{port}" if ":" in root else f"{root}:{port}"
+        endpoint = f"{self.address.rpartition('.')[0]}.1:{PORT}"
         return self.start(
-            ddpmon_program(), "run", "--headless", "--nnodes", str(nnodes), "--node-rank", str(self.number),
+            ddpmon_program(), "run", "--headless", "--nnodes", "2", "--node-rank", str(self.number),
             "--rdzv-endpoint", endpoint, "--nproc", "2", "--name", self.name, str(TRAIN), **variables,
         )  # fmt: skip
-
-    def train_as_srun_task(self, **variables: str) -> subprocess.Popen:
-        """The same as the task of a Slurm job step: `srun ddpmon run …`, with the variables that srun sets."""
-        names = f"{self.address.rpartition('.')[0]}.[1-2]"
-        step = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": str(self.number),
-                "SLURM_STEP_NODELIST": names, "SLURM_JOB_ID": "41877", "SLURM_STEP_ID": "0"}  # fmt: skip
-        return self.start(
-            ddpmon_program(), "run", "--headless", "--nproc", "2", "--name", self.name, str(TRAIN), **step, **variables
-        )
 
     def train_as_srun_tasks(self, *options: str, **variables: str) -> None:
         """Two tasks of a job step of one task a rank, `srun ddpmon exec -- …`, whose script asks Slurm for its rank."""
@@ -119,13 +109,13 @@ class Host:
             words = ("exec", "--name", self.name, *options, "--", "sh", "-c", script)
             self.start(ddpmon_program(), *words, **step, **variables)
 
-    def train_while_any_is_there(self, ranks: int, **variables: str) -> None:
-        """Ranks under a torchrun that goes on with one host or two, and looks often who is there."""
+    def train_while_any_is_there(self, **variables: str) -> None:
+        """Start a rank under a torchrun that goes on with one host or two, and looks often who is there."""
         root = f"{self.address.rpartition('.')[0]}.1"
         looks = f"is_host={int(self.number == 0)},last_call_timeout=15,keep_alive_interval=2"
         self.start(
             ddpmon_program(), "exec", "--name", self.name, "--", sys.executable, "-m", "torch.distributed.run",
-            "--nnodes=1:2", f"--nproc-per-node={ranks}", "--max-restarts=9", "--rdzv-backend=c10d",
+            "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=9", "--rdzv-backend=c10d",
             "--monitor-interval=0.2",
             f"--rdzv-endpoint={root}:{PORT}", f"--rdzv-conf={looks}", f"--local-addr={self.address}", str(TRAIN),
             # else torch 2.13 has ranks that were restarted read in the store where those before them listened
@@ -161,7 +151,6 @@ class Cable:
             (host.folder / "s").mkdir(parents=True, mode=0o700)
             for words in (
                 ["addr", "add", f"{host.address}/24", "dev", host.interface],
-                ["addr", "add", f"fd00:231::{host.number + 1}/64", "dev", host.interface, "nodad"],
                 ["link", "set", host.interface, "up"],
                 ["link", "set", "lo", "up"],
             ):
@@ -176,7 +165,6 @@ class Cable:
     def heal(self) -> None:
         host = self.hosts[1]
         assert _ip("-n", host.namespace, "link", "set", host.interface, "up")
-        _ip("-n", host.namespace, "addr", "add", f"fd00:231::{host.number + 1}/64", "dev", host.interface, "nodad")
 
     def remove(self) -> None:
         for host in self.hosts:
