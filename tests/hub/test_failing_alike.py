@@ -81,7 +81,7 @@ def test_what_an_earlier_attempt_failed_of_is_told_and_is_no_fault_of_the_one_th
 
 
 def test_a_rank_heard_after_its_attempt_is_still_the_cause_of_its_end(stage):
-    """As where a rank is killed before a busy hub has read what it sent, and the next attempt is read first."""
+    """A rank is killed before a busy hub has read what it sent, and the next attempt is read first."""
     stage.save(world_size=2)
     stage.hub()
     told = records(own_times(30, 2), first=1)
