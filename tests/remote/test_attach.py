@@ -221,14 +221,19 @@ main()
 
 @pytest.mark.e2e
 def test_attach_in_a_terminal_over_ssh_is_the_way_where_nothing_else_is(far, training):
-    """Messages print this fallback: `ssh -t HOST ddpmon attach`. If it hangs up, the dashboard there ends alone."""
-    words_of_ssh = ("-F", far.near["DDPMON_SSH"].split()[-1], "-t", "there", "ddpmon attach mnist")
-    with Terminal(*words_of_ssh, program=("ssh",), columns=100) as terminal:
+    """`ssh -t HOST ddpmon attach`: the fallback that messages print."""
+    config = far.near["DDPMON_SSH"].split()[-1]
+    with Terminal("-F", config, "-t", "there", "ddpmon attach mnist", program=("ssh",), columns=100) as terminal:
         shows_it(terminal, "mnist")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert "goes on" in words("\n".join(terminal.screen.display))
-    with Terminal(*words_of_ssh, program=("ssh",), columns=100) as terminal:
+
+
+@pytest.mark.e2e
+def test_a_terminal_over_ssh_that_hangs_up_ends_the_dashboard_there_and_not_the_run(far, training):
+    config = far.near["DDPMON_SSH"].split()[-1]
+    with Terminal("-F", config, "-t", "there", "ddpmon attach mnist", program=("ssh",), columns=100) as terminal:
         shows_it(terminal, "mnist")
         terminal.hang_up()
         terminal.wait_end()
