@@ -1,4 +1,7 @@
-"""Recordings of real runs: four ranks on CPUs, one or two of them delayed from step 60 on, or in every tenth step."""
+"""Recordings of real runs: four ranks on CPUs, one or two of them delayed from step 60 on, or in every tenth step.
+
+One is of two ranks on a busy machine, of which rank 1 is 40 ms late with its data in all steps.
+"""
 
 from pathlib import Path
 
@@ -49,3 +52,9 @@ def test_a_long_step_in_every_tenth_of_a_real_run_is_found_after_eleven_of_them(
     found = unfolds("periodic_0_other_100", 110)
     assert found[-1] == [((0,), "other", "steps")]
     assert not any(found[:-3])
+
+
+def test_a_rank_that_is_slow_from_the_start_beside_one_other_on_a_busy_machine_is_found():
+    found = unfolds("two busy ranks", 270)
+    assert found[17] == found[-1] == [((1,), "data", "lasting")]
+    assert all(each in ([], found[-1]) for each in found)
