@@ -20,18 +20,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ddpmon.cli import commands
 from tests.test_docs import PAGES, ROOT, prose
-from tests.test_sentences import READ_BY_PEOPLE, help_sentences, texts
+from tests.test_sentences import READ_BY_PEOPLE, texts
 
 SHORTEST_WORDS = 4
 """Number of words that make a sentence; with fewer, a text is a name or a value."""
 WORD = re.compile(r"[A-Za-z][a-z']+")
-PATTERN = "(?"
-"""Part of a regular expression, which is no text for users."""
+CODE = re.compile(r"\(\?|SELECT |\{ \w+:")
+"""Parts of regular expressions, SQL and CSS, which are no texts for users."""
 
 
 def sentences(text: str) -> list[str]:
     """Split a text after full stops, and leave out what is too short to be one sentence."""
-    parts = [] if PATTERN in text else re.split(r"(?<=[.!?])\s+", text.strip())
+    parts = [] if CODE.search(text) else re.split(r"(?<=[.!?])\s+", text.strip())
     return [part for part in parts if len(WORD.findall(part)) >= SHORTEST_WORDS]
 
 
@@ -47,7 +47,9 @@ def of_help() -> Iterator[tuple[str, str]]:
     shown = {name: command for name, command in commands.commands.items() if not command.hidden}
     for name, command in sorted(shown.items()):
         for text in [command.help, *(getattr(option, "help", None) for option in command.params)]:
-            yield from ((f"ddpmon {name} --help", each) for one in help_sentences(text) for each in sentences(one))
+            for paragraph in (text or "").split("\n\n"):
+                if "\b" not in paragraph:  # else a table
+                    yield from ((f"ddpmon {name} --help", each) for each in sentences(" ".join(paragraph.split())))
 
 
 def of_code() -> Iterator[tuple[str, str]]:

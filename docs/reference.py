@@ -203,7 +203,7 @@ def table_page() -> str:
     """Each table and view of a recording, with its columns."""
     parts = ["# The recording's tables\n", f"{RECORDING}\n", MADE]
     for table, columns in (TABLES | VIEW_COLUMNS).items():
-        key = f" Key: {', '.join(PRIMARY_KEYS[table])}." if table in PRIMARY_KEYS else ""
+        key = f" Primary key: {', '.join(PRIMARY_KEYS[table])}." if table in PRIMARY_KEYS else ""
         about = f"{'A view.' if table in VIEW_COLUMNS else ''}{key}".strip()
         parts += [f"## {table}\n", *([f"{about}\n"] if about else []), *_column_rows(columns)]
     return "\n".join(parts)

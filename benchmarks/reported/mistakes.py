@@ -23,6 +23,7 @@ report, named beside its command.
 # Run: torchrun --nproc-per-node 2 mistakes.py parts  Symptom: half the data (NVlabs/LongLive#71)
 # Run: torchrun --nproc-per-node 2 mistakes.py uneven  Symptom: stuck at 95% (pytorch/pytorch#33148)
 # Run: torchrun --nproc-per-node 2 mistakes.py added  Symptom: checkpoints differ (PL#20340)
+# Run: torchrun --nproc-per-node 2 mistakes.py grows  Symptom: workers fill the memory (pytorch/pytorch#13246)
 # Run: torchrun --nproc-per-node 3 mistakes.py calls  Symptom: stands still at a metric (Lightning#20404)
 
 import contextlib
@@ -92,6 +93,21 @@ class Images(Dataset):
     def __getitem__(self, index):
         if index == self.samples - 19 and RANK == 1 and not MENDED:
             self.then()
+        return torch.randn(16)
+
+
+class Cached(Dataset):
+    """A dataset that keeps all that its workers have read."""
+
+    def __init__(self):
+        self.cache = []
+
+    def __len__(self):
+        return 16_000
+
+    def __getitem__(self, index):
+        if not MENDED:
+            self.cache.append(torch.randn(8_000))
         return torch.randn(16)
 
 
@@ -299,6 +315,10 @@ def added():
     if not MENDED:
         net.others.append(late)  # an adapter, after the model was wrapped
     train(model, torch.optim.SGD(net.parameters(), lr=0.01))
+
+
+def grows():
+    over(Cached())
 
 
 def calls():

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ddpmon.analysis.words import counted
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.doctor.training import Torch
 from ddpmon.launch.removal import bytes_text
+from ddpmon.plain import plain
+from ddpmon.runs import proc
 from ddpmon.runs.proc import PTRACE_SCOPE
 
 SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
+HOST_PIDS = "pid:[4026531836]"
+"""The pid namespace of the machine, by which NVML numbers processes (PROC_PID_INIT_INO in Linux's proc_ns.h)."""
 SHM_SMALL_BYTES = 1 << 30
 """Docker gives 64 MiB, which two DataLoader workers with images fill; a judgement."""
 
@@ -26,10 +31,8 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
     seen = torch.gpus if torch else []
     try:
         pynvml.nvmlInit()
-        names = [
-            str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index)))
-            for index in range(pynvml.nvmlDeviceGetCount())
-        ]
+        devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        names = [str(pynvml.nvmlDeviceGetName(device)) for device in devices]
         driver = pynvml.nvmlSystemGetDriverVersion()
     except pynvml.NVMLError as error:
         if seen:
@@ -43,6 +46,7 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
         return
     kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     yield ok("GPUs", f"{kinds or 'none'}; driver {driver}")
+    yield from _gpu_users(pynvml, devices)
     if torch and len(seen) < len(names) and (torch.cuda or torch.hip):
         yield note(
             "GPUs",
@@ -53,6 +57,34 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
         yield note(
             "GPUs", f"this build of torch is for the CPU and uses none of {len(names)}", "install a CUDA build of torch"
         )
+
+
+def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
+    """Yield a note for each GPU that processes use already. In a container their ids mean nothing, and only count."""
+    for index, device in enumerate(devices):
+        try:
+            users = nvml.nvmlDeviceGetComputeRunningProcesses(device)
+        except nvml.NVMLError:  # a GPU, or a driver, without such a list
+            continue
+        if not users:
+            continue
+        who = counted(len(users), "process", "processes")
+        if proc.pid_namespace() == HOST_PIDS:
+            who = ", ".join(f"pid {one.pid}{_named(one.pid)}" for one in users)
+        held = f", {bytes_text(used)}" if (used := sum(one.usedGpuMemory or 0 for one in users)) else ""
+        yield note(
+            "GPUs",
+            f"GPU {index} is in use: {who}{held}",
+            "end what an earlier run left there, or choose other GPUs with CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _named(pid: int) -> str:
+    try:
+        program = Path(os.fsdecode(proc.arguments(pid)[0])).name
+    except OSError:  # it has ended
+        return ""
+    return f" ({plain(program)})" if program else ""
 
 
 def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) -> Check:

@@ -107,6 +107,6 @@ class Draining:
         processes.send(drain, signal.SIGCONT)
         wait(END_S, lambda: not drain.alive())
         if drain.alive():
-            self._say("drain does not end; SIGKILL")
+            self._say("the drain does not end: killing it")
             processes.send(drain, signal.SIGKILL)
             wait(1.0, lambda: not drain.alive())

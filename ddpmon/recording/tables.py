@@ -31,7 +31,11 @@ _WIDTH = Column("width_us", "INTEGER", "Width of the span: a minute or an hour, 
 def _rollup() -> tuple[Column, ...]:
     """Return the columns of sums over the steps of one process that ended in the same minute or hour."""
     times = [
-        Column(f"{name}_us_{how}", "INTEGER", f"{statistic} {name} of its steps{of}, µs.")
+        Column(
+            f"{name}_us_{how}",
+            "INTEGER",
+            f"{statistic} {'' if name == 'length' else 'time in '}{name} of its steps{of}, µs.",
+        )
         for name in ("length", *_MERGED_TIMES)
         for how, statistic in (("sum", "Sum of the"), ("min", "Smallest"), ("max", "Largest"))
         for of in (" whose wait is known" if name in {"wait", "transfer"} else "",)
@@ -121,7 +125,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "records",
             "INTEGER",
-            "Count of its recorded steps, also merged ones; the rest to `last_step` is lost.",
+            "Number of its recorded steps, merged ones too. All others up to `last_step` are lost.",
         ),
         Column("dropped", "INTEGER", "Count of records that it had to drop."),
         Column("total_steps", "INTEGER", "Steps planned; NULL: not known."),
@@ -135,18 +139,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "later_us",
             "INTEGER",
-            "Clock of `meta` minus clock of its host, to milliseconds, µs; NULL: the same clock.",
+            "Time by which its host's clock is behind that of `meta`, exact to milliseconds, µs; NULL: the same clock.",
         ),
         Column(
             "end",
             "BLOB",
-            "Its end on another machine, msgpack of [exit code, last line of its stderr, first there]; NULL: the "
-            "logs beside this recording have it.",
+            "Its end on another machine, msgpack of [exit code, last line of its stderr, whether it failed first "
+            "there]; NULL: the logs beside this recording tell its end.",
         ),
         Column(
             "ended_us",
             "INTEGER",
-            "Moment at which its end was noticed, µs of the clock of `meta`; NULL: not known.",
+            "Moment at which the hub noticed its end, on the clock of `meta`, µs; NULL: not known.",
         ),
     ),
     "step_blocks": (
@@ -170,8 +174,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "merged",
             "INTEGER",
-            "Count of samples merged into this one: means, but the largest memory, temperature and threads; "
-            "NULL: one sample, of one second, or of two seconds in runs on 500 machines.",
+            "Number of samples merged into this one. Of memory, temperature and threads it has the largest value, "
+            "else the mean. NULL: one sample, which covers a second, or two in runs on 500 machines.",
         ),
     ),
     "scalars": (
@@ -184,10 +188,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _PROCESS,
         Column("step", "INTEGER", "Steps finished when the digest was made."),
         Column("model", "INTEGER", "Number of the model on its rank, in the order of wrapping."),
-        Column("value", "INTEGER", "A fixed sample of the parameters as one number; replicas have the same."),
+        Column("value", "INTEGER", "Checksum of a fixed sample of the parameters; replicas have the same."),
         Column("group", "TEXT", "Process group whose ranks hold replicas of it."),
         Column("sequence", "INTEGER", "Sequence number of the group's last collective."),
-        Column("updates", "INTEGER", "Optimizer steps so far on gradients that DDP never reduced, if made after one."),
+        Column(
+            "updates",
+            "INTEGER",
+            "Optimizer steps so far on gradients that DDP never reduced, if the digest followed one.",
+        ),
         Column("of", "INTEGER", f"Content: {_numbered(DIGESTS)}; NULL: weights."),
     ),
     "layouts": (
@@ -204,9 +212,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "record",
             "INTEGER",
-            "Number of the finding in this recording, from 1; it stays when it comes back.",
+            "Number of the finding in this recording, from 1. A finding that comes back keeps it.",
         ),
-        Column("episode", "INTEGER", "Number of the episode, from 1; if there are very many, neighbours share a row."),
+        Column("episode", "INTEGER", "Number of the episode, from 1. If there are very many, some share a row."),
         Column("attempt", "INTEGER", "Attempt, as in `processes`; each restart begins new findings."),
         Column("kind", "TEXT", "Kind, as in the report."),
         Column("severity", "TEXT", "Highest severity so far: `info`, `warn` or `critical`."),
@@ -229,9 +237,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "silences": (
         Column("attempt", "INTEGER", "Attempt, as in `processes`."),
-        Column("first_step", "INTEGER", "First step that the other ranks sent meanwhile."),
-        Column("last_step", "INTEGER", "Last step that they sent meanwhile."),
-        Column("ranks", "BLOB", "Ranks that were not heard, msgpack. Any of them may have arrived last."),
+        Column("first_step", "INTEGER", "First step that only the other ranks sent."),
+        Column("last_step", "INTEGER", "Last step that only they sent."),
+        Column("ranks", "BLOB", "Ranks that sent nothing in this time, msgpack. Any of them may have arrived last."),
     ),
     "checkpoints": (
         Column("name", "TEXT PRIMARY KEY", "`history`, `judged`, `unarmed` or `refused`."),

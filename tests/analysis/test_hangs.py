@@ -70,6 +70,12 @@ def test_messages_between_ranks_make_the_count_say_nothing():
     assert finding.text.startswith("all ranks wait in recv and none is missing")
 
 
+def test_ranks_that_never_meet_are_told_that_a_restart_may_be_why():
+    finding = named([stack(rank, blocked="init_process_group", issued=0) for rank in range(2)])
+    assert finding.text.startswith("all ranks wait in init_process_group and none is missing")
+    assert "ranks of the attempt before" in finding.advice
+
+
 def test_work_that_nobody_waits_for_is_no_alarm():
     finding = named([stack(rank, "train.py:80 evaluate", "train.py:99 main") for rank in range(3)])
     assert (finding.severity, finding.ranks) == ("warn", [])

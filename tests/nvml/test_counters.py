@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from ddpmon.messages import GPU_COUNTERS, GpuUser, Sample
 from ddpmon.probe import counters, gpu_counters, gpu_users
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.identity import Identity
+from ddpmon.runs import proc
 from tests.conftest import wait_for
 from tests.nvml.library import GIB, Nvml, gpu
 
@@ -300,6 +303,23 @@ def test_the_machines_gpus_are_counted_named_and_held_against_what_torch_sees(
     checks = list(machine.gpus(torch_sees))
     assert [check.level for check in checks] == levels
     assert last in checks[-1].text
+
+
+def test_processes_that_use_a_gpu_are_a_note_with_what_they_hold(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.set({key: value for index in range(2) for key, value in gpu(index).items()}, count=2)
+    nvml.set({"1.processes": f"{os.getpid()}:38912,{2**22 + 1}:1024"})
+    monkeypatch.setattr(machine, "HOST_PIDS", proc.pid_namespace())
+    _, check = machine.gpus(CUDA)
+    assert check.level is Level.NOTE
+    name = Path(sys.executable).name
+    assert re.fullmatch(
+        rf"GPU 1 is in use: pid {os.getpid()} \({name[:6]}.*\), pid {2**22 + 1}, 4\d\.\d GB", check.text
+    )
+    assert "CUDA_VISIBLE_DEVICES" in check.way_out
+    monkeypatch.setattr(machine, "HOST_PIDS", "another")
+    assert [each.text[:30] for each in machine.gpus(CUDA)][1] == "GPU 1 is in use: 2 processes, "
+    nvml.set({"1.nvmlDeviceGetComputeRunningProcesses_v3.error": pynvml.NVML_ERROR_NOT_SUPPORTED})
+    assert [each.level for each in machine.gpus(CUDA)] == [Level.OK]
 
 
 def test_gpus_that_nvml_cannot_count_are_a_note(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:

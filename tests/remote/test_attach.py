@@ -185,7 +185,7 @@ def test_a_run_that_has_ended_is_shown_as_it_stood(far, training):
     with far.dashboard("attach", "there:mnist") as terminal:
         assert "step 30" in terminal.wait_for("DONE")
         terminal.press(b"3")  # a part that only this screen shows comes from the recording
-        terminal.wait_for("beyond noise")
+        terminal.wait_for("heat: slower than peers")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
 

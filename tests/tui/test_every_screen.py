@@ -18,7 +18,7 @@ TRAINING = Path(__file__).parents[2] / "training"
 LIVE_S = 60.0
 """A machine that does other things as well imports torch in two ranks."""
 ANSWERS = {
-    b"1": ("─loss", "─own ms per step: slowest, median", "─world: own time over peers", "─ranks, slowest first"),
+    b"1": ("─loss", "─own ms per step: slowest, median", "─world: slower than peers", "─ranks, slowest first"),
     b"2": ("─ranks, trouble first, then own time", "backward", "transfer"),
     b"3": ("─heat: own time", "<5%"),
     b"4": ("─what does all-reduce cost, and why", "exposed", "parallel efficiency", "communication"),
@@ -127,7 +127,7 @@ def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
 
 def painted(terminal: Terminal, frames: int) -> bytes:
     """What is sent while the head changes so many times."""
-    terminal.wait_for("world: own time over peers")
+    terminal.wait_for("world: slower than peers")
     terminal.wait_until(lambda shown: "ms" in shown.splitlines()[2], "a measured step")
     before, seen = len(terminal.raw), set()
 

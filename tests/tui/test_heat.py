@@ -226,9 +226,9 @@ def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
     drive(source, "3", *look, "percent_sign", *look, "percent_sign", *look)
     quiet, percentages, again = texts
     assert not set("▁▃▆█") & set("".join(quiet.splitlines()[4:-3]))
-    assert "own time beyond noise" in quiet
+    assert "heat: slower than peers" in quiet
+    assert "· noise" in quiet
     assert percentages.count("█") > 700
-    assert "own time over peers" in percentages
     assert "· <5%" in percentages
     assert again == quiet
     assert wishes == [True, False, True]
@@ -245,15 +245,15 @@ def test_what_a_hub_that_knows_of_no_noise_sends_is_shown_as_what_it_is():
     source = through_time.slow()
     grants, source.wish = source.wish, lambda wish: None
     grants(Wish(HeatWish("own", 1, 17, 76)))
-    assert "own time over peers" in drive(source, "3")[1]
+    assert "· <5%" in drive(source, "3")[1]
 
 
 def test_a_row_says_whose_it_is_how_often_and_since_when():
     one = HeatRow(("node01.cluster", "node01.cluster"), (5, 5), 1, 5, 0.42, 141)
-    assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ over peers in 42% of columns, since step 141")
+    assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ slower than peers in 42% of columns, since step 141")
     assert in_words(view([0], beyond_chance=True), one).endswith(": late in 42% of columns, since step 141")
     many = HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.0, None)
-    assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ over peers")
+    assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ slower than peers")
     assert labels([one, many], 30) == ["node01    5", "n0-n1  0-19"]
 
 

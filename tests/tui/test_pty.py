@@ -81,7 +81,7 @@ def test_every_screen_is_reached_by_its_keys_in_a_terminal():
             (b"6", "the worst per host"),
             (b"f", "gpu  gpu%"),
             (b"8", "runs, the latest first"),
-            (b"1", "world: own time over peers"),
+            (b"1", "world: slower than peers"),
             (b"/", "enter applies"),
             (b"own>300", "own>300"),
             (b"\r", "1 of 64 ranks: own>300"),

@@ -10,6 +10,7 @@ from ddpmon.analysis.processes.disagreements import advice, line_of, place_of, s
 from ddpmon.analysis.processes.gpus import broken_gpus, evidence_of, named_gpu
 from ddpmon.analysis.processes.hangs import (
     NONE_MISSING,
+    NOT_MET,
     Standstill,
     absent,
     alike,
@@ -21,7 +22,7 @@ from ddpmon.analysis.processes.hangs import (
 )
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.words import duration, named_ranks
-from ddpmon.messages import Collective, Finding, Stack
+from ddpmon.messages import MEETINGS, Collective, Finding, Stack
 
 BROKEN_GPU = (
     "The GPU, its power or its bus has failed: the kernel log of its host (dmesg) says more. Start again without that"
@@ -154,7 +155,8 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
     line = lines.pop() if len(lines) == 1 else f"{len(lines)} different places"
     if waiting:
         lead = f"all ranks wait in {where} and none is missing:"
-        return Words(f"{lead} {line}", NONE_MISSING, lead=lead)
+        meets = any(stack.collective and stack.collective.name in MEETINGS for stack in stacks.values())
+        return Words(f"{lead} {line}", NOT_MET if meets else NONE_MISSING, lead=lead)
     lead = f"no rank finished a step for {duration(standstill.idle_s)}, and none waits for another:"
     if lines or not stacks:
         return Words(f"{lead} in {line}", "Look at each rank's line." if lines else f"Look at {line}.", lead=lead)

@@ -24,8 +24,7 @@ OF_DEVIATION = 1.4826
 """Ratio of σ to the median absolute deviation of a normal distribution."""
 JUMP = Threshold(
     12.0,
-    of="size of a jump, in standard deviations of the loss; or distance of a rank's mean loss from the others', in"
-    " standard errors",
+    of="jump of the loss in its standard deviations, or distance of a rank's mean loss in standard errors",
     why="A judgement, far beyond chance: losses have heavy tails, and a few blocks of steps give only a rough standard"
     " error.",
     keeps=0.7,

@@ -26,8 +26,8 @@ FULL_WITHIN_S = Threshold(
 )
 CERTAIN = Threshold(
     3.0,
-    of="longest estimate of the time until memory is full, as a multiple of the shortest, if ddpmon shows that time",
-    why="A judgement: an estimate with a range of three to one still helps to plan.",
+    of="longest estimate of the time until memory is full, as a multiple of the shortest estimate",
+    why="A judgement: an estimate with a range of three to one still helps to plan. ddpmon shows no less certain time.",
     below=True,
 )
 NEARLY_FULL = Threshold(

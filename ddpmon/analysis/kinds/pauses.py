@@ -87,8 +87,8 @@ def _keep_workers(loaders: Iterable[Loader]) -> str:
     once = "what they do first (imports, worker_init_fn, opening files, reading an index) is then done once."
     if kept == {True}:
         return (
-            "The DataLoader has persistent_workers=True, but a new DataLoader is made each time: make it once, before"
-            f" the loop over epochs; {once}"
+            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader each time: make it once,"
+            f" before the loop over epochs; {once}"
         )
     return (
         "persistent_workers=True keeps the workers of a DataLoader from one epoch to the next, if the DataLoader is"

@@ -38,9 +38,9 @@ FEWEST_STEPS = 2
 @Kind(
     "warn",
     "|{who} train on the same samples|{since}",
-    "Each rank does the work that one would do alone. Pass sampler=DistributedSampler(dataset) to the DataLoader and"
-    " call sampler.set_epoch(epoch) in each epoch; each rank must take its own part of an IterableDataset. If ranks"
-    " overfit one batch as a test, this is intended.",
+    "All ranks compute the same gradients, so further ranks gain nothing. Pass sampler=DistributedSampler(dataset) to"
+    " the DataLoader and call sampler.set_epoch(epoch) in each epoch; each rank must take its own part of an"
+    " IterableDataset. If ranks overfit one batch as a test, this is intended.",
     gone="ranks train on different samples now",
     fewest_steps=FEWEST,
 )

@@ -14,6 +14,11 @@ from ddpmon.messages import Stack
 POINT_TO_POINT = {"send", "recv"}
 NONE_MISSING = "Every rank has issued it: look at the network between them and at the backend's own log."
 """Advice where all ranks wait in the same collective."""
+NOT_MET = (
+    "The ranks do not find each other. After a restart they may wait for ranks of the attempt before: stop the run and"
+    " start it again. If it hangs there too, look at the network between them."
+)
+"""Advice where all ranks wait in a call that makes a process group."""
 
 _LOCKS = ("filelock/", "FileLock")
 """Parts of the places in which libraries wait for a lock file."""

@@ -19,7 +19,7 @@ from ddpmon.messages import OWN_PHASES
 
 OF_ONE_PHASE = Threshold(
     0.8,
-    of="share of a rank's excess in one phase, above which a rank that is slow in another phase has a different fault",
+    of="share of a rank's excess that lies in one phase, if slowness in another phase counts as a different fault",
     why="A cause that lengthens all phases, such as low clocks, puts about half of the excess into one. A slow data"
     " loader puts all of it into the data phase.",
 )

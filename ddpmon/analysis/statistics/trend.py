@@ -15,7 +15,7 @@ from ddpmon.analysis.threshold import Threshold
 
 GROWS = Threshold(
     0.02,
-    of="share by which the floor of a memory has risen over five intervals of 6 s, a minute or ten minutes",
+    of="share by which the floor of a memory has risen over five intervals of a length: 6 s, a minute or ten minutes",
     why="A judgement: a leak that matters within a run grows by more. Memory that an allocator caches levels off.",
 )
 STRETCHES_S = (6, 60, 600)

@@ -12,7 +12,6 @@ from ddpmon import numbers
 from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.analysis.words import counted
 from ddpmon.messages import (
-    HEAT_JUDGED,
     HEAT_METRICS,
     HEAT_MOST,
     HEAT_STEPS,
@@ -41,14 +40,13 @@ from ddpmon.tui.widgets.scrolling import moved
 from ddpmon.tui.widgets.worldmap import all_ranks, arriving
 
 TITLES = {
-    "own": "own time over peers",
-    **{phase: f"{phase} over peers" for phase in OWN_PHASES},
+    "own": "slower than peers",
+    **{phase: f"{phase} slower than peers" for phase in OWN_PHASES},
     "wait": "wait, share of step",
-    "step": "step over its median",
+    "step": "longer than the median step",
     "loss": "loss",
     "gpu": "GPU utilization",
 }
-JUDGED_TITLES = {**{metric: f"{metric} beyond noise" for metric in HEAT_JUDGED}, "own": "own time beyond noise"}
 _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in reversed(GRADES)))
 """Marks of what is within the noise, and of what is late, by each of HEAT_LEVELS."""
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
@@ -235,12 +233,10 @@ class HeatMap(BlockPane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = self._view(frame.snapshot)
-        judged = self.beyond_chance if view is None else view.beyond_chance
-        titles = TITLES | JUDGED_TITLES if judged else TITLES
         steps = self.steps if view is None else view.steps
         a_column = f", {counted(steps, 'step')}/column" if steps else ""
         whole = ", the whole run" if view is not None and self.steps == WHOLE_RUN and view.first <= 1 else ""
-        title = f"heat{' by host' * self.by_host}: {titles[self.metric]}{whole}{a_column}"
+        title = f"heat{' by host' * self.by_host}: {TITLES[self.metric]}{whole}{a_column}"
         if view is None or not view.rows or height < 4:
             early = frame.snapshot is None or arriving(frame.snapshot)
             note = "no step yet" if early else frame.why_absent

@@ -57,8 +57,7 @@ class HeatPhases(BlockPane):
         steps = above.steps if isinstance(above, HeatMap) else 0
         if not views or steps not in (views[0].steps, WHOLE_RUN):
             return [title("each phase ", width), [(f" {frame.why_absent}", "muted")]]
-        heading = "each phase beyond noise " if views[0].beyond_chance else "each phase over peers "
-        lines = [title(heading, width, legend(views[0]))]
+        lines = [title("each phase: slower than peers ", width, legend(views[0]))]
         ranks = [rank for rank in self._shown() if any(row.ranks[0] == rank for row in views[0].rows)]
         tall = max(1, min(TALLEST, (height // max(1, len(ranks)) - 1) // len(views)))
         for place, rank in enumerate(ranks):

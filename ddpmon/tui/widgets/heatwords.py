@@ -14,8 +14,8 @@ from ddpmon.tui.lines import padded
 from ddpmon.tui.widgets.worldmap import short_host
 
 _WORDS = {
-    "own": f"{NOTABLE:.0%}+ over peers",
-    **{phase: f"{phase} {NOTABLE:.0%}+ over peers" for phase in OWN_PHASES},
+    "own": f"{NOTABLE:.0%}+ slower than peers",
+    **{phase: f"{phase} {NOTABLE:.0%}+ slower than peers" for phase in OWN_PHASES},
     "wait": "half of the step",
     "gpu": "GPU utilization under 50%",
 }

@@ -116,7 +116,7 @@ class WorldMap(Pane):
         if arriving(frame.snapshot):
             heading = "world" if fold == 1 else f"world, {fold} each"
             return [title(heading, width, _FAR_LEGEND), *lines]
-        heading = "world: own time over peers"
+        heading = "world: slower than peers"
         if fold > 1:
             heading += f", the worst of {fold} ranks each"
         return [title(heading, width, rank_marks.LEGEND), *lines]
