@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from ddpmon.cli import commands
+from ddpmon.cli import command_line
 from tests.test_docs import PAGES, ROOT, prose
 from tests.test_sentences import READ_BY_PEOPLE, texts
 
@@ -32,7 +32,7 @@ CODE = re.compile(r"\(\?|SELECT |\{ \w+:")
 def sentences(text: str) -> list[str]:
     """Split a text after full stops, and leave out what is too short to be one sentence."""
     parts = [] if CODE.search(text) else re.split(r"(?<=[.!?])\s+", text.strip())
-    return [part for part in parts if len(WORD.findall(part)) >= SHORTEST_WORDS]
+    return [part for part in parts if sum(bool(WORD.search(word)) for word in part.split()) >= SHORTEST_WORDS]
 
 
 def of_docs() -> Iterator[tuple[str, str]]:
@@ -44,7 +44,7 @@ def of_docs() -> Iterator[tuple[str, str]]:
 
 def of_help() -> Iterator[tuple[str, str]]:
     """Yield (command, sentence)."""
-    shown = {name: command for name, command in commands.commands.items() if not command.hidden}
+    shown = {name: command for name, command in command_line.commands.items() if not command.hidden}
     for name, command in sorted(shown.items()):
         for text in [command.help, *(getattr(option, "help", None) for option in command.params)]:
             for paragraph in (text or "").split("\n\n"):

@@ -301,7 +301,7 @@ class Supervisor:
         processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
         self._wait_until(HUB_END_S, lambda: not hub.alive())
         if hub.alive():
-            say("hub does not end; SIGKILL")
+            say("the hub does not end: killing it")
             processes.send(hub, signal.SIGKILL)
             self._wait_until(1.0, lambda: not hub.alive())
 
