@@ -9,7 +9,7 @@ from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, Heat
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.heatmap import JUDGED_TITLES, TITLES, axes, cell_glyphs, cells_of
+from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs, cells_of
 from ddpmon.tui.widgets.heatwords import in_words, labels
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
@@ -30,7 +30,7 @@ def test_each_metric_has_its_title_and_its_legend():
     drive(source, "3", *[tick, tick, seen(texts), "M"] * len(HEAT_METRICS), size=golden.WIDE)
     for metric, text in zip(HEAT_METRICS, texts, strict=True):
         title = text.splitlines()[3]
-        named = JUDGED_TITLES.get(metric, TITLES[metric])
+        named = TITLES[metric]
         assert title.startswith(f"─heat: {named}"), metric
         assert LEGENDS.get(metric, "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+") in title, metric
 
