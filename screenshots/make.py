@@ -35,7 +35,7 @@ import png
 
 from ddpmon import runs
 from ddpmon.cli.commands.replaying import unpack
-from ddpmon.launch.remembered import LaunchForm, remember
+from ddpmon.launch.last_launch import LaunchForm, remember
 from ddpmon.messages import Wish
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_report

@@ -16,7 +16,7 @@ import zmq
 from ddpmon import runs, source
 from ddpmon.errors import UnsafePathError
 from ddpmon.messages import Batch, Bye, Hello, encode
-from ddpmon.messages.door import Door, wrong
+from ddpmon.messages.guarded_socket import GuardedSocket, wrong
 from tests.conftest import short_folder
 from tests.probe.conftest import SCRIPTS, Ear, environment
 
@@ -87,7 +87,7 @@ def test_a_connection_that_is_made_again_by_itself_never_leads_to_a_stranger(
     place: Path, dealer: zmq.Socket[bytes]
 ) -> None:
     ear = Ear(f"ipc://{place}/ingest.sock")
-    door = Door(dealer, ear.address)
+    door = GuardedSocket(dealer, ear.address)
     try:
         assert door.keep()
         dealer.send(FRAME)
@@ -106,7 +106,7 @@ def test_a_connection_that_is_made_again_by_itself_never_leads_to_a_stranger(
 
 
 def test_a_folder_that_was_made_again_by_its_owner_is_connected_to(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    door = Door(dealer, f"ipc://{place}/ingest.sock")
+    door = GuardedSocket(dealer, f"ipc://{place}/ingest.sock")
     assert door.keep()
     shutil.rmtree(place)
     assert not door.keep()

@@ -32,7 +32,7 @@ def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
 def as_typed(address: Address, word: str) -> int:
     """Run this command line there. word: the one of it that says where."""
     from ddpmon.cli.streams import write_foreign
-    from ddpmon.remote.errand import run_there
+    from ddpmon.remote.remote_command import run_there
 
     typed = [each for each in sys.argv[1:] if each not in {word, "--"}]
     return run_there(address, [*typed, *(["--", address.run] if address.run else [])], write_foreign)

@@ -13,7 +13,7 @@ from ddpmon.errors import RecordingError
 from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recorder import Checkpoint, Recorder
-from ddpmon.recording.tails import Tails
+from ddpmon.recording.unsent_files import Tails
 from ddpmon.runs.writing import write
 from ddpmon.store.store import Store
 

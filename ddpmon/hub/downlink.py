@@ -17,7 +17,7 @@ from ddpmon.hub import curve_keys
 from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import Keys
-from ddpmon.hub.link import linked
+from ddpmon.hub.curve_socket import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import PrintedView, ToRank, Welcome, Where, WireError, encode
 from ddpmon.messages.nodes import (

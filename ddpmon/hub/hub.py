@@ -17,15 +17,15 @@ from ddpmon import runs
 from ddpmon.analysis.processes.explanation import is_consequence
 from ddpmon.errors import DdpmonError
 from ddpmon.hub.alerts import Alerts
-from ddpmon.hub.asking import Asking
 from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.hub.cores import Cores
+from ddpmon.hub.cpu_budget import CpuBudget
 from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
-from ddpmon.hub.pace import Pace
 from ddpmon.hub.processes import Processes
 from ddpmon.hub.sockets import Sockets
+from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.step_counters import StepCounters
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import FromRank, Hello, Snapshot, ToRank, Wish
@@ -85,7 +85,7 @@ class Hub:
             deliver=self._nodes.show,
         )
         self._nodes.begin(self._viewers)
-        self._asking = Asking(self._store.registry, self._collector.ask_for_viewer)
+        self._asking = StackRequests(self._store.registry, self._collector.ask_for_viewer)
         self._processes = Processes(self._store, self._recorder, self._asking)
         self._step_counters = StepCounters(self._store.registry)
         self._cores = Cores(self._store.registry.host)
@@ -93,7 +93,7 @@ class Hub:
         self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         now = time.monotonic()
         self._heard_at = now
-        self._analysis, self._judging = Pace(ANALYSIS_SHARE), Pace(JUDGE_SHARE, JUDGE_S)
+        self._analysis, self._judging = CpuBudget(ANALYSIS_SHARE), CpuBudget(JUDGE_SHARE, JUDGE_S)
         self._judged_failures, self._judged_at = 0, float("-inf")
         self._has_fallen = False
         """A rank has ended since the last judgement."""

@@ -17,7 +17,7 @@ from ddpmon import runs
 from ddpmon.addresses import bracketed, own_for_others, split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
-from ddpmon.hub.printed import RankOutput
+from ddpmon.hub.rank_output import RankOutput
 from ddpmon.hub.receiving import Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers

@@ -8,11 +8,11 @@ from ddpmon import runs
 from ddpmon.analysis.processes.launcher import latest_warning
 from ddpmon.analysis.processes.starts import START_S
 from ddpmon.analysis.verdict import Waiting
-from ddpmon.hub.asking import Asking
-from ddpmon.hub.silent import Silent
-from ddpmon.hub.starting import started_ranks
-from ddpmon.hub.unarmed import Unwatched
-from ddpmon.hub.working import Working
+from ddpmon.hub.cpu_activity import CpuActivity
+from ddpmon.hub.silent_ranks import SilentRanks
+from ddpmon.hub.stack_requests import StackRequests
+from ddpmon.hub.started_ranks import started_ranks
+from ddpmon.hub.unwatched_processes import Unwatched
 from ddpmon.messages import END_STATES
 from ddpmon.recording.recorder import Recorder
 from ddpmon.runs.rotated import tail
@@ -30,10 +30,10 @@ SEARCH_S = 1.0
 class Processes:
     """Looks at the processes of this machine and tells the store and the recorder. asking: which ranks were asked."""
 
-    def __init__(self, store: Store, recorder: Recorder, asking: Asking) -> None:
+    def __init__(self, store: Store, recorder: Recorder, asking: StackRequests) -> None:
         self._store, self._recorder, self._asking = store, recorder, asking
-        self._silent = Silent(runs.run_dir(store.run.id))
-        self._working = Working(START_S.enter)
+        self._silent = SilentRanks(runs.run_dir(store.run.id))
+        self._working = CpuActivity(START_S.enter)
         self._unwatched = Unwatched(speaks_at_once=store.run.world_size > 0)
         self._searched_at = time.monotonic()
         self._warnings: set[str] = set()

@@ -15,7 +15,7 @@ from ddpmon.addresses import split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys
-from ddpmon.hub.link import linked
+from ddpmon.hub.curve_socket import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import Batch, Card, FromRank, Hello, Meeting, PrintedView, WireError, encode
 from ddpmon.messages.nodes import (

@@ -10,7 +10,7 @@ import msgspec
 import zmq
 
 from ddpmon.hub.changes import Sent
-from ddpmon.hub.pace import Pace
+from ddpmon.hub.cpu_budget import CpuBudget
 from ddpmon.hub.receiving import Socket, receive
 from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
 
@@ -84,7 +84,7 @@ class Viewers:
         """The current snapshot as it is sent, by what is wished for beside it."""
         self._built_at = float("-inf")
         self._every_s = EVERY_S
-        self._pace = Pace(SNAPSHOT_SHARE)
+        self._pace = CpuBudget(SNAPSHOT_SHARE)
 
     def receive(self, now: float) -> None:
         """Take requests; the latest of each viewer counts."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import processes, remains
+from ddpmon.launch import processes, remaining_processes
 from ddpmon.launch.start import NotStartedError, supervise
 from ddpmon.runs import Process, Run, Sight, proc
 
@@ -59,7 +59,7 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
     # who has taken the lock need not have signed yet: until then there is nobody to ask for anything
     while not (run := runs.load(run.id)).ended and not _supervisor_lives(run) and time.monotonic() < deadline:
         time.sleep(0.02)
-    if not run.ended and not remains.of_run(run.id):
+    if not run.ended and not remaining_processes.of_run(run.id):
         deadline = time.monotonic() + CONCLUDED_S
         while _supervisor_lives(run) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.launch import remains
+from ddpmon.launch import remaining_processes
 from ddpmon.runs import Run
 
 _ASIDE = ".deleted-"
@@ -57,7 +57,7 @@ def check(run: Run, *, force: bool = False) -> Run:
         )
     if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is ending; try again in a moment")
-    if not elsewhere and (alive := remains.of_run(run.id)):
+    if not elsewhere and (alive := remaining_processes.of_run(run.id)):
         noun, pronoun = ("process", "it") if len(alive) == 1 else ("processes", "them")
         raise UsageError(f"{run.name} ({run.id}) has {len(alive)} {noun} left; ddpmon stop {run.id} ends {pronoun}")
     return run

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from ddpmon.launch import processes, remains
+from ddpmon.launch import processes, remaining_processes
 from ddpmon.launch.life import Do
 from ddpmon.runs import Process, Run, proc
 
@@ -41,7 +41,9 @@ class RunProcesses:
         if self._elsewhere:
             listed = {process for _, process in alive}
             alive += [
-                (proc.parent(process.pid), process) for process in remains.of_run(self._run_id) if process not in listed
+                (proc.parent(process.pid), process)
+                for process in remaining_processes.of_run(self._run_id)
+                if process not in listed
             ]
         own = {os.getpid(), *(process.pid for process in ours if process)}
         return [(parent, process) for parent, process in alive if process.pid not in own]

@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import env, memory_kills, processes, unseen
+from ddpmon.launch import env, exit_traces, memory_kills, processes
 from ddpmon.launch.draining import Draining
 from ddpmon.launch.keeper import HubKeeper
 from ddpmon.launch.life import HUB_END_S, Do, Life
@@ -65,7 +65,7 @@ class Supervisor:
         self.processes = RunProcesses(file.run.id, say, takes_over or bool(file.run.job))
         self.exit_code: int | None = None
         agent = file.run.agent if takes_over else None
-        self._command = unseen.Stranger(agent) if agent and agent.alive() else None
+        self._command = exit_traces.Stranger(agent) if agent and agent.alive() else None
         """The command of a run that was taken over, while it lives."""
         self._goodbyes_tell = True
         """True if a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
@@ -105,7 +105,7 @@ class Supervisor:
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
         alive = self._alive()
-        over_since = None if alive else unseen.last_sign_at(run)
+        over_since = None if alive else exit_traces.last_sign_at(run)
         # a launcher that was gone before its ranks was killed
         self._goodbyes_tell = not run.stopping and (self._command is not None or not alive)
         grace_left_s = run.grace_left_s()
@@ -274,7 +274,11 @@ class Supervisor:
         if not self._goodbyes_tell:
             return None
         deadline = time.monotonic() + GOODBYES_S
-        while (code_left := unseen.exit_code(self.run)) is None and self.run.world_size and time.monotonic() < deadline:
+        while (
+            (code_left := exit_traces.exit_code(self.run)) is None
+            and self.run.world_size
+            and time.monotonic() < deadline
+        ):
             self._keep_hub()
             self._wait(ENDING_S)
             self._reap(time.monotonic())

@@ -56,6 +56,28 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.setup import Loader, Model, Setup
 from ddpmon.messages.snapshots import checked, decode_snapshot
+from ddpmon.messages.view_parts import (
+    AllReduceView,
+    CoreCourse,
+    CoresView,
+    CostView,
+    Course,
+    EfficiencyView,
+    HeatRow,
+    HeatView,
+    InspectView,
+    LongStep,
+    PastRow,
+    PrintedLine,
+    PrintedView,
+    SamplesView,
+    SeriesView,
+    StackView,
+    StripsView,
+    TimelineRow,
+    TimelineStep,
+    TimelineView,
+)
 from ddpmon.messages.viewers import (
     Attempt,
     BucketView,
@@ -155,28 +177,6 @@ from ddpmon.messages.wire import (
     decode_lenient,
     decode_to_rank,
     encode,
-)
-from ddpmon.messages.wished import (
-    AllReduceView,
-    CoreCourse,
-    CoresView,
-    CostView,
-    Course,
-    EfficiencyView,
-    HeatRow,
-    HeatView,
-    InspectView,
-    LongStep,
-    PastRow,
-    PrintedLine,
-    PrintedView,
-    SamplesView,
-    SeriesView,
-    StackView,
-    StripsView,
-    TimelineRow,
-    TimelineStep,
-    TimelineView,
 )
 from ddpmon.messages.wishes import (
     Ask,

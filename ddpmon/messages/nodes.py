@@ -12,9 +12,9 @@ import msgspec
 
 from ddpmon.messages.ranks import Hello
 from ddpmon.messages.snapshots import check_printed
+from ddpmon.messages.view_parts import PrintedView
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode, is_key
-from ddpmon.messages.wished import PrintedView
 
 LINK = 2
 """Version of these messages."""

@@ -14,10 +14,10 @@ import msgspec
 
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.ranks import Stack
+from ddpmon.messages.view_parts import CoreCourse, Course, HeatView, InspectView, PrintedView, SeriesView, TimelineView
 from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.vocabulary import HEAT_MOST, PRINTED_LINES
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
-from ddpmon.messages.wished import CoreCourse, Course, HeatView, InspectView, PrintedView, SeriesView, TimelineView
 
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 

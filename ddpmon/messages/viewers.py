@@ -12,8 +12,7 @@ import msgspec
 
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
-from ddpmon.messages.vocabulary import LOGGED, LOSS_OF
-from ddpmon.messages.wished import (
+from ddpmon.messages.view_parts import (
     AllReduceView,
     CoresView,
     CostView,
@@ -27,6 +26,7 @@ from ddpmon.messages.wished import (
     StripsView,
     TimelineView,
 )
+from ddpmon.messages.vocabulary import LOGGED, LOSS_OF
 
 
 class BucketView(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import select
 import socket
 from collections import deque
 
-from ddpmon.messages.door import folder_identity, opened_folder
+from ddpmon.messages.guarded_socket import folder_identity, opened_folder
 from ddpmon.probe.own_descriptor import OwnDescriptor
 
 MAX_FRAME_BYTES = 65_536

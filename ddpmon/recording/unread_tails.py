@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpmon.messages import Batch, ToRank, decode_lenient
 from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorder import Recorder
-from ddpmon.recording.tails import Tails
+from ddpmon.recording.unsent_files import Tails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry

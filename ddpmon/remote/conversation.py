@@ -10,7 +10,7 @@ from ddpmon.messages import Snapshot, WireError
 from ddpmon.messages.changes import changed
 from ddpmon.plain import plain
 from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Remark, Shot, Unframer, from_there
-from ddpmon.remote.line import Line
+from ddpmon.remote.ssh_line import Line
 
 _GARBAGE = "the answer is not from ddpmon (does a login script print something?)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.remote.source import RemoteSource
 from ddpmon.runs import Run
 from ddpmon.source import Source
-from ddpmon.source.listed import Listed, ListedVerdict
+from ddpmon.source.run_list import Listed, ListedVerdict
 
 
 class RemotePlace:

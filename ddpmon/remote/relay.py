@@ -40,7 +40,7 @@ from ddpmon.remote.channel import (
 )
 from ddpmon.runs.logs import KEPT, Reader, Said
 from ddpmon.source import Source, attach
-from ddpmon.source.listed import AllRuns, Listed
+from ddpmon.source.run_list import AllRuns, Listed
 
 POLL_S = 0.05
 PRINTED_S = 0.5

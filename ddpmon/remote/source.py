@@ -37,9 +37,9 @@ from ddpmon.remote.channel import (
     Want,
 )
 from ddpmon.remote.conversation import Conversation
-from ddpmon.remote.line import Line
+from ddpmon.remote.ssh_line import Line
 from ddpmon.runs.logs import Log, Said
-from ddpmon.source.listed import Listed, ListedVerdict
+from ddpmon.source.run_list import Listed, ListedVerdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each new try, the last one again and again."""

@@ -16,7 +16,7 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
 from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
-from ddpmon.messages.door import Door, wrong
+from ddpmon.messages.guarded_socket import GuardedSocket, wrong
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log
 from ddpmon.source.protocol import LocalSource
@@ -118,7 +118,7 @@ class LiveSource(LocalSource):
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        self._door = Door(socket, runs.view_address(self._run.id))
+        self._door = GuardedSocket(socket, runs.view_address(self._run.id))
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._asked_for, zmq.POLLIN)

@@ -7,8 +7,8 @@ from typing import Protocol
 from ddpmon.launch import stop
 from ddpmon.runs import Run
 from ddpmon.source.attaching import attach
-from ddpmon.source.listed import AllRuns, Listed, ListedVerdict
 from ddpmon.source.protocol import Source
+from ddpmon.source.run_list import AllRuns, Listed, ListedVerdict
 
 
 class Place(Protocol):

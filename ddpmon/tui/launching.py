@@ -13,7 +13,7 @@ from ddpmon.launch import removal
 from ddpmon.launch.prepare import again
 from ddpmon.launch.start import start
 from ddpmon.runs import Run
-from ddpmon.source.listed import Listed
+from ddpmon.source.run_list import Listed
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
 from ddpmon.tui.screens.ask import Answer, Dialog

@@ -17,8 +17,8 @@ from textual.timer import Timer
 from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
 from ddpmon.source import Source
-from ddpmon.source.listed import Listed
 from ddpmon.source.place import Here, Place
+from ddpmon.source.run_list import Listed
 from ddpmon.tui import terminal_diff, workarounds
 from ddpmon.tui.dashboard import Reply, Then
 from ddpmon.tui.filters import Filter

@@ -7,7 +7,7 @@ from functools import partial
 
 from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
-from ddpmon.source.listed import Listed
+from ddpmon.source.run_list import Listed
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
 from ddpmon.tui.screens.ask import Answer, Dialog

@@ -6,8 +6,8 @@ from functools import partial
 
 from ddpmon.runs import Run
 from ddpmon.source import Source
-from ddpmon.source.listed import Listed
 from ddpmon.source.place import Place
+from ddpmon.source.run_list import Listed
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain

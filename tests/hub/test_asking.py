@@ -6,7 +6,7 @@ import pytest
 import zmq
 from msgspec import structs
 
-from ddpmon.hub import asking
+from ddpmon.hub import stack_requests
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import (
     PROTOCOL,
@@ -104,7 +104,7 @@ def test_however_many_ask_a_rank_is_not_asked_more_often_than_it_may_be(stage):
     for viewer in viewers:
         viewer.get()  # the hub has read everything before it
     asked = [message for message in heard(only, 50) if isinstance(message, Where)]
-    assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / asking.EVERY_S
+    assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / stack_requests.EVERY_S
 
 
 def test_a_question_to_nobody_is_no_error(stage):
@@ -151,7 +151,7 @@ class Asked:
         for rank in range(ranks):
             hello = Hello(PROTOCOL, "r", rank, rank, ranks, 0, "here", 4_000_000 + rank, STAGE_TRAINING)
             self.registry.seats[rank] = RankProcess(rank + 1, 0, hello, greeted=True, heard_at=10.0)
-        self.asking = asking.Asking(self.registry, lambda process: self.asked.append(process.rank))
+        self.asking = stack_requests.Asking(self.registry, lambda process: self.asked.append(process.rank))
 
 
 def test_a_rank_that_says_nothing_at_all_is_to_be_asked_otherwise_and_one_that_speaks_is_not():
@@ -160,16 +160,16 @@ def test_a_rank_that_says_nothing_at_all_is_to_be_asked_otherwise_and_one_that_s
     silent, speaks = made.registry.seats.values()
     silent.heard_at, speaks.heard_at = 9.9, 10.4
     assert not made.asking.unheard(silent, 11.0)
-    assert made.asking.unheard(silent, 10.0 + asking.UNHEARD_S)
-    assert not made.asking.unheard(speaks, 10.0 + asking.UNHEARD_S)
+    assert made.asking.unheard(silent, 10.0 + stack_requests.UNHEARD_S)
+    assert not made.asking.unheard(speaks, 10.0 + stack_requests.UNHEARD_S)
 
 
 def test_nobody_waits_forever_and_a_late_answer_still_counts():
     made = Asked(1)
     (process,) = made.registry.seats.values()
     made.asking.ask([0], 10.0)
-    assert not made.asking.drop_overdue(10.0 + asking.GIVE_UP_S - 0.1)
-    assert made.asking.drop_overdue(10.0 + asking.GIVE_UP_S)
+    assert not made.asking.drop_overdue(10.0 + stack_requests.GIVE_UP_S - 0.1)
+    assert made.asking.drop_overdue(10.0 + stack_requests.GIVE_UP_S)
     assert (process.asked_at, process.unanswered) == (None, True)
     process.take_stack(Stack(0, 4_000_000, 0, 1, 0, 1, FRAMES), 17.0)
     assert not process.unanswered
@@ -185,7 +185,7 @@ def test_those_that_are_gone_are_not_asked():
 
 def test_the_next_question_is_passed_on_once_it_may_be():
     made = Asked(1)
-    for at in (10.0, 10.1, 10.0 + asking.EVERY_S, 10.1 + asking.EVERY_S):
+    for at in (10.0, 10.1, 10.0 + stack_requests.EVERY_S, 10.1 + stack_requests.EVERY_S):
         made.asking.ask([0], at)
     assert made.asked == [0, 0]
 

@@ -8,7 +8,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.hub import curve_keys
-from ddpmon.hub.printed import RankOutput
+from ddpmon.hub.rank_output import RankOutput
 from ddpmon.messages import (
     Ask,
     Collective,

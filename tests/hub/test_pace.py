@@ -2,7 +2,7 @@
 
 import time
 
-from ddpmon.hub.pace import Pace
+from ddpmon.hub.cpu_budget import CpuBudget
 
 
 def busy(seconds):
@@ -12,7 +12,7 @@ def busy(seconds):
 
 
 def test_what_takes_long_waits_so_long_that_its_share_is_kept():
-    pace = Pace(0.1)
+    pace = CpuBudget(0.1)
     assert pace.due(100.0)
     with pace.spent(100.0):
         busy(0.02)
@@ -22,7 +22,7 @@ def test_what_takes_long_waits_so_long_that_its_share_is_kept():
 
 
 def test_what_is_wanted_by_a_moment_is_due_then_whatever_it_takes():
-    pace = Pace(0.001, most_s=0.9)
+    pace = CpuBudget(0.001, most_s=0.9)
     with pace.spent(100.0):
         busy(0.005)
     assert not pace.due(100.89)
@@ -30,7 +30,7 @@ def test_what_is_wanted_by_a_moment_is_due_then_whatever_it_takes():
 
 
 def test_what_takes_nothing_is_due_at_once():
-    pace = Pace(0.1)
+    pace = CpuBudget(0.1)
     with pace.spent(100.0):
         pass
     assert pace.due(100.1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.hub.silent import ASK_S, Silent
+from ddpmon.hub.silent_ranks import ASK_S, SilentRanks
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello, Stack
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS
 from ddpmon.runs import Process
@@ -81,7 +81,7 @@ def asked(silent, rank):
 
 def test_a_rank_that_holds_the_gil_tells_its_line_and_is_not_disturbed(folder, rank):
     held = rank("holds_the_lock()")
-    asked(Silent(folder), held)
+    asked(SilentRanks(folder), held)
     stack = held.process.stack
     assert stack.frames[-2:] == ["<string>:6 holds_the_lock", "<string>:11 <module>"]
     assert (stack.rank, stack.step, stack.since_us, stack.blocked) == (1, 7, 5, False)
@@ -97,7 +97,7 @@ def test_a_rank_that_trains_in_a_thread_tells_the_line_of_that_thread(folder, ra
         "import threading\ndef trains(): stack_signal.keep(threading.get_native_id()); holds_the_lock()\n"
         "thread = threading.Thread(target=trains)\nthread.start()\nthread.join()"
     )
-    asked(Silent(folder), held)
+    asked(SilentRanks(folder), held)
     assert "<string>:12 trains" in held.process.stack.frames
     assert not any("<module>" in frame for frame in held.process.stack.frames)
     held.program.stdin.write("x")
@@ -111,7 +111,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(folder, rank):
     offer = folder / STACKS / f"{careless.program.pid}.stack"
     offer.parent.mkdir(mode=0o700)
     offer.touch()
-    silent = Silent(folder)
+    silent = SilentRanks(folder)
     for now in range(0, 60, 6):
         assert not silent.check(careless.process, float(now), 5)
     assert careless.program.poll() is None
@@ -122,7 +122,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(folder, rank):
 def test_a_rank_is_asked_when_it_is_silent_twice_and_then_not_often(folder, rank):
     held = rank("holds_the_lock()")
     until(lambda: held.state() == "S", "it reads")
-    silent = Silent(folder)
+    silent = SilentRanks(folder)
     sent = []
     silent._ask = lambda process, _thread: sent.append(process) or True
     for now in (0.0, 0.5, 1.0, 2.0, 0.5 + ASK_S, 1.0 + ASK_S):
@@ -137,7 +137,7 @@ def test_a_stopped_process_is_told_as_such_and_not_signalled(folder, rank):
     stopped = rank("holds_the_lock()")
     os.kill(stopped.program.pid, signal.SIGSTOP)
     until(lambda: stopped.state() == "T", "it is stopped")
-    silent = Silent(folder)
+    silent = SilentRanks(folder)
     for now in (0.0, 5.0, 10.0):
         assert not silent.check(stopped.process, now, 5)
         assert (stopped.process.held.pid, stopped.process.held.how) == (stopped.program.pid, "stopped")
@@ -154,7 +154,7 @@ def test_a_process_that_the_kernel_holds_is_told_as_such_if_it_stays(folder, ran
     os.mkfifo(pipe)
     held = rank(f"os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(0, 5, {str(pipe)!r}, os.O_RDONLY, 0)])")
     until(lambda: held.state() == "D", "it waits in the kernel")
-    silent = Silent(folder)
+    silent = SilentRanks(folder)
     silent.check(held.process, 0.0, 5)
     assert held.process.held is None, "once may be an ordinary read"
     silent.check(held.process, 5.0, 5)
@@ -173,7 +173,7 @@ def test_a_process_that_the_kernel_holds_is_told_as_such_if_it_stays(folder, ran
 def test_an_offer_that_does_not_hold_any_more_is_withdrawn(folder, rank, script):
     own = rank(f"{script.format(number=STACK_SIGNAL)}")
     until(lambda: not list((folder / STACKS).iterdir()), "nothing is offered")
-    silent = Silent(folder)
+    silent = SilentRanks(folder)
     for now in range(0, 30, 6):
         assert not silent.check(own.process, float(now), 5)
     own.program.stdin.close()
@@ -194,7 +194,7 @@ def test_a_forked_child_leaves_its_parents_offer(folder, rank):
         "print('ready', flush=True)\nholds_the_lock()"
     )
     assert parent.program.stdout.readline() == "ready\n"
-    asked(Silent(folder), parent)
+    asked(SilentRanks(folder), parent)
     assert "holds_the_lock" in parent.process.stack.frames[-2]
 
 
@@ -204,7 +204,7 @@ def test_a_worker_that_a_rank_waits_for_answers_for_itself(folder, rank):
         "pid = os.fork()\nif not pid: stack_signal.forked(); stuck(); os._exit(0)\nos.waitpid(pid, 0)\n"
     )
     pid = int(parent.program.stdout.readline())
-    hears, now = Silent(folder), time.monotonic()
+    hears, now = SilentRanks(folder), time.monotonic()
     parent.process.stack = Stack(1, parent.program.pid, 0, 7, 0, 0, ["train.py:1 main"], worker=pid)
     until(lambda: hears.check_worker(parent.process, now) and parent.process.worker.line, "its answer")
     assert parent.process.worker.line.endswith(" stuck")
@@ -222,4 +222,4 @@ def test_without_a_folder_of_this_user_alone_nothing_is_offered(folder, rank):
     rank("plain()")
     assert not (folder / STACKS).exists()
     began = time.monotonic()
-    assert not Silent(folder).check(rank("plain()").process, began, 5)
+    assert not SilentRanks(folder).check(rank("plain()").process, began, 5)

@@ -12,7 +12,7 @@ from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Bye, Hello
 from ddpmon.messages.folder import TAILS, pack_tail, unpack_tail
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import recording_path
-from ddpmon.recording.tails import Tails
+from ddpmon.recording.unsent_files import Tails
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE
-from ddpmon.hub.unarmed import Unwatched
+from ddpmon.hub.unwatched_processes import Unwatched
 from ddpmon.launch.env import INJECT_DIR
 from ddpmon.runs import Process, proc
 from tests.conftest import wait_for

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddpmon.hub.working import Working
+from ddpmon.hub.cpu_activity import CpuActivity
 from ddpmon.messages import Sample
 
 WINDOW_S = 10.0
@@ -47,7 +47,7 @@ def rank():
 def looked(rank, what, samples=()):
     """Return whether it counts as idle, having done this between two looks that are said to be some seconds apart."""
     process = SimpleNamespace(hello=SimpleNamespace(pid=rank.pid), samples=samples)
-    working = Working(WINDOW_S)
+    working = CpuActivity(WINDOW_S)
     working.measure([rank.pid], 0.0)
     assert not working.idle(process), "one look tells nothing"
     rank.stdin.write(f"{what}\n")
@@ -69,7 +69,7 @@ def test_a_busy_gpu_is_work(rank):
 
 def test_a_child_that_came_or_went_means_that_something_happens(rank):
     process = SimpleNamespace(hello=SimpleNamespace(pid=os.getpid()), samples=())
-    working = Working(WINDOW_S)
+    working = CpuActivity(WINDOW_S)
     working.measure([os.getpid()], 0.0)
     child = subprocess.Popen(["sleep", "60"])
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from ddpmon import runs, source
 from ddpmon.export import report
-from ddpmon.launch import processes, stop, unseen
+from ddpmon.launch import exit_traces, processes, stop
 from ddpmon.launch.adoption import adopt, take_over
 from ddpmon.runs import proc
 from ddpmon.source import live as live_source
@@ -42,7 +42,7 @@ def kill(*killed: runs.Process) -> None:
 def the_kernel_tells(code: int) -> bool:
     """Return whether a process's exit code can be asked for once it is gone."""
     with subprocess.Popen([sys.executable, "-c", f"input(); raise SystemExit({code})"], stdin=subprocess.PIPE) as ended:
-        stranger = unseen.Stranger(runs.Process.of(ended.pid))
+        stranger = exit_traces.Stranger(runs.Process.of(ended.pid))
         ended.communicate(b"\n")
     return stranger.exit_code() == code
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ddpmon import runs
-from ddpmon.launch import remains
+from ddpmon.launch import remaining_processes
 from tests.conftest import wait_for
 
 LEAVES = {
@@ -50,7 +50,7 @@ def test_it_is_found_and_ended(launch, cli, tmp_path, how):
     left = sleepers(str(place))
     try:
         assert left
-        assert left <= {process.pid for process in remains.of_run(started.id)}
+        assert left <= {process.pid for process in remaining_processes.of_run(started.id)}
         told = cli("stop", started.id, "--now")
         assert told.returncode == 0, told.stderr
         assert not sleepers(str(place))
@@ -73,7 +73,7 @@ def test_who_only_reads_a_run_is_none_of_its_processes(launch):
     log = started.folder / "logs" / "launcher.log"
     wait_for(log.exists)
     with log.open("rb") as file, subprocess.Popen(["sleep", "600"], stdin=file, cwd=started.folder) as reader:
-        found = remains.of_run(started.id)
+        found = remaining_processes.of_run(started.id)
         reader.kill()
     assert found == [started.run.agent], "neither its supervisor nor its hub nor this process"
 
@@ -84,9 +84,9 @@ def test_a_session_that_was_called_after_the_commands_pid_later_is_left_alone(la
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
         now = wait_for(lambda: runs.Process.of(stranger.pid))
         runs.update(started.id, ended_at=None, agent=runs.Process(now.pid, now.start_ticks - 1))
-        assert remains.of_run(started.id) == []
+        assert remaining_processes.of_run(started.id) == []
         runs.update(started.id, agent=now)
-        assert remains.of_run(started.id) == [now]
+        assert remaining_processes.of_run(started.id) == [now]
         stranger.kill()
 
 

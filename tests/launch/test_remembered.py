@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from ddpmon import runs
 from ddpmon.cli import command_line
 from ddpmon.errors import UsageError
-from ddpmon.launch import remembered
+from ddpmon.launch import last_launch
+from ddpmon.launch.last_launch import LaunchForm, last, remember, typed
 from ddpmon.launch.prepare import Asked
-from ddpmon.launch.remembered import LaunchForm, last, remember, typed
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=20)
 
@@ -106,5 +106,5 @@ def test_what_the_command_line_starts_is_remembered_too(monkeypatch, tmp_path):
 
 def test_a_home_that_cannot_be_written_is_no_reason_not_to_start(monkeypatch):
     monkeypatch.setenv("DDPMON_HOME", "/proc/nowhere")
-    remembered.remember(LaunchForm("train.py"))
+    last_launch.remember(LaunchForm("train.py"))
     assert last() == LaunchForm()

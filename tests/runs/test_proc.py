@@ -19,7 +19,7 @@ from tests.conftest import wait_for
 OTHERS = {
     "cgroups.py": "the memory cgroup of this process, for the probe and the supervisor alike",
     "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
-    "messages/door.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
+    "messages/guarded_socket.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
     "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
     "probe/dealer.py": "a path to a descriptor of this process: the probe does not import ddpmon.runs",
     "probe/failure_facts.py": "the process that holds a port: the probe does not import ddpmon.runs",

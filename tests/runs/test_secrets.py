@@ -13,7 +13,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import RunNotFoundError, UsageError
-from ddpmon.launch import prepare, remembered, spec, start, stop
+from ddpmon.launch import last_launch, prepare, spec, start, stop
 from ddpmon.launch.prepare import Asked
 from tests.conftest import ddpmon_program, wait_for
 
@@ -114,9 +114,9 @@ def test_a_run_without_secrets_has_no_file_of_them(launch):
 
 def test_the_form_remembers_none_and_does_not_start_without_them(home):
     asked = Asked("train.py", ARGS, environment=VARIABLES, cwd="/tmp")
-    remembered.remember(remembered.typed(asked))
+    last_launch.remember(last_launch.typed(asked))
     assert not files_with(runs.home(), SECRETS)
-    last = remembered.last()
+    last = last_launch.last()
     assert last.environment == "'HF_TOKEN=…' GREETING=hello"
     with pytest.raises(UsageError, match=r"--password …: ddpmon does not remember secrets; type it again"):
         last.asked()

@@ -6,8 +6,8 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import remembered, spec
-from ddpmon.launch.remembered import LaunchForm
+from ddpmon.launch import last_launch, spec
+from ddpmon.launch.last_launch import LaunchForm
 from ddpmon.source import FakeSource, place
 from ddpmon.tui import launching
 from ddpmon.tui.screens import launch
@@ -101,11 +101,11 @@ def test_what_is_filled_in_is_started_and_then_watched(started, folder):
     assert (wanted.name, wanted.environment, wanted.cwd) == ("mine", {"A": "1", "B": "2"}, str(folder))
     assert "mine" in text.splitlines()[0]
     assert app.current_mode == "world"
-    assert remembered.last() == LaunchForm("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
+    assert last_launch.last() == LaunchForm("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
 
 
 def test_the_next_form_begins_with_what_was_started_last(started, folder):
-    remembered.remember(LaunchForm("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
+    last_launch.remember(LaunchForm("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
     _, text = drive(snapshots.slow(), "n")
     for shown in ("-m package.train", "--epochs 3", "cpu", "OMP_NUM_THREADS=1", str(folder)[:40]):
         assert shown in text
@@ -129,7 +129,7 @@ WRONG = (
 
 def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folder):
     (folder / "broken.py").write_text("def f(:\n")
-    remembered.remember(LaunchForm("train.py", folder=str(folder)))
+    last_launch.remember(LaunchForm("train.py", folder=str(folder)))
 
     def fill(field, value):
         def fill_in(app, _):
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folde
     ]  # fmt: skip
     drive(snapshots.slow(), *steps, size=(200, 24))
     assert started == []
-    assert remembered.last() == LaunchForm("train.py", folder=str(folder)), "only what was started is remembered"
+    assert last_launch.last() == LaunchForm("train.py", folder=str(folder)), "only what was started is remembered"
 
 
 def test_a_supervisor_that_does_not_come_up_is_told_in_the_form(monkeypatch, folder):

@@ -9,8 +9,8 @@ from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.messages import VerdictFacts
 from ddpmon.runs import Run, boot_id
 from ddpmon.source import FakeSource
-from ddpmon.source.listed import Listed
 from ddpmon.source.place import Here
+from ddpmon.source.run_list import Listed
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.notice import SHOWN_FRAMES, Notice

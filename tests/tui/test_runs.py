@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon import comparison, runs
 from ddpmon.source import FakeSource, place
-from ddpmon.source.listed import AllRuns, ListedVerdict
+from ddpmon.source.run_list import AllRuns, ListedVerdict
 from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.screens.ask import Dialog
 from tests.tui import golden, snapshots

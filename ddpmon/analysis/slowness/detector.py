@@ -14,10 +14,10 @@ from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, REFERENCE_
 from ddpmon.analysis.slowness.level_since_start import LevelSinceStart
 from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
+from ddpmon.analysis.slowness.rotation_test import TurnDetector
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.signal import Evidence, Signal
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
-from ddpmon.analysis.slowness.turns import TurnDetector
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 

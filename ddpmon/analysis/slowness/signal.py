@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ddpmon.analysis.slowness.turns import Turns
+from ddpmon.analysis.slowness.rotation_test import Turns
 
 Evidence = Literal["change", "long_steps", "start", "turns"]
 """A lasting change; single long steps of which this rank has too many; the mean since the start; ranks that stand apart

@@ -27,7 +27,7 @@ def relay(run: str | None) -> int:
 @click.pass_obj
 def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -> None:
     """Run a command of ddpmon on this machine for someone elsewhere. main: runs the command line that sys.argv has."""
-    from ddpmon.remote.errand import begin
+    from ddpmon.remote.remote_command import begin
 
     begin()
     if columns is not None:

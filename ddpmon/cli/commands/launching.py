@@ -158,8 +158,8 @@ def run(
     from ddpmon.errors import UsageError
     from ddpmon.launch import slurm, torchrun, torchrun_env
     from ddpmon.launch.given_hub import given_hub
+    from ddpmon.launch.last_launch import remember, typed
     from ddpmon.launch.prepare import Asked, prepare
-    from ddpmon.launch.remembered import remember, typed
 
     by_environment = None
     if nnodes is None and node_rank is None and rdzv_endpoint is None:

@@ -22,14 +22,14 @@ def stop(run: str | None, now: bool) -> int:
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError
-    from ddpmon.launch import remains
+    from ddpmon.launch import remaining_processes
     from ddpmon.launch import stop as stopping
 
     if run is None:
         going = [
             each
             for each in runs.all_runs()
-            if not each.ended and (each.state() in {"running", "unknown"} or remains.of_run(each.id))
+            if not each.ended and (each.state() in {"running", "unknown"} or remaining_processes.of_run(each.id))
         ]
         if not going:
             raise RunNotFoundError("no run is running; ddpmon ls lists all runs")
@@ -52,7 +52,7 @@ def stop(run: str | None, now: bool) -> int:
         stopping.request(target, now=True)
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     if gone is None:
-        pids_left = ", ".join(str(process.pid) for process in remains.of_run(target.id))
+        pids_left = ", ".join(str(process.pid) for process in remaining_processes.of_run(target.id))
         raise DdpmonError(f"{target.name} ({target.id}) does not end; still alive: {pids_left or 'its supervisor'}")
     print(plain(f"{target.name} ({target.id}) is {gone.state()}; all its processes have ended"))
     return 0

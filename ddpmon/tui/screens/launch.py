@@ -6,9 +6,9 @@ import contextlib
 
 from ddpmon import runs
 from ddpmon.errors import UsageError
-from ddpmon.launch import remembered, spec
+from ddpmon.launch import last_launch, spec
+from ddpmon.launch.last_launch import LaunchForm
 from ddpmon.launch.prepare import prepare
-from ddpmon.launch.remembered import LaunchForm
 from ddpmon.launch.start import start
 from ddpmon.runs import Run
 from ddpmon.tui.lines import plain
@@ -18,7 +18,7 @@ from ddpmon.tui.screens.form import Field, Form
 
 def launch_form(palette: Palette) -> Form:
     """Starts a run as `ddpmon run` does, and dismisses with it."""
-    last = remembered.last()
+    last = last_launch.last()
     folder = last.folder
     if not folder:
         with contextlib.suppress(UsageError):  # it is gone: another one is to be typed
@@ -39,7 +39,7 @@ def _launch(texts: dict[str, str]) -> Run:
     options = typed.asked()
     with runs.reserved() as run_id:
         run = start(prepare(options, run_id), run_id)
-    remembered.remember(typed)
+    last_launch.remember(typed)
     return run
 
 

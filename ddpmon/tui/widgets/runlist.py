@@ -10,7 +10,7 @@ from textual import events
 from ddpmon import numbers
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
-from ddpmon.source.listed import Listed, ListedVerdict
+from ddpmon.source.run_list import Listed, ListedVerdict
 from ddpmon.tui.frame import BADGES, Badge, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, wrap
 from ddpmon.tui.palette import Palette

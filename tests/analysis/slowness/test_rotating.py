@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.slowness.engine import Engine
-from ddpmon.analysis.slowness.turns import TurnDetector
+from ddpmon.analysis.slowness.rotation_test import TurnDetector
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from tests.analysis.noise import bursts, crowded, heavy_tails, spikes, wandering

@@ -14,7 +14,7 @@ UNHEARD_S = 1.5
 GIVE_UP_S = 6.0
 
 
-class Asking:
+class StackRequests:
     """Remembers which rank was asked when. ask(process): sends a rank the question; its sending thread answers."""
 
     def __init__(self, registry: Registry, ask: Callable[[RankProcess], None]) -> None:

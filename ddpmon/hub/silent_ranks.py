@@ -21,8 +21,8 @@ import msgspec
 from ddpmon.analysis.processes.disagreements import line_of
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
+from ddpmon.hub.cpu_activity import TICKS_PER_S
 from ddpmon.hub.dumps import frames
-from ddpmon.hub.working import TICKS_PER_S
 from ddpmon.messages import Stack, WireError
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.messages.wire import check_stack
@@ -47,7 +47,7 @@ class _Query:
     """Moment at which a worker was first examined, and the processor time that it had used by then, in ticks."""
 
 
-class Silent:
+class SilentRanks:
     """Examines silent ranks. run_dir: where they leave their answers."""
 
     def __init__(self, run_dir: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 
-class Pace:
+class CpuBudget:
     """Measures what something takes, in CPU time of this thread, and spaces it."""
 
     def __init__(self, share: float, most_s: float = math.inf) -> None:

@@ -17,7 +17,7 @@ from types import FrameType
 
 from ddpmon.remote.address import Address
 from ddpmon.remote.channel import greeting
-from ddpmon.remote.line import Line
+from ddpmon.remote.ssh_line import Line
 
 _INTERRUPT = b"\x03"
 INTERRUPTED = 130

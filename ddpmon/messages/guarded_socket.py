@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _IPC = "ipc://"
 
 
-class Door:
+class GuardedSocket:
     """Connects a socket to an address, and once more where the folder of it has been replaced."""
 
     def __init__(self, socket: zmq.Socket[bytes], address: str) -> None:

@@ -25,7 +25,7 @@ class Used(NamedTuple):
     pids: frozenset[int]
 
 
-class Working:
+class CpuActivity:
     """Keeps what ranks used over the last `window_s` seconds."""
 
     def __init__(self, window_s: float) -> None:
