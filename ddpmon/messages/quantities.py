@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.values import Amount, Celsius, Micros
 from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN
-
-if TYPE_CHECKING:
-    from ddpmon.messages.rank_view import RankView
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
 """Places where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host,
@@ -65,6 +62,21 @@ TOTAL = Unit("", whole=True, rises=True)
 NUMBER = Unit("")
 
 
+class Measured(Protocol):
+    """A rank with its numbers, as `RankView` is one."""
+
+    @property
+    def sample(self) -> Sample | None:
+        """Return its latest sample."""
+
+    @property
+    def named_ms(self) -> dict[str, float]:
+        """Return the time inside each `ddpmon.phase`."""
+
+    def phase_ms(self, name: str) -> float | None:
+        """Return the time in a phase of its step."""
+
+
 class Quantity(msgspec.Struct, frozen=True, dict=True):
     """Something that is measured of a rank."""
 
@@ -100,7 +112,7 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """True if the largest of samples that are merged stays, instead of their mean."""
 
     @cached_property
-    def get(self) -> Callable[[RankView], float | None]:
+    def get(self) -> Callable[[Measured], float | None]:
         """Its value of a rank; None: not measured."""
         field, _, entry = self.field.partition(".")
         if field == "phases_ms":
@@ -112,7 +124,7 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
             return read
         return lambda rank: None if rank.sample is None else read(rank.sample)
 
-    def on_screen(self, rank: RankView) -> float | None:
+    def on_screen(self, rank: Measured) -> float | None:
         """The number that screens show of a rank."""
         value = self.get(rank)
         return None if value is None else value * self.unit.screen
