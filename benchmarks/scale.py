@@ -38,7 +38,7 @@ import psutil
 from ddpmon import runs
 from ddpmon.analysis.steps.table import PHASES
 from ddpmon.hub import curve_keys
-from ddpmon.messages import Card, HeatWish, SamplesWish, StripsWish, TimelineWish, Wish
+from ddpmon.messages import MAX_STEP, Card, HeatWish, SamplesWish, StripsWish, TimelineWish, Wish
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -252,9 +252,9 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
         result.records = sum(process.records for process in last)
         result.bytes_a_record = recording.path.stat().st_size / max(1, sum(p.records for p in processes))
         for process in last:
-            rows = recording.rows(process.id, 2, 1 << 40)
-            own = sum(rows[name].astype(np.int64) for name in PHASES)
-            result.bounds_wrong += not len(rows) or (own.min(), own.max()) != bounds[process.rank]
+            steps = recording.steps(process.id, 2, MAX_STEP)
+            own = [sum(getattr(step, name) for name in PHASES) for step in steps]
+            result.bounds_wrong += not own or (min(own), max(own)) != bounds[process.rank]
     result.lost = sum(sum(said.records) for said in saids) - result.records
     report = msgspec.json.decode((runs.run_dir(run.id) / "report.json").read_bytes())  # as the hub wrote it
     late = result.ranks // 2 + 1

@@ -319,8 +319,9 @@ def _leave_after(call: Callable[..., None], *arguments: Any) -> NoReturn:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
         if isinstance(left.code, str):
             print(left.code, file=sys.stderr)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
     finally:
         threading._shutdown()
         atexit._run_exitfuncs()

@@ -71,8 +71,8 @@ WRAPPED = (
         ([], lost_peer(0), {}, [died(2, MAX_US), left(1, 800)], "1: it exited after 60"),
         ([], [], {}, [died(1), left(0)], "1: it exited unexpectedly"),
         # a wait that timed out, after which the launcher ended who was waited for; and one for a rank that had ended
-        ([], [error(1, LATE)], {}, [died(0, 901)], "1: it waited 30000 ms"),
-        ([], [error(1, LATE), Failure(2, 9, 902, PEER)], {}, [left(0, MAX_US)], "1: it waited 30000 ms"),
+        ([], [error(1, LATE)], {}, [died(0, 901)], "1: it waited 30 s"),
+        ([], [error(1, LATE), Failure(2, 9, 902, PEER)], {}, [left(0, MAX_US)], "1: it waited 30 s"),
         ([], [error(1, "TrainingError: no", WRAPPED.replace(PEER, LATE))], {}, [died(0, 901)], "1: TrainingError"),
         ([], [error(1, LATE)], {}, [died(0, 500)], "0: it exited unexpectedly"),
         ([], [*lost_peer(2), error(1, LATE)], {}, [died(0, MAX_US)], "0: it exited unexpectedly"),

@@ -6,7 +6,7 @@ import math
 
 from msgspec.structs import replace
 
-from ddpmon.messages import Event, Finding, RankView, RunView, Sample, Series, Snapshot
+from ddpmon.messages import Event, Finding, RankView, RunView, Series, Snapshot
 from tests.tui.snapshots import rank_view, running
 
 
@@ -34,15 +34,7 @@ def not_finite() -> Snapshot:
     calm = running(4, 4)
     ranks = [
         replace(calm.ranks[0], own_ms=nan, over_median=nan, loss=nan, step_ms=nan, phases_ms=(nan,) * 7),
-        replace(
-            calm.ranks[1],
-            own_ms=inf,
-            over_median=inf,
-            loss=inf,
-            step_ms=inf,
-            phases_ms=(inf,) * 7,
-            sample=Sample(0, nan),
-        ),
+        replace(calm.ranks[1], own_ms=inf, over_median=inf, loss=inf, step_ms=inf, phases_ms=(inf,) * 7),
         replace(
             calm.ranks[2], own_ms=-1.0, over_median=-inf, loss=-inf, phases_ms=(1.0,), late_ms=-inf, critical_share=nan
         ),

@@ -20,7 +20,7 @@ LIVE_S = 60.0
 ANSWERS = {
     b"1": ("─loss", "─own ms per step: slowest, median", "─world: slower than peers", "─ranks, slowest first"),
     b"2": ("─ranks, trouble first, then own time", "backward", "transfer"),
-    b"3": ("─heat: own time", "<5%"),
+    b"3": ("─heat: slower than peers", "<5%"),
     b"4": ("─what does all-reduce cost, and why", "exposed", "parallel efficiency", "communication"),
     b"5": ("─the last ", "░ data", "═ trans"),
     b"6": ("─what are the machines doing", "no GPU: the ranks compute on the CPU", "cpu%"),
