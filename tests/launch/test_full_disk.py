@@ -58,9 +58,9 @@ def test_the_exit_code_reaches_who_waits_for_it_while_the_disk_is_full(disk, tmp
         started = Started(runs.all_runs()[-1].id)
         wait_for((runs.socket_dir(started.id) / "view.sock").exists)
         fill(disk, started)
+        assert disk.is_full()
         (tmp_path / "go").touch()
         told, _ = watcher.communicate(timeout=60)
-    assert disk.is_full()
     assert watcher.returncode == 7, told
     assert "Traceback" not in told
     ended = started.run
@@ -72,9 +72,9 @@ def test_the_exit_code_reaches_who_waits_for_it_while_the_disk_is_full(disk, tmp
 
 
 def test_a_run_on_a_full_disk_can_be_stopped(waiting, disk):
+    assert disk.is_full()
     stop.request(waiting.run)
     ended = waiting.until_gone()
-    assert disk.is_full()
     assert (ended.state(), ended.agent.alive()) == ("stopped", False)
     disk.free()
 
