@@ -77,7 +77,7 @@ FALSE_ALARMS = {
     " ddpmon checks only DDP models with torch's own dropout or BatchNorm.",
     "updates_skipped": "Low: a GradScaler skips at most 16 updates until its scale settles. ddpmon cannot see skips of"
     " optimizers that handle the scale themselves (`fused=True`).",
-    "learning_rate_zero": "Low: a warm-up whose rate has been 0 since the first step is only a hint.",
+    "learning_rate_zero": "Low: a learning rate that has been 0 since the first step may be a warm-up, and is only info.",
     "configuration_differs": "Medium: the finding is a hint, except for different scripts or versions of torch and"
     " Python. ddpmon does not compare values that name a rank, a device, a host, a seed or a path.",
     "buffers_differ": "Medium: the finding is a hint. ddpmon compares buffers only with `broadcast_buffers=False`.",

@@ -194,7 +194,7 @@ _ROWS = (
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """What a rank's process, GPU and host did in the last second. None: not measured here.
+    """Activity of a rank's process, GPU and host in the last second. None: not measured here.
 
     Where the hub of a node of very many ranks put two samples together, it is the last two seconds.
     """

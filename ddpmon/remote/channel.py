@@ -169,7 +169,7 @@ class Unframer:
             except zlib.error as error:
                 raise WireError(f"no frame: {error}") from None
             if len(message) > MOST_BYTES or self._stream.eof:
-                raise WireError("a frame without an end" if not self._stream.eof else "the stream has ended")
+                raise WireError("an incomplete message" if not self._stream.eof else "the stream has ended")
             messages.append(message)
         return messages
 

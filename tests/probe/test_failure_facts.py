@@ -39,7 +39,7 @@ def failed():
         ("SIGSEGV", "DataLoader worker {worker} was killed by SIGSEGV", "num_workers=0"),
         ("not_picklable", "AttributeError: Can't pickle local object", "top level"),
         ("disk_full", "OSError: [Errno 28] No space left on device", "df -h"),
-        ("open_files", "too many open files: this process may have 64", "ulimit -n"),
+        ("open_files", "too many open files: the limit of this process is 64", "ulimit -n"),
         ("made_meanwhile", "{path} exists already, and was made after this rank had started", "if rank == 0"),
         ("incomplete_archive", "EOFError: Compressed file ended before", "incomplete"),
         ("incomplete_checkpoint", "RuntimeError: PytorchStreamReader failed reading zip archive", "incomplete"),

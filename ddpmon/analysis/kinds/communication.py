@@ -136,8 +136,8 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
     )
     if 0 < size < BUCKETS * LEAST_BUCKET_BYTES:
         overlap = (
-            f"{binary_size(size)} are too few for bandwidth or smaller buckets to matter: the latency between"
-            " ranks takes the time. Larger batches make it rarer."
+            f"{binary_size(size)} are so little data that more bandwidth or smaller buckets would not help: most"
+            " of the time is latency between ranks. Larger batches synchronise less often."
         )
     elif 0 < size < ONE_BUCKET_BYTES:
         overlap = (
@@ -210,7 +210,7 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds none:| {share:.0%} of it",
-    "Leave it out of DistributedDataParallel: every parameter got a gradient on every rank in {checks}. Keep it"
+    "Remove that argument: every parameter got a gradient on every rank in {checks}. Keep it"
     " only if some steps use other parts of the model.",
     gone="the search for unused parameters costs little now",
     fewest_steps=FEWEST,

@@ -59,7 +59,7 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     began = [loss for loss in losses if loss.step == first]
     look = "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank."
     if len(began) == moment.evidence.world_size > 1:
-        look = "Every rank at once: look at the learning rate, the precision (fp16 without loss scaling) and the model."
+        look = "It is all ranks: look at the learning rate, the precision (fp16 without loss scaling) and the model."
     value = " or ".join(sorted({str(loss.value) for loss in began}))
     facts = {"value": value, "first_steps": {str(loss.rank): loss.step for loss in losses}}
     ranks, beside = [loss.rank for loss in began], {"since": first, "look": look}

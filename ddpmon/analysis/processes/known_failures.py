@@ -235,7 +235,7 @@ KNOWN_FAILURES = (
     KnownFailure("No space left on device", "", "`df -h` shows which disk is full; TMPDIR and /dev/shm count too."),
     KnownFailure(
         "Too many open files|items of ancdata",
-        "too many open files: this process may have {open_files}",
+        "too many open files: the limit of this process is {open_files}",
         "Raise the limit (ulimit -n 65536), or call torch.multiprocessing.set_sharing_strategy('file_system'): each"
         " tensor that a DataLoader worker hands over holds a file open.",
     ),

@@ -28,8 +28,8 @@ EXIT_CODES = """
 
 OUTPUT = """
     The run's folder keeps the output of the ranks, 256 MB at most: the beginning
-    and the end of each stream. DDPMON_LOGS=2G keeps more. On a full disk the
-    ranks go on, and the log counts the lost bytes.
+    and the end of each stream. DDPMON_LOGS=2G keeps more. If the disk is full,
+    the ranks go on, and the log counts the lost bytes.
 
     The ranks read the standard input of this command, as under torchrun; when
     the dashboard opens, it reads the keys, and the ranks have no input.
@@ -91,7 +91,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--hub-key",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="File with the key of --hub, the same on every machine; `ddpmon key FILE` makes one.  [default: the "
+            help="File with the key for --hub, the same on every machine; `ddpmon key FILE` makes one.  [default: the "
             "key in $DDPMON_HUB_KEY]",
         ),
         notifications,

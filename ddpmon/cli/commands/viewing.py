@@ -83,7 +83,9 @@ def ls(machine: str | None, as_json: bool) -> int:
     if machine is not None:
         address = parse(machine)
         if address is None or address.run is not None:
-            raise UsageError(f"ls {machine}: ls lists all runs of a machine: give none, USER@HOST or HOST:")
+            raise UsageError(
+                f"ls {machine}: ls lists all runs of one machine; name it as USER@HOST or HOST: without a run"
+            )
         return reaching.as_typed(address, machine)
     everything, damaged = runs.all_and_damaged()
     shown = everything[::-1]
