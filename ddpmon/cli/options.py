@@ -73,6 +73,6 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Time between two lines.",
     )
     headless = click.option(
-        "--headless", is_flag=True, help="Print lines instead of the dashboard, as without a terminal."
+        "--headless", is_flag=True, help="Print plain lines instead of the dashboard; so it is without a terminal."
     )
     return headless(every(function))

@@ -150,7 +150,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "ended_us",
             "INTEGER",
-            "Moment at which the hub noticed its end, on the clock of `meta`, µs; NULL: not known.",
+            "Moment at which the hub noticed that the process had ended, µs on the clock in `meta`; NULL: unknown.",
         ),
     ),
     "step_blocks": (

@@ -75,7 +75,7 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
         headline="collectives transfer for {transfer_ms:.1f} ms a step:| {share:.0%} of it|{part}",
         advice=(_BESIDES_DDP if ddp else _of_collectives(evidence.parallelism, half))
         + " ddpmon did not measure how many bytes they move.{of_hosts}",
-        beside={**beside, "part": f", {float(gradients.mean()):.1f} ms of that DDP's" if ddp else ""},
+        beside={**beside, "part": f", DDP's part is {float(gradients.mean()):.1f} ms" if ddp else ""},
         cost=found,
     )
 

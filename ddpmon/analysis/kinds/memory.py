@@ -43,7 +43,7 @@ FULL = Threshold(
 RETRIES = Threshold(
     3,
     of="seconds, out of the last 30, in which the allocator released its cache to find memory",
-    why="A judgement: a single long batch may need it once. Once every ten seconds is a pattern.",
+    why="Not measured, but chosen: one long batch may need it once. Once every ten seconds is a pattern.",
     stay=2,
 )
 KEPT = (

@@ -129,8 +129,8 @@ def _advice(slow: SlowRanks, who: str) -> str:
         said.append(_even(slow, work, who))
     elif slow.gc_ms is not None:
         said.append(
-            f"Python's garbage collector takes {slow.gc_ms:.1f} ms a step of {who}: gc.freeze() before training,"
-            " gc.disable() and gc.collect() every so many steps on all ranks at once."
+            f"Python's garbage collector takes {slow.gc_ms:.1f} ms a step on {who}. Call gc.freeze() and gc.disable()"
+            " before training, and gc.collect() every so many steps on all ranks at once."
         )
     elif one.every is not None and one.stretches:
         said.append(

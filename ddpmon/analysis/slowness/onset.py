@@ -26,7 +26,7 @@ RAMP = Threshold(
 )
 LASTING = Threshold(
     0.5,
-    of="variance that a sudden rise at a step explains without a noise filter, as a share of the best rise's",
+    of="variance explained by a sudden rise at that step, as a share of what the best rise explains",
     why="Filters for wandering noise mistake a short spike for a lasting rise. After a spike the level falls"
     " again, so a lasting rise at that step explains less of the variance.",
 )
