@@ -64,7 +64,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
             store.events = recent.events  # nobody saw the end, and said what was to be said
         else:
             store.events = deque(recorded, store.events.maxlen)
-        store.ledger = recent.ledger
+        store.ledger, store.fault = recent.ledger, recent.fault
     store.recall(store.ledger.findings(end - recording.run.created_at), end, end)
     return store
 

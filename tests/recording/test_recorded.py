@@ -107,6 +107,19 @@ def test_what_no_hub_judged_is_judged_as_it_would_have(seen, judged):
     assert_both_bursts(finding)
 
 
+def test_a_fault_in_judging_what_no_hub_judged_is_noted(home, monkeypatch):
+    run = record(own_times(60, 2), judged="")
+
+    def fault(*_):
+        raise IndexError("of our own")
+
+    monkeypatch.setattr("ddpmon.store.store.SURVIVED", (Exception,))
+    monkeypatch.setattr("ddpmon.store.store.findings", fault)
+    notes = recorded_snapshot(run).notes
+    assert "findings are out of date: ddpmon failed to judge the run (IndexError: of our own)" in notes
+    assert "IndexError: of our own" in recorded.recorded_store(run).fault
+
+
 @pytest.mark.parametrize("hub_saw_the_end", [True, False])
 def test_at_its_end_a_run_that_was_late_before_the_last_steps_was_so_since_then_and_its_end_is_told_once(
     home, hub_saw_the_end
