@@ -64,7 +64,7 @@ def drained(ranks: int) -> Iterator[tuple[str, int]]:
 
 
 def slowest_s(ranks: int, what: str, count: int, folder: Path, run_id: str | None) -> float:
-    """Return how long the slowest of so many ranks takes; without a run they print into files."""
+    """Return the seconds that the slowest rank takes to print. Without a run, ranks print into files."""
     started = []
     for rank in range(ranks):
         where = runs.socket_dir(run_id) if run_id else folder

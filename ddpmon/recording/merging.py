@@ -95,7 +95,7 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
 
 
 def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
-    """Rows of the rollup without their process, each with the column of its rank. complete: of every rank."""
+    """Return rows of the rollup without their process, each with its rank's column. complete: every rank is there."""
     begin = world.end_us // MINUTE_US * MINUTE_US
     first = np.concatenate([[0], np.flatnonzero(np.diff(begin)) + 1])
     last = np.append(first[1:], len(begin)) - 1
