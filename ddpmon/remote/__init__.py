@@ -5,10 +5,10 @@ dashboard ── Source ── ssh -T HOST ══ login ══ ddpmon _relay RUN
 command line ──────── ssh -T HOST ══ login ══ ddpmon _there status RUN
 
 address    what USER@HOST:RUN means, and the command line that reaches it
-line       one ssh and what it says: from the login to the first word from there, and why it ended
+ssh_line   one ssh and what it says: from the login to the first word from there, and why it ended
 channel    the messages of both sides, and how they are framed
 relay      the far side: a source that is passed on
 source     the near side: a source whose run is elsewhere
 place      the runs of the other machine
-errand     any other command, run there
+remote_command  any other command, run there
 """
