@@ -156,6 +156,7 @@ def lines() -> list[tuple[str, str]]:
     commands = [
         (str(page.relative_to(ROOT)), re.split(r"\s{2,}#|\s>\s", line)[0])
         for page in PAGES
+        if page.name != "commands.md"  # help texts, in which any line may begin with the word
         for line in blocks(page)
         if line.startswith("ddpmon ")
     ]

@@ -58,7 +58,7 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
         envvar="DDPMON_NOTIFY",
         show_default=True,
         show_envvar=True,
-        help="Ring the terminal's bell or notify the desktop when the run needs a look, stalls, fails or ends.",
+        help="Ring the terminal's bell or notify the desktop when the run needs attention, stalls, fails or ends.",
     )(function)
 
 
@@ -70,9 +70,11 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
         default=5.0,
         metavar="SECONDS",
         show_default=True,
-        help="Time between two lines.",
+        help="Time between two printed lines.",
     )
     headless = click.option(
-        "--headless", is_flag=True, help="Print plain lines instead of the dashboard; so it is without a terminal."
+        "--headless",
+        is_flag=True,
+        help="Print plain lines instead of the dashboard; this is the default without a terminal.",
     )
     return headless(every(function))

@@ -50,7 +50,7 @@ class NodeOptions:
 
 
 def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
-    """Return the options of a run over N or LEAST:MOST nodes, as torchrun takes them: how many, which of them this is,
+    """Return the options of a run over N or MIN:MAX nodes, as torchrun takes them: how many, which of them this is,
     and where they meet.
     """
     least, most = counts(text, f"--nnodes {text}")
@@ -58,12 +58,12 @@ def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
 
 
 def counts(text: str, source: str) -> tuple[int, int]:
-    """Return the least and the largest number of nodes in N or LEAST:MOST. UsageError names the source of the text."""
+    """Return the least and the largest number of nodes in N or MIN:MAX. UsageError names the source of the text."""
     numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
     least = int(numbers[1]) if numbers else 0
     most = int(numbers[2] or least) if numbers else 0
     if not 1 <= least <= most:
-        raise UsageError(f"{source}: give a number of machines, or LEAST:MOST")
+        raise UsageError(f"{source}: give a number of machines, or MIN:MAX")
     return least, most
 
 

@@ -74,7 +74,7 @@ def test_of_nodes_that_come_and_go_whose_address_is_the_endpoint_s_hosts_the_sto
 
 @pytest.mark.parametrize("text", ["0", "2:1", "0:4", "many", "1:2:3", ""])
 def test_a_number_of_nodes_that_cannot_be_is_refused(text):
-    with pytest.raises(UsageError, match="give a number of machines, or LEAST:MOST"):
+    with pytest.raises(UsageError, match="give a number of machines, or MIN:MAX"):
         torchrun.nodes(text, None, "a:1")
 
 

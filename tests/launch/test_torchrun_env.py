@@ -51,7 +51,7 @@ def test_where_all_meet(changed, endpoint):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"PET_NNODES": "4:1"}, "PET_NNODES is '4:1': give a number of machines, or LEAST:MOST"),
+        ({"PET_NNODES": "4:1"}, "PET_NNODES is '4:1': give a number of machines, or MIN:MAX"),
         ({"PET_NNODES": "1:4:9"}, "PET_NNODES is '1:4:9'"),
         ({"PET_NNODES": "many"}, "PET_NNODES is 'many': give a number of machines"),
         ({"PET_NNODES": "0"}, "PET_NNODES is '0'"),

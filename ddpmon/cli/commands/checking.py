@@ -26,15 +26,15 @@ _PIPE_COLUMNS = 160
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
 def status(run: str | None, as_json: bool) -> int:
-    """Print how a run stands, in two lines.
+    """Print the state of a run in two lines.
 
-    Without DDP, a third line says what ddpmon measures and what it cannot. If the run's supervisor was killed or
-    stopped, the run gets a new one first.
+    If the script does not use DDP, a third line says what ddpmon can measure and what it cannot. If the run's
+    supervisor process was killed or stopped, ddpmon starts a new one first.
 
     \b
     Exit codes:
       0   fine: waiting for ranks, running, done, stopping or stopped
-      1   needs a look: slow, stalled, or nothing answers here
+      1   needs attention: slow, stalled, or nothing answers here
       2   failed, or its supervisor is gone
     """
     from ddpmon.cli.adopting import find

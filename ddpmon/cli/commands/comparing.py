@@ -14,19 +14,19 @@ from ddpmon.cli.options import Within, run_argument
     "--fail-slower",
     type=Within(0, 1_000_000),
     metavar="PCT",
-    help="Exit with 1 if B is certainly more than PCT percent slower than A.",
+    help="Exit with code 1 if B is slower than A by more than PCT percent, even at the lower end of the 95% interval.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
 def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
-    """Compare two runs: did the fix help?
+    """Compare two runs, for example before and after a fix.
 
-    Says whether B is faster than A, by how much, how certainly, and why. A and B are names of runs or beginnings of
-    their ids; without B, the latest run is B.
+    The comparison shows whether run B is faster than run A, by how much, with what certainty, and why. A and B are run
+    names or the beginnings of run ids. The default for B is the latest run.
 
-    The comparison takes the median and the mean step of each run once it has settled. If the steps of one run have more
-    samples or tokens, it takes samples or tokens per second. It takes losses at the same step, or after the same number
-    of samples. The 95% interval covers chance within each run. It does not cover what differs between two runs of the
-    same script, such as another machine.
+    ddpmon compares the median and the mean step time of the two runs, without the warm-up. If the runs differ in
+    samples or tokens per step, ddpmon compares samples or tokens per second instead. ddpmon compares losses at the same
+    step, or after the same number of samples. The 95% confidence interval covers the random variation within each run.
+    The interval does not cover differences between runs of the same script, such as a different machine.
 
     \b
     Exit codes:

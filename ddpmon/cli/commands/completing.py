@@ -15,11 +15,11 @@ _SHELLS = ("bash", "fish", "zsh")
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
 @click.option("--print", "printed", is_flag=True, help="Print the completion script instead of installing it.")
 def completion(shell: str | None, printed: bool) -> int:
-    """Install shell completion of commands, options and names of runs.
+    """Install shell completion for commands, options and run names.
 
-    SHELL is bash, fish or zsh; the default is your shell. The command writes a file where that shell looks for your
-    completions; delete the file to uninstall it. For zsh it also prints the line to add to ~/.zshrc. Shells that are
-    already open do not change.
+    SHELL is bash, fish or zsh; the default is your shell. The command writes one file to the shell's folder for
+    completions. Delete that file to uninstall the completion. For zsh the command also prints the line to add to
+    ~/.zshrc. Open a new shell to use the completion.
     """
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
 

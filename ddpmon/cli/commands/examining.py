@@ -26,8 +26,9 @@ _MARKS = {"ok": "✔", "note": "●", "problem": "✖"}
 def doctor(ranks: int | None, as_json: bool) -> int:
     """Check what works on this machine and what does not, and why.
 
-    Checks Python, torch and the probe; gloo, NCCL and GPUs; cores, shared memory and open files; the folders of
-    recordings and sockets; the network, ssh and this terminal. Below each note and problem, it says what to do.
+    ddpmon checks Python, torch, gloo, NCCL and the GPUs. ddpmon also checks CPU cores, shared memory, the limit of open
+    files, and the folders for recordings and sockets. Finally it checks the network, ssh and this terminal. Below each
+    note and each problem, ddpmon prints what to do.
 
     \b
     Marks:

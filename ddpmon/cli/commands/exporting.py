@@ -27,9 +27,8 @@ HELP = """Export the recording of a run for other tools.
                  phase; --last 1000 keeps it small
     openmetrics  the run's state now, for Prometheus
 
-    A process's first step begins with its first batch and includes one-off work. The loss of a step that updates
-    several models is the sum of their losses. RUN is a run's name or the beginning of its id; without it, the latest
-    run.
+    The first step of each process includes one-off work such as warm-up. If a step updates several models, its loss is
+    the sum of their losses. RUN is a run's name or the beginning of its id; the default is the latest run.
 """
 
 
@@ -41,7 +40,7 @@ HELP = """Export the recording of a run for other tools.
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File to write instead of standard output.",
+    help="Write to FILE instead of standard output.",
 )
 @click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Export only the last STEPS steps.")
 def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:

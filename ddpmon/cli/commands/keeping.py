@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 @run_argument("run")
 @click.argument("name")
 def rename(run: str, name: str) -> int:
-    """Rename RUN to NAME, while it runs or after it has ended. Its id stays the same."""
+    """Rename RUN to NAME, while it runs or after it has ended. The run's id does not change."""
     from ddpmon import runs
 
     target = runs.find(run)
@@ -28,9 +28,9 @@ def rename(run: str, name: str) -> int:
 def rm(run: str, yes: bool, force: bool) -> int:
     """Delete RUN with its recording, logs and report.
 
-    Asks first, and refuses to delete a run that still runs. If the run started elsewhere (on another machine that
-    shares the folder, or in another container), ddpmon cannot see whether it still runs: delete it there, or give
-    --force.
+    ddpmon asks before it deletes the run, and refuses to delete a run that is still running. It cannot see whether a
+    run in another container, or on another machine that shares the folder, has ended. Delete such a run where it
+    started, or give --force.
     """
     import sys
 
@@ -57,15 +57,16 @@ def rm(run: str, yes: bool, force: bool) -> int:
     envvar="DDPMON_KEEP",
     show_envvar=True,
     metavar="SIZE|AGE",
-    help="Size or age to keep: 20GB of runs, or runs that ended in the last 90d (MB, GB, TB; h, d, w).",
+    help="Limit for all runs: a total size such as 20GB, or an age such as 90d. Units are MB, GB, TB, h, d and w.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list the runs that it would delete.")
+@click.option("--dry-run", is_flag=True, help="List the runs to delete, but delete nothing.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
-    """Delete the oldest runs, until the rest fits the limit of --keep.
+    """Delete the oldest runs until the others fit the limit of --keep.
 
-    Asks first. Deletes only runs that have ended; a run that may still be running elsewhere stays. With DDPMON_KEEP
-    set, ddpmon run does the same at its start and says so; it warns from 80% of the limit on.
+    ddpmon asks first, and deletes only runs that have ended. It does not delete a run that may still be running on
+    another machine. If DDPMON_KEEP is set, ddpmon run also deletes the oldest runs when it starts, and prints which.
+    Above 80% of the limit, ddpmon run prints a warning.
     """
     import sys
 

@@ -27,12 +27,12 @@ EXIT_CODES = """
 """
 
 OUTPUT = """
-    The run's folder keeps the output of the ranks, 256 MB at most: the beginning
-    and the end of each stream. DDPMON_LOGS=2G keeps more. If the disk is full,
-    the ranks go on, and the log counts the lost bytes.
+    ddpmon saves up to 256 MB of the ranks' output in the run's folder; DDPMON_LOGS=2G raises the limit. Above the
+    limit, it saves the beginning and the end of each stream. If the disk is full, training continues, and the log says
+    how many bytes are missing.
 
-    The ranks read the standard input of this command, as under torchrun; when
-    the dashboard opens, it reads the keys, and the ranks have no input.
+    The ranks read the standard input of this command, as with torchrun. With the dashboard open, the keyboard controls
+    the dashboard, and the ranks have no input.
 """
 
 _OURS_COME_FIRST = {"allow_interspersed_args": False}
@@ -56,19 +56,19 @@ def _program(_context: click.Context, _param: click.Parameter, value: str | None
 
 def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--name", help="Name of the run; by default the script's name."),
+        click.option("--name", help="Name of the run; the default is the script's name."),
         click.option(
             "--grace",
             type=Within(0, 86_400),
             default=20.0,
             metavar="SECONDS",
             show_default=True,
-            help="Time that the ranks get to end after a stop, before SIGKILL.",
+            help="Time that the ranks have to exit after a stop, before they get SIGKILL.",
         ),
         click.option(
             "--buckets",
             is_flag=True,
-            help="Record every bucket's all-reduce too; costs one more pass over the gradients.",
+            help="Also record the all-reduce of each gradient bucket; this costs one more pass over the gradients.",
         ),
         click.option(
             "--on-alert",
@@ -76,23 +76,23 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             callback=_program,
             envvar="DDPMON_ON_ALERT",
             show_envvar=True,
-            help="Run CMD, without a shell, when the run needs a look, stalls or fails. CMD reads the finding as JSON "
-            "from standard input. ddpmon starts it at most 20 times an hour and kills it after 30 s.",
+            help="Run CMD, without a shell, when the run needs attention, stalls or fails. CMD reads the finding as "
+            "JSON from standard input. ddpmon starts CMD at most 20 times an hour and kills it after 30 s.",
         ),
         click.option(
             "--hub",
             envvar="DDPMON_HUB",
             show_envvar=True,
             metavar="HOST:PORT",
-            help="Address of the root hub in a run over several machines. Use the same value on every machine. Without "
-            "it, the hubs find each other once the process group is up.",
+            help="Address of the root hub, which collects the data of all machines. Use the same address on every "
+            "machine. Without --hub, the machines' hubs find each other once the process group exists.",
         ),
         click.option(
             "--hub-key",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="File with the key for --hub, the same on every machine; `ddpmon key FILE` makes one.  [default: the "
-            "key in $DDPMON_HUB_KEY]",
+            help="File with the key for --hub. Every machine needs the same key; `ddpmon key FILE` creates one.  "
+            "[default: the key in $DDPMON_HUB_KEY]",
         ),
         notifications,
         lines,
@@ -103,32 +103,34 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(
     context_settings=_OURS_COME_FIRST,
-    help=f"""Start SCRIPT on torchrun and watch it.
+    help=f"""Start SCRIPT with torchrun and watch it.
 
-    Everything after SCRIPT belongs to the script, which runs unchanged. In a terminal the dashboard opens: q leaves
-    it and the run goes on, x stops the run. Without a terminal, Ctrl-C stops the run and a second Ctrl-C kills it.
+    Arguments after SCRIPT go to the script, which needs no change. In a terminal, the dashboard opens: q closes it and
+    the run continues, x stops the run. Without a terminal, Ctrl-C stops the run and a second Ctrl-C kills it.
 
-    In a Slurm job (srun ddpmon run --nproc gpu SCRIPT, one task per node) the machines find each other by Slurm's
-    variables. They also use torchrun's own variables (PET_NNODES and the like), as in Kubeflow's TrainJob. ddpmon
-    passes SIGUSR1 and SIGUSR2 on to the ranks that have a handler for them.
+    In a Slurm job, start one task per node: srun ddpmon run --nproc gpu SCRIPT. ddpmon then takes the addresses from
+    Slurm's environment variables. ddpmon also reads torchrun's own environment variables, such as PET_NNODES, which
+    Kubeflow's TrainJob sets. ddpmon passes SIGUSR1 and SIGUSR2 on to the ranks that have a handler for them.
     {OUTPUT}{EXIT_CODES}""",
 )
 @click.option(
     "--nproc",
     "--nproc-per-node",
     metavar="N",
-    help="Ranks on this machine: a number, gpu (one per GPU), cpu or auto.  [default: $PET_NPROC_PER_NODE, or 1]",
+    help="Number of ranks on this machine, or gpu (one per GPU), cpu or auto.  [default: $PET_NPROC_PER_NODE, or 1]",
 )
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
+@click.option("-m", "module", is_flag=True, help="Run SCRIPT as a module, like python -m.")
 @click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="Restarts by torchrun.")
 @click.option(
     "--nnodes",
     metavar="N",
-    help="Machines in this run, or LEAST:MOST for an elastic run.  [default: $PET_NNODES, or those of the Slurm job "
-    "step, or 1]",
+    help="Number of machines in this run, or MIN:MAX for an elastic run.  [default: $PET_NNODES, or the number in "
+    "the Slurm job step, or 1]",
 )
-@click.option("--node-rank", type=int, help="Number of this machine, from 0.")
-@click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Address where the machines meet: a free port on machine 0.")
+@click.option("--node-rank", type=int, help="Number of this machine, counted from 0.")
+@click.option(
+    "--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous address of torchrun: machine 0 and a free port there."
+)
 @_watch_options
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -205,19 +207,21 @@ def key(file: Path) -> int:
 @click.command(
     "exec",
     context_settings=_OURS_COME_FIRST,
-    help=f"""Run any command line, and watch every Python process under it.
+    help=f"""Run any command, and watch every Python process that it starts.
 
-    For other launchers than torchrun: ddpmon exec -- python train.py --world_size 2 --rank 0. The run ends with CMD.
+    Use this command with launchers other than torchrun: ddpmon exec -- python train.py --world_size 2 --rank 0. The run
+    ends when CMD exits.
 
-    A launcher may also start one ddpmon exec per rank, as in srun ddpmon exec -- python train.py, or under mpirun. All
-    of one job on one machine are one run: the first starts it, and the others join it. Each exits like its own CMD.
+    A launcher such as srun or mpirun may also start one ddpmon exec per rank: srun ddpmon exec -- python train.py. On
+    each machine, the first ddpmon exec of a job starts a run, and the others join that run. Each ddpmon exec exits with
+    the code of its own CMD.
     {OUTPUT}{EXIT_CODES}""",
 )
 @_watch_options
 @click.option(
     "--apart",
     is_flag=True,
-    help="Start a separate run for each task of a job: for tasks that each train their own model.",
+    help="Start a separate run for each task of a job; use this if each task trains its own model.",
 )
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
 def exec_(

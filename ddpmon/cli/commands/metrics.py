@@ -28,9 +28,9 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
     default="127.0.0.1:9846",
     metavar="HOST:PORT",
     show_default=True,
-    help="Address to serve at; port 0 picks a free one.",
+    help="Address and port to listen on; port 0 picks a free port.",
 )
-@click.option("--otlp", metavar="URL", help="Push to an OpenTelemetry collector over OTLP/HTTP instead.")
+@click.option("--otlp", metavar="URL", help="Push the metrics to an OpenTelemetry collector over OTLP/HTTP instead.")
 @click.option(
     "--every",
     type=Within(1, 3600),
@@ -42,9 +42,10 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
 def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     """Serve the state of all your runs on this machine to Prometheus, until Ctrl-C.
 
-    One endpoint serves all runs, also those that begin later. A run stays for 15 minutes after its end. The metrics are
-    those of ddpmon export --format openmetrics, and docs/grafana.json is a Grafana dashboard for them. With --otlp URL
-    (http://127.0.0.1:4318/v1/metrics) the command pushes the same metrics to a collector instead.
+    One endpoint serves all runs, including runs that start later. The endpoint still serves a run for 15 minutes after
+    its end. The metrics are the same as in ddpmon export --format openmetrics; docs/grafana.json is a Grafana dashboard
+    for them. With --otlp, the command pushes the same metrics to a collector instead, for example to
+    http://127.0.0.1:4318/v1/metrics.
     """
     from ddpmon import runs
     from ddpmon.export.endpoint import serve

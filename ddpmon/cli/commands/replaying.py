@@ -20,7 +20,7 @@ _SPEED: dict[str, Any] = {
     "type": Within(0.125, 1024),
     "metavar": "X",
     "show_default": True,
-    "help": "Seconds of the run per second; < and > change it.",
+    "help": "Playback speed: 2 is twice as fast as the run was. The keys < and > change the speed.",
 }
 
 
@@ -47,7 +47,7 @@ def replay(run: str | None, speed: float) -> int:
 @click.command()
 @click.option("--speed", default=DEMO_SPEED, **_SPEED)
 def demo(speed: float) -> int:
-    """Play a recorded run of four ranks, one of them slow for a while. Needs no torch and no GPU."""
+    """Play a recorded run of four ranks, one of them slow for a while. The demo needs no torch and no GPU."""
     import os
     import tempfile
 

@@ -34,8 +34,8 @@ GONE_S = 1.0
 def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """Print the Python stack of every rank's training thread, innermost frame first.
 
-    Ranks with the same stack share one entry, and › marks the script's own innermost line. The ranks keep running.
-    This needs no installation in the ranks and no permission to trace them.
+    Ranks with the same stack share one entry. The mark › stands at the innermost line of your own script. The ranks
+    keep running. The ranks need no extra package and no ptrace permission.
 
     \b
     Exit codes:

@@ -14,11 +14,11 @@ from ddpmon.plain import plain
 @click.option("--now", is_flag=True, help="Send SIGKILL at once, without a grace period.")
 @over_ssh
 def stop(run: str | None, now: bool) -> int:
-    """Stop RUN, or the latest run that still runs.
+    """Stop RUN, or the latest run that is still running.
 
-    Its ranks get SIGTERM if they have a handler for it, else SIGINT, and SIGKILL after the grace period (ddpmon run
-    --grace). A second stop waits for the first and does not shorten the grace period. Ctrl-C during the wait means
-    --now.
+    A rank with a handler for SIGTERM gets SIGTERM; any other rank gets SIGINT. Ranks that are still alive after the
+    grace period (ddpmon run --grace) get SIGKILL. A second stop waits for the first and does not shorten the grace
+    period. Ctrl-C during the wait has the same effect as --now.
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError

@@ -29,13 +29,13 @@ HUB_ANSWER_S = 1.0
 @run_argument("run", required=False)
 @lines
 @notifications
-@click.option("--once", is_flag=True, help="Print the head and the rank table once, and exit.")
+@click.option("--once", is_flag=True, help="Print the summary and the table of ranks once, and exit.")
 @click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
 def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
-    """Watch a run. Leaving never stops it.
+    """Watch a run. The run continues when you leave the dashboard.
 
-    USER@HOST, HOST: or HOST:RUN is a run on another machine that has ddpmon too. This uses the ssh command and its
-    configuration, and reconnects after an interruption.
+    To watch a run on another machine, give USER@HOST, HOST: or HOST:RUN; ddpmon must be installed there too. ddpmon
+    connects with your ssh command and its configuration, and reconnects after an interruption.
 
     \b
     Exit codes:
@@ -69,9 +69,9 @@ def attach(run: str | None, headless: bool, every: float, notify: str, once: boo
 def ls(machine: str | None, as_json: bool) -> int:
     """List your runs on this or another machine, the latest first.
 
-    STATE of an unfinished run is waiting, running, slow or stalled (live_state with --json). STATE is "unknown" for a
-    run that started elsewhere (on another machine that shares the folder, or in another container): ddpmon cannot see
-    from here whether it still runs.
+    A run that has not ended is waiting, running, slow or stalled; --json names this state live_state. STATE is
+    "unknown" for a run that started in another container, or on another machine that shares the folder. ddpmon cannot
+    see whether such a run has ended.
     """
     import json
 
@@ -234,9 +234,9 @@ def report(run: str | None, form: str) -> None:
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
     """Print the output of the ranks on this machine.
 
-    Identical lines of several ranks become one, and ! marks lines from stderr. For a long log it prints only the end;
-    the files are in the run's folder. While the run goes on, --rank also fetches the last lines of a rank on another
-    machine.
+    A line that several ranks print appears once. The mark "!" stands before lines from stderr. ddpmon prints only the
+    end of a long log; the complete files are in the run's folder. During the run, --rank also fetches the last lines of
+    a rank on another machine.
     """
     from ddpmon import runs
     from ddpmon.cli.adopting import find
