@@ -14,8 +14,7 @@ from ddpmon.messages import PROTOCOL, STAGE_ENDED, Batch, Event, Hello, Sample, 
 from ddpmon.recording import schema
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.restoring import restored_store
-from ddpmon.recording.unjudged import judge_unjudged
+from ddpmon.recording.restoring import judge_unjudged, restored_store
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from tests.worlds import own_times, records

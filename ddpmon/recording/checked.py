@@ -36,6 +36,7 @@ from ddpmon.messages.nodes import End, check_end
 from ddpmon.messages.wire import check_layout
 from ddpmon.recording import schema
 from ddpmon.recording.recorder import Checkpoint
+from ddpmon.recording.tables import TABLES
 from ddpmon.runs import Process, Run
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import RankProcess
@@ -62,11 +63,7 @@ _FINDINGS = msgspec.msgpack.Decoder(EpisodeRecord)
 _T = TypeVar("_T")
 
 
-PROCESSES = (
-    *("id", "attempt", "rank", "pid", "start_ticks", "host", "hello", "stage", "seq", "steps", "last_step", "records"),
-    *("dropped", "total_steps", "left", "dead", "unsynchronised", "unsynchronised_at", "stack", "epoch", "epochs"),
-    *("later_us", "end", "ended_us"),
-)
+PROCESSES = tuple(column.name for column in TABLES["processes"])
 
 
 def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:

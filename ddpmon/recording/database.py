@@ -54,13 +54,7 @@ class Database:
         """A recording in memory, of a run of which nothing was recorded."""
         db = _memory()
         schema.make(db)
-        meta = {
-            "schema": schema.VERSION,
-            "run_id": run_id,
-            "monotonic_us": clock.monotonic_us,
-            "unix": clock.unix,
-        }
-        db.executemany(schema.insert("meta"), meta.items())
+        db.executemany(schema.insert("meta"), schema.meta(run_id, clock).items())
         return cls(path, "", db)
 
     def close(self) -> None:

@@ -84,13 +84,7 @@ class Recorder:
         self._path = path
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
-        meta = {
-            "schema": schema.VERSION,
-            "run_id": run_id,
-            "monotonic_us": clock.monotonic_us,
-            "unix": clock.unix,
-        }
-        self._file = WrittenFile(path, meta)
+        self._file = WrittenFile(path, schema.meta(run_id, clock))
         self._db = db
         self._queue = WriteQueue()
         self._is_urgent = False

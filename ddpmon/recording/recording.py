@@ -24,7 +24,7 @@ from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.step_blocks import Block, StepBlocks
-from ddpmon.recording.unread_tails import UnreadTails
+from ddpmon.recording.unsent_files import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import SAMPLES, RankProcess

@@ -12,11 +12,13 @@ from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.analysis.steps.table import Table, joined, steps_of
 from ddpmon.analysis.verdict import Waiting
+from ddpmon.errors import RecordingError
 from ddpmon.messages import END_STATES, MAX_STEP, MAX_US
 from ddpmon.recording.checked import UNREADABLE
+from ddpmon.recording.merged import Merged
+from ddpmon.recording.playback import TICK_S, Playback
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.recording import Recording
-from ddpmon.recording.unjudged import judge_unjudged
 from ddpmon.store.endings import whole_ending
 from ddpmon.store.histories import Histories
 from ddpmon.store.intake import WINDOW_S, WINDOW_STEPS
@@ -30,6 +32,10 @@ REPORT_RECORDS = 400_000
 HEAT_RECORDS = 100_000
 """In how many records ranks are looked at from the run's first step on: half a second of reading."""
 CHUNK_STEPS = 2000
+JUDGED_RECORDS = 400_000
+"""The last step records of a run whose hub was killed, which are judged: some seconds of reading."""
+JUDGEMENTS = 200
+"""Limit of judgements. A longer run gets fewer than a hub would make, but several in each window of steps."""
 
 
 def restored_store(recording: Recording, records: int | None = None) -> Store:
@@ -185,3 +191,31 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
         samples = recording.samples(process.id, after_us, MAX_US)
         store.histories.add_samples(rank, samples, began_us - behind_us)
     return since
+
+
+def judge_unjudged(recording: Recording, store: Store) -> None:
+    """Bring the ledger of a restored store up to its window, so that one more judgement makes it whole.
+
+    A recording whose hub was killed has no findings about its last steps: they are judged as a hub would have.
+    """
+    judged = store.ledger.judged.step
+    if store.world is None or int(store.world.step[0]) <= judged + 1:
+        return
+    try:
+        playback = Playback(recording, Merged(recording))
+    except RecordingError:
+        return
+    last = max(track.at_end.last_step for track in playback.tracks)
+    begin = playback.begin
+    first = max(judged, last - JUDGED_RECORDS // len(store.world.ranks))
+    for track in playback.tracks:
+        if first > 0 and track.at_end.attempt == store.registry.attempt and (end_us := track.end_us(first)):
+            begin = recording.clock.unix_at(end_us)
+            break
+    end, step_s = playback.end, float(store.world.step_ms.mean()) / 1e3
+    spacing = max(TICK_S, min((end - begin) / JUDGEMENTS, WINDOW_S / 3, WINDOW_STEPS / 2 * step_s))
+    playing, now = playback.store(begin, playback.lead(begin)), begin
+    playing.ledger = store.ledger
+    while now < end:
+        now = playback.advance(playing, now, min(now + spacing, end))
+        playing.judge(now, now)

@@ -18,6 +18,7 @@ from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_bytes
 from ddpmon.messages import MAX_STEP, Batch, Sample, Step
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
+from ddpmon.store.clock import Clock
 
 VERSION = 4
 """A recording of another version is refused."""
@@ -51,6 +52,11 @@ def make(db: sqlite3.Connection) -> None:
         db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {columns_of}")
     for name, query in VIEWS.items():
         db.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
+
+
+def meta(run_id: str, clock: Clock) -> dict[str, object]:
+    """Return the rows of the table `meta`: what a recording is of, and one moment on both clocks."""
+    return {"schema": VERSION, "run_id": run_id, "monotonic_us": clock.monotonic_us, "unix": clock.unix}
 
 
 def insert(table: str, otherwise: str = "") -> str:

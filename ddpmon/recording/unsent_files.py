@@ -1,15 +1,25 @@
-"""Takes in the files that ranks left in the run's folder because no hub took their records before they ended."""
+"""Takes in the files that ranks left in the run's folder because no hub took their records before they ended.
+
+A hub takes them for good; who reads a recording takes them into a copy of it in memory.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ddpmon.messages import Bye, Hello, WireError, decode_lenient
+from ddpmon.messages import Batch, Bye, Hello, ToRank, WireError, decode_lenient
 from ddpmon.messages.folder import MAX_TAIL_BYTES, TAIL_NAME, TAILS, unpack_tail
-from ddpmon.runs import plain_file
+from ddpmon.recording.collector import Collector
+from ddpmon.recording.recorder import Recorder
+from ddpmon.runs import Run, plain_file
+from ddpmon.store.clock import Clock
+from ddpmon.store.registry import Registry
+from ddpmon.store.store import Store
 
 
 class Tails:
@@ -71,3 +81,43 @@ class Tails:
                 return f"frame {number + 1} of {len(frames)} is out of order"
             self._take([connection, frame])
         return trouble
+
+
+class UnreadTails:
+    """The files of a run's ranks at this moment. They stay where they are."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.frames: list[list[bytes]] = []
+        """Each a connection's name and a message."""
+        self.notes: list[str] = []
+        """Notes on files that cannot be read."""
+        files = Tails(run_dir, self.frames.append, self.notes.append).take_new()
+        messages = [decode_lenient(frame)[0] for _, frame in self.frames]
+        batch_us = [message.now_us for message in messages if isinstance(message, Batch)]
+        self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
+        """The end of a rank whose recording has none: the last record that it left, and when that was written."""
+
+    def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
+        """Record it in an open recording, as a hub would that knows of `registry`."""
+        recorder = Recorder(self._run_dir, run.id, clock, db)
+        collector = Collector(Store(run, registry, clock), recorder, "", _no_answer)
+        now = time.monotonic()
+        for frames in self.frames:
+            collector.take(frames, now, time.time(), ended=True)
+        recorder.refused(registry.refusals.rows())
+        collector.record_all()
+
+
+def _no_answer(identity: bytes, message: ToRank) -> None:
+    """No rank waits for one any more."""
+
+
+def _written_at(files: list[Path]) -> float:
+    times = []
+    for path in files:
+        try:
+            times.append(path.stat().st_mtime)
+        except OSError:  # a hub took it at this moment
+            continue
+    return max(times, default=time.time())

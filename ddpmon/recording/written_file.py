@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ddpmon.recording import schema
@@ -30,13 +30,9 @@ class WrittenFile:
 
     def reserve(self) -> None:
         """Hold room on the disk, as far as there is any."""
-        mask = os.umask(0o077)
-        try:
-            with contextlib.suppress(OSError):
-                if not self._is_ending and not self._spare.exists():
-                    self._spare.write_bytes(bytes(SPARE_BYTES))
-        finally:
-            os.umask(mask)
+        with _for_this_user(), contextlib.suppress(OSError):
+            if not self._is_ending and not self._spare.exists():
+                self._spare.write_bytes(bytes(SPARE_BYTES))
 
     def open(self, *, far: bool) -> sqlite3.Connection:
         """Open or make it, for this user alone. far: on a file system that is not this machine's.
@@ -45,11 +41,8 @@ class WrittenFile:
         share, which a network file system has not: there they take turns.
         """
         self.reserve()
-        mask = os.umask(0o077)
-        try:
+        with _for_this_user():
             db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
-        finally:
-            os.umask(mask)
         try:
             db.execute(f"PRAGMA journal_mode={'TRUNCATE' if far else 'WAL'}")
             db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
@@ -77,15 +70,13 @@ class WrittenFile:
         The connection is closed then: it is to be opened again.
         """
         draft = self._path.with_suffix(".back")
-        mask = os.umask(0o077)
         try:
-            with contextlib.closing(sqlite3.connect(draft)) as new:
+            with _for_this_user(), contextlib.closing(sqlite3.connect(draft)) as new:
                 db.backup(new)
             draft.replace(self._path)
         except OSError as error:
             raise sqlite3.OperationalError(f"{self._path.name} was deleted: {error.strerror}") from None
         finally:
-            os.umask(mask)
             draft.unlink(missing_ok=True)
         db.close()  # which removes the log of that name: before the new one has one
         self._opened = None
@@ -95,6 +86,16 @@ class WrittenFile:
         self._is_ending = True
         with contextlib.suppress(OSError):
             self._spare.unlink()
+
+
+@contextlib.contextmanager
+def _for_this_user() -> Iterator[None]:
+    """Have files that are made meanwhile be this user's alone."""
+    mask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(mask)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

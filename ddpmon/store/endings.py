@@ -1,19 +1,22 @@
-"""Reads from a run's logs how its processes ended: torchrun's failure table and the ranks' last words."""
+"""Reads from a run's logs how its processes ended, in earlier attempts too: torchrun's table, last words."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from ddpmon import runs
+from ddpmon.analysis.processes import failures
 from ddpmon.analysis.processes.explanation import crash_line
 from ddpmon.analysis.processes.launcher import FALL, Ended, read_falls, read_spawned, read_table
 from ddpmon.exception_text import BELOW_CPP, EXCEPTION, in_one_line
+from ddpmon.messages import Attempt, Failure
 from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End
 from ddpmon.redaction import redact_text
@@ -213,3 +216,61 @@ def _attempts(ranks: Path) -> list[tuple[int, list[Path]]]:
         for folder in attempts
         if (number := folder.name.removeprefix("attempt_")).isdecimal()
     ]
+
+
+def earlier_attempts(
+    registry: Registry,
+    ending: Ending,
+    failures_of: Callable[[int], list[Failure]],
+    gone_of: Callable[[list[RankProcess]], Sequence[failures.Gone]],
+) -> list[Attempt]:
+    """Return the attempts before the present one, the oldest first. The run's end adds what the logs say of them.
+
+    Args:
+        registry: The run's processes.
+        ending: What the logs say so far.
+        failures_of: Returns the exceptions of an attempt.
+        gone_of: Returns which processes have ended without reporting an exception.
+
+    """
+    ranks: dict[int, list[RankProcess]] = {}
+    for process in registry.everyone.values():
+        if 0 <= process.attempt < registry.attempt:
+            ranks.setdefault(process.attempt, []).append(process)
+    attempts = []
+    for number, processes in sorted(ranks.items()):
+        failed = failures_of(number)
+        fallen = _fallen(ending, processes)
+        gone = gone_of(processes) if fallen or failed else ()  # else torchrun ended them, as when a node comes
+        attempts.append(_attempt(number, processes, ending, fallen, failed, gone))
+    return attempts
+
+
+def _fallen(ending: Ending, processes: list[RankProcess]) -> list[Ended]:
+    """Return the processes that ended badly, as far as launchers said so."""
+    fallen = [
+        replace(fall, rank=process.rank)
+        for process in processes
+        if not process.hello.through and (fall := ending.falls.get(process.hello.pid))
+    ]
+    return fallen + [row for process in processes if process.end and (row := ended_as(process, process.end))]
+
+
+def _attempt(
+    number: int,
+    processes: list[RankProcess],
+    ending: Ending,
+    fallen: list[Ended],
+    failed: list[Failure],
+    gone: Sequence[failures.Gone],
+) -> Attempt:
+    lines = {process.rank: line for process in processes if (line := ending.earlier_line(process))}
+    first = failures.first(fallen, failed, lines, gone=gone, world_size=processes[0].hello.world_size)
+    return Attempt(
+        number + 1,
+        processes[0].hello.world_size,
+        int(statistics.median_low(process.steps for process in processes)),
+        list(first.ranks) if first else [],
+        first.cause if first else None,
+        first.exit or None if first else None,
+    )

@@ -10,8 +10,9 @@ import numpy as np
 from ddpmon.analysis.kinds.slow_steps import late_steps, ranks_to_fix
 from ddpmon.analysis.over_time.heat import LATE, least_cell
 from ddpmon.analysis.over_time.rank_groups import group_ranks
-from ddpmon.analysis.over_time.rank_history import own_courses, sync_courses
+from ddpmon.analysis.over_time.rank_history import own_courses, rank_courses, sync_courses
 from ddpmon.analysis.over_time.rank_rows import hot_since, worst_cells, worst_column
+from ddpmon.analysis.processes.hangs import why_no_stack
 from ddpmon.analysis.steps.timeline import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
@@ -24,6 +25,8 @@ from ddpmon.messages import (
     HeatRow,
     HeatView,
     HeatWish,
+    InspectView,
+    InspectWish,
     LongStep,
     RankSpans,
     SamplesView,
@@ -31,6 +34,7 @@ from ddpmon.messages import (
     SeriesView,
     SeriesWish,
     Snapshot,
+    StackView,
     StripsView,
     StripsWish,
     SyncWish,
@@ -40,8 +44,9 @@ from ddpmon.messages import (
     TimelineWish,
     Wish,
 )
+from ddpmon.plain import utf8
 from ddpmon.store.costs import cost_view
-from ddpmon.store.inspecting import inspect_view, stack_views
+from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 _HOT = {"wait": 0.5, "gpu": 0.5}
@@ -199,3 +204,40 @@ def _longest(store: Store, world: World) -> list[LongStep]:
         length_ms = round(float(kept.step_ms[0]), 3)
         longest.append(LongStep(int(kept.step[0]), length_ms, rank, PHASES[worst], round(float(over[worst]), 3)))
     return longest
+
+
+def inspect_view(store: Store, wish: InspectWish) -> InspectView:
+    """One rank's course through time, and its latest stack."""
+    rows = rank_courses(store.heat, wish.rank, wish.steps, wish.columns, late_steps(store.findings))
+    columns, last_step = (len(rows[0].mine), store.heat.last_step) if rows else (0, 0)
+    return InspectView(wish.rank, wish.steps, columns, last_step, rows, stack_view(store, wish.rank))
+
+
+def stack_views(store: Store) -> list[StackView]:
+    """Return where every rank was last."""
+    return [stack_view(store, rank) for rank in range(store.registry.world_size or store.run.world_size)]
+
+
+def stack_view(store: Store, rank: int) -> StackView:
+    """Return where a rank was last, or why there is no stack of it."""
+    process = store.registry.seats.get(rank)
+    if process is None:
+        return StackView(rank, why=why_no_stack(rank, heard=False))
+    stack = process.stack
+    on_hub_host = process.hello.host == store.registry.host or process.hello.through > 0
+    at = store.clock.unix_at(stack.time_us) if stack and on_hub_host else None
+    waits = process.asked_at is not None and process.held is None
+    host = utf8(process.hello.host) if store.registry.host_is_silent(process) else ""
+    steps_since = max(0, process.steps - stack.step) if stack else 0
+    return StackView(rank, stack, at, waits, _why(rank, process, host), steps_since)
+
+
+def _why(rank: int, process: RankProcess, host: str) -> str:
+    return why_no_stack(
+        rank,
+        heard=True,
+        gone=process.left or process.dead,
+        held=process.held,
+        unanswered=process.unanswered,
+        host=host,
+    )

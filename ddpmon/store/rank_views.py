@@ -10,11 +10,19 @@ import msgspec
 
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.steps.summary import Summary
-from ddpmon.messages import END_STATES, SAMPLED, STAGES, Environment, Exit, Hello, RankView, Sample
+from ddpmon.messages import END_STATES, SAMPLED, STAGES, Environment, Exit, RankView, Sample
 from ddpmon.store.store import Store
 
 _RECENT_MEANS = tuple((row.field, attrgetter(row.field)) for row in SAMPLED if row.mean)
 """Fields of a sample of which viewers see the mean of the last seconds, and how each is read."""
+_MEANS = (
+    *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
+    *("tokens_per_s", "gc_ms"),
+)
+"""Means that a rank's row has under the name that they have in a `Summary`."""
+_MAY_BE_UNKNOWN = ("late_ms", "critical_share", "samples_per_s", "tokens_per_s")
+"""Those that are NaN where nothing was measured."""
+_read_environment = attrgetter(*(name for name in Environment.__struct_fields__ if name != "loader_workers"))
 
 
 def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankView]:
@@ -48,7 +56,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
                 exit=exits.get(rank),
                 learning_rate=process.learning_rate,
                 stack=process.stack if standing else None,
-                environment=_environment(hello, sample),
+                environment=Environment(*_read_environment(hello), *([sample.loader_workers] if sample else [])),
                 named_ms=named.get(rank, {}),
                 unmeasured=hello.unmeasured,
                 gpu_users=store.registry.gpu_users(process),
@@ -61,50 +69,12 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
 
 def _means(summary: Summary) -> list[dict[str, Any]]:
     """Each rank's means, as RankView names them."""
-    rows = zip(
-        summary.step_ms.tolist(),
-        summary.own_ms.tolist(),
-        summary.over_median.tolist(),
-        summary.phases_ms.tolist(),
-        summary.late_ms.tolist(),
-        summary.critical_share.tolist(),
-        summary.loss.tolist(),
-        summary.has_loss,
-        summary.samples_per_s.tolist(),
-        summary.tokens_per_s.tolist(),
-        summary.gc_ms.tolist(),
-        strict=True,
-    )
-    return [
-        {
-            "step_ms": step,
-            "own_ms": own,
-            "over_median": over,
-            "phases_ms": tuple(phases),
-            "late_ms": _none_if_nan(late),
-            "critical_share": _none_if_nan(share),
-            "loss": loss if has_loss else None,
-            "samples_per_s": _none_if_nan(rate),
-            "tokens_per_s": _none_if_nan(tokens),
-            "gc_ms": gc,
-        }
-        for step, own, over, phases, late, share, loss, has_loss, rate, tokens, gc in rows
-    ]
-
-
-def _environment(hello: Hello, sample: Sample | None) -> Environment:
-    return Environment(
-        device_name=hello.device_name,
-        cores=hello.cores,
-        compute_threads=hello.compute_threads,
-        torch_version=hello.torch_version,
-        backend=hello.backend,
-        parameters=hello.parameters,
-        gradient_bytes=hello.gradient_bytes,
-        buffer_bytes=hello.buffer_bytes,
-        restart=hello.restart,
-        loader_workers=None if sample is None else sample.loader_workers,
-    )
+    columns: dict[str, list[Any]] = {name: getattr(summary, name).tolist() for name in _MEANS}
+    for name in _MAY_BE_UNKNOWN:
+        columns[name] = [None if math.isnan(value) else value for value in columns[name]]
+    columns["loss"] = [loss if has else None for loss, has in zip(columns["loss"], summary.has_loss, strict=True)]
+    columns["phases_ms"] = list(map(tuple, columns["phases_ms"]))
+    return [dict(zip(_MEANS, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _sampled(sample: Sample, conditions: Conditions) -> Sample:
@@ -133,7 +103,3 @@ def _exits(store: Store) -> dict[int, Exit]:
             earlier.traceback if earlier else None,
         )
     return exits
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value

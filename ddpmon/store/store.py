@@ -33,7 +33,7 @@ from ddpmon.messages import (
     Finding,
 )
 from ddpmon.plain import utf8
-from ddpmon.store.attempts import earlier_attempts
+from ddpmon.store.endings import earlier_attempts
 from ddpmon.store.intake import HUGE_LOSSES, Intake
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
