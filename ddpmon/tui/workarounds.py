@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import contextlib
 import os
@@ -53,16 +54,20 @@ def write_to_nobody_once_the_terminal_is_gone() -> None:
     """Keep Textual's output thread from dying when the terminal is closed.
 
     Nobody would take from its queue any more, and once that is full, whoever writes or closes waits for ever: the whole
-    app, which then hears of no signal either.
+    app, which then hears of no signal either. The error may come with the very last flush, behind the end of the queue.
     """
-    write_all = WriterThread.run
 
     def run(self: WriterThread) -> None:
+        text: str | None = ""
         try:
-            write_all(self)
+            while (text := self._queue.get()) is not None:
+                self._file.write(text)
+                if self._queue.empty():
+                    self._file.flush()
+            self._file.flush()
         except OSError:
-            while self._queue.get() is not None:
-                pass
+            while text is not None:
+                text = self._queue.get()
 
     WriterThread.run = run  # type: ignore[method-assign]
 
@@ -103,30 +108,48 @@ def read_whatever_is_typed() -> None:
 read_whatever_is_typed()
 
 
-def start_anew_when_continued() -> None:
-    """Keep SIGSTOP and SIGCONT from leaving the terminal without echo.
+def stop_and_continue_between_two_events() -> None:
+    """Keep the signals that stop and continue the app from hanging it, and from leaving the terminal without echo.
 
-    Textual takes every SIGCONT for the end of a ctrl+z, before which it had given the terminal back. SIGSTOP gives no
-    time for that: started again over itself, Textual takes its own settings for those to restore when it ends, and has
-    two threads that read the keys. Whoever continues the app in the background has it stopped again, as after ctrl+z.
+    Textual gives the terminal back, and takes it again, inside the signal's handler. That waits for ever where the
+    signal came while the app was writing, as it may when a terminal goes away: its session gets a SIGCONT. So the event
+    loop does both. Textual also takes every SIGCONT for the end of a ctrl+z, before which it had given the terminal
+    back. SIGSTOP gives no time for that: started again over itself, Textual takes its own settings for those to restore
+    when it ends, and has two threads that read the keys. Whoever continues the app in the background has it stopped
+    again, as after ctrl+z. Once the app has ended there is nothing to give back.
     """
-    resume = LinuxDriver._sigcont_application  # noqa: SLF001
+    stop, resume = LinuxDriver._sigtstp_application, LinuxDriver._sigcont_application  # noqa: SLF001
+
+    def stopped(self: LinuxDriver, *_: object) -> None:
+        try:
+            asyncio.get_running_loop().call_soon_threadsafe(stop, self)
+        except RuntimeError:  # the app has ended
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def continued(self: LinuxDriver, *_: object) -> None:
-        reads = self._key_thread is not None and self._key_thread.is_alive()
-        if reads and self._auto_restart:
-            with contextlib.suppress(OSError):  # no terminal has it as a job
-                if os.tcgetpgrp(self.fileno) != os.getpgrp():
-                    os.kill(os.getpid(), signal.SIGSTOP)
-                    return
-            self.suspend_application_mode()
-            self._must_signal_resume = True
+        with contextlib.suppress(RuntimeError):  # the app has ended
+            loop = asyncio.get_running_loop()
+            if terminal_gone():
+                return
+            if self._key_thread is not None and self._key_thread.is_alive() and self._auto_restart:
+                loop.call_soon_threadsafe(start_anew, self)
+            else:  # it has been waiting in `stop`
+                resume(self)
+
+    def start_anew(self: LinuxDriver) -> None:
+        with contextlib.suppress(OSError):  # no terminal has it as a job
+            if os.tcgetpgrp(self.fileno) != os.getpgrp():
+                os.kill(os.getpid(), signal.SIGSTOP)
+                return
+        self.suspend_application_mode()
+        self._must_signal_resume = True
         resume(self)
 
+    LinuxDriver._sigtstp_application = stopped  # type: ignore[method-assign]  # noqa: SLF001
     LinuxDriver._sigcont_application = continued  # type: ignore[method-assign]  # noqa: SLF001
 
 
-start_anew_when_continued()
+stop_and_continue_between_two_events()
 
 
 def terminal_gone() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -14,9 +15,11 @@ import termios
 import time
 import uuid
 
+import psutil
 import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.drivers._writer_thread import WriterThread
 
 from ddpmon import runs
 from ddpmon.tui import workarounds
@@ -149,6 +152,33 @@ def test_stopped_and_continued_it_draws_anew_takes_any_byte_and_gives_the_termin
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert terminal.settings() == terminal.before
+
+
+@pytest.mark.parametrize("name", ["SIGCONT", "SIGTSTP"])
+def test_a_signal_that_comes_while_something_is_written_hangs_nothing(name):
+    with Terminal(SHOW, "slow", "--interrupted", name) as terminal:
+        if name == "SIGTSTP":
+            process = psutil.Process(terminal.process.pid)
+            terminal.wait_until(lambda _: process.status() == psutil.STATUS_STOPPED, "a stopped dashboard")
+            os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.wait_for("q detach")
+        terminal.wait_until(lambda shown: ranks_after_odd_byte(terminal, shown), "the Ranks screen")
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert terminal.settings() == terminal.before
+
+
+def test_the_output_thread_ends_where_only_its_last_flush_finds_the_terminal_gone():
+    assert workarounds
+    master, slave = os.openpty()
+    os.close(master)
+    with contextlib.suppress(OSError), os.fdopen(slave, "w") as file:
+        thread = WriterThread(file)
+        thread.write("x")
+        thread._queue.put(None)
+        thread.start()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
