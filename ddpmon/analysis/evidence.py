@@ -14,7 +14,7 @@ from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.trend import Trend
 from ddpmon.analysis.steps.named_phases import NamedPhases
 from ddpmon.analysis.steps.pauses import Times
-from ddpmon.messages import DDP, Attempt, GpuUser, Loader, Model, Setup
+from ddpmon.messages import DDP, Attempt, GpuUser, Loader, Model, Setup, StackSamples
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,8 @@ class Evidence:
     """Setup of the training, by rank."""
     unchanged: Unchanged | None = None
     """A model whose weights stay the same though it trains."""
+    stack_samples: Sequence[StackSamples] = ()
+    """The latest of each rank that was sampled."""
     slowdowns: Sequence[Slowdown] = ()
     """Present and past slowdowns."""
 

@@ -24,6 +24,7 @@ from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
 from ddpmon.hub.processes import Processes
+from ddpmon.hub.sample_requests import SampleRequests
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.step_counters import StepCounters
@@ -86,6 +87,7 @@ class Hub:
         )
         self._nodes.begin(self._viewers)
         self._asking = StackRequests(self._store.registry, self._collector.ask_for_viewer)
+        self._sample_requests = SampleRequests(self._store, self._collector.ask_for_samples)
         self._processes = Processes(self._store, self._recorder, self._asking)
         self._step_counters = StepCounters(self._store.registry)
         self._cores = Cores(self._store.registry.host)
@@ -225,6 +227,7 @@ class Hub:
             with self._judging.spent(now):
                 store.judge(now, unix)
             self._report_fault(unix)
+            self._sample_requests.turn(now)
             self._alerts.check(now, unix)
 
     def _report_fault(self, unix: float) -> None:

@@ -21,7 +21,7 @@ from ddpmon.hub.rank_output import RankOutput
 from ddpmon.hub.receiving import Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import Card, FromRank, Meeting, PrintedView, ToRank, Where
+from ddpmon.messages import Card, FromRank, Meeting, PrintedView, SampleStacks, ToRank, Where
 from ddpmon.messages.nodes import End
 from ddpmon.recording.collector import Collector
 from ddpmon.runs import job_key
@@ -299,10 +299,10 @@ class Nodes:
     def _take_request(self, viewer: bytes, request: bytes) -> None:
         self._viewers.take(viewer, request, time.monotonic())
 
-    def _locate(self, pid: int, brief: bool) -> None:
+    def _locate(self, pid: int, request: Where | SampleStacks) -> None:
         process = self._store.registry.everyone.get(pid)
         if process is not None and not process.gone:
-            self._answer(process.identity, Where(brief))
+            self._answer(process.identity, request)
 
     def _stop(self) -> None:
         """End the run on this machine, as `ddpmon stop` does: its supervisor takes SIGTERM for that."""

@@ -17,7 +17,18 @@ from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.curve_socket import linked
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages import Batch, Card, FromRank, Hello, Meeting, PrintedView, WireError, encode
+from ddpmon.messages import (
+    Batch,
+    Card,
+    FromRank,
+    Hello,
+    Meeting,
+    PrintedView,
+    SampleStacks,
+    Where,
+    WireError,
+    encode,
+)
 from ddpmon.messages.nodes import (
     LINK,
     End,
@@ -66,7 +77,7 @@ _HANDSHAKES = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED | sum(_REFUSALS)
 class Uplink:
     """Sends what the ranks of this node say to the root, and its viewers' requests.
 
-    locate(pid, brief): asks a rank for its stack. show(viewer, snapshot): sends a viewer a snapshot. stop(): ends the
+    locate(pid, request): asks a rank for its stack. show(viewer, snapshot): sends a viewer a snapshot. stop(): ends the
     run on this node. printed(rank): what a rank here printed.
     """
 
@@ -76,7 +87,7 @@ class Uplink:
         keys: Keys,
         registry: Registry,
         epoch: str,
-        locate: Callable[[int, bool], None],
+        locate: Callable[[int, Where | SampleStacks], None],
         show: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
         printed: Callable[[int], PrintedView],
@@ -223,7 +234,7 @@ class Uplink:
             else:
                 self._bundles.send_again()
         elif isinstance(message, Locate):
-            self._locate(message.pid, message.brief)
+            self._locate(message.pid, SampleStacks(message.seconds) if message.seconds else Where(message.brief))
         elif isinstance(message, FetchOutput):
             self._send(Output(self._printed(message.rank)))
         elif isinstance(message, ViewerSnapshot):

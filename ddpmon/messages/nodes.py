@@ -6,12 +6,14 @@ ViewerSnapshot, Stop.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from ddpmon.messages.ranks import Hello
 from ddpmon.messages.snapshots import check_printed
+from ddpmon.messages.stack_samples import MAX_SAMPLED_S
 from ddpmon.messages.view_parts import PrintedView
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode, is_key
@@ -146,6 +148,8 @@ class Locate(msgspec.Struct, array_like=True, tag="locate"):
 
     pid: int
     brief: bool = False
+    seconds: Annotated[float, Meta(ge=0, le=MAX_SAMPLED_S)] = 0.0
+    """Have it sample its stack for so long instead; 0: one stack."""
 
 
 class FetchOutput(msgspec.Struct, array_like=True, tag="fetch"):

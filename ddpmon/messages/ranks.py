@@ -10,6 +10,7 @@ from msgspec import Meta
 from ddpmon.messages.gpu_users import GpuErrors, GpuUsers
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.setup import Setup
+from ddpmon.messages.stack_samples import SampleStacks, StackSamples
 from ddpmon.messages.values import (
     Micros,
     Name,
@@ -375,7 +376,7 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     """Rank 0: public keys of other nodes' hubs."""
 
 
-FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | Meeting
+FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | StackSamples | Meeting
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
@@ -399,4 +400,4 @@ class Where(msgspec.Struct, array_like=True, tag="where"):
     """True for a rank that may well come on: what would stop it for a moment is left out."""
 
 
-ToRank: TypeAlias = Welcome | Ack | Where | Card
+ToRank: TypeAlias = Welcome | Ack | Where | SampleStacks | Card

@@ -21,6 +21,7 @@ from ddpmon.messages.ranks import (
     Step,
     ToRank,
 )
+from ddpmon.messages.stack_samples import StackSamples
 from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
     DEVICE_COURSES,
@@ -104,6 +105,8 @@ def check_message(message: FromRank) -> None:
         require(len(message.error) + len(message.traceback) <= 2 * MAX_TEXT, "length of the error", "too long")
     elif isinstance(message, Stack):
         check_stack(message)
+    elif isinstance(message, StackSamples):
+        check_samples(message)
     elif isinstance(message, Meeting):
         check_meeting(message)
 
@@ -245,3 +248,12 @@ def check_stack(stack: Stack) -> None:
     for scope in stack.scopes:
         require(scope.frame < len(stack.frames), "frame of a scope", scope.frame)
         require(scope.line > 0 and 0 < scope.first <= scope.last, "lines of a scope", scope)
+
+
+def check_samples(samples: StackSamples) -> None:
+    """Check what the types of the fields do not; WireError names the field."""
+    require(samples.first_step + samples.steps - 1 <= samples.last_step, "sampled steps", samples.steps)
+    require(sum(stack.count for stack in samples.stacks) <= samples.count, "samples", samples.count)
+    for stack in samples.stacks:
+        require(sum(map(len, stack.frames)) <= MAX_TEXT, "length of frames", "too long")
+        require(all(index < len(stack.frames) for index in stack.own), "own", stack.own)

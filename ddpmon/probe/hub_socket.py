@@ -10,6 +10,7 @@ from ddpmon.messages import (
     Ack,
     Bye,
     FromRank,
+    SampleStacks,
     Welcome,
     Where,
     WireError,
@@ -57,9 +58,9 @@ class HubSocket:
             self._hello_version = self._meeting_version = 0
             self.outbox.send_again()
 
-    def receive(self) -> list[Where]:
+    def receive(self) -> list[Where | SampleStacks]:
         """Take the hub's messages; returns what it asks of this rank."""
-        asked: list[Where] = []
+        asked: list[Where | SampleStacks] = []
         heard = 0
         while (frame := self._dealer.receive()) is not None:
             heard += 1
@@ -73,7 +74,7 @@ class HubSocket:
                 self.outbox.acknowledged(message.seq)
             elif isinstance(message, Welcome):
                 self._welcomed(message)
-            elif isinstance(message, Where):
+            elif isinstance(message, Where | SampleStacks):
                 asked.append(message)
             elif self._exchange is not None:
                 self._exchange.offer(message)

@@ -26,6 +26,7 @@ from ddpmon.messages import (
     Sample,
     Scalar,
     Step,
+    Where,
     encode,
 )
 from ddpmon.plain import utf8
@@ -42,6 +43,7 @@ from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.run_folder import leave_tail
 from ddpmon.probe.setup_reader import SetupReader
 from ddpmon.probe.stack import StackReporter
+from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
 TURN_S = 0.34
@@ -85,6 +87,7 @@ class Sender(threading.Thread):
         self._progress = Progress()
         self._timeline = DeviceTimeline()
         self._stacks = StackReporter(listener)
+        self._stack_sampler = StackSampler(listener)
         self._setup = SetupReader(listener)
 
     def start(self) -> None:
@@ -124,7 +127,7 @@ class Sender(threading.Thread):
         try:
             while not self._stopping.is_set():
                 self._turn()
-                self._stopping.wait(TURN_S)
+                self._stack_sampler.rest(self._stopping, TURN_S)
             self._goodbye()
         finally:
             stack_signal.withdraw()
@@ -134,7 +137,10 @@ class Sender(threading.Thread):
         """One round: take the hub's messages, gather records, send."""
         now = self._woke = time.monotonic()
         for asked in self._hub.receive():
-            self._stacks.request(brief=asked.brief)
+            if isinstance(asked, Where):
+                self._stacks.request(brief=asked.brief)
+            else:
+                self._stack_sampler.request(asked.seconds, now)
         self._make_way()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
@@ -159,6 +165,8 @@ class Sender(threading.Thread):
         self._hub.introduce_nodes()
         if self._stacks.is_due(now):
             self._hub.send_once(self._stacks.capture(now))  # only the latest matters
+        if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:
+            self._hub.send_once(samples)  # where it gets lost, the hub asks again
 
     def _read(self) -> None:
         """Read all notes of the training thread."""
@@ -197,6 +205,7 @@ class Sender(threading.Thread):
             if unread(raw) and now - raw.end / 1e9 < READING_S:
                 break
             finished.popleft()
+            self._stack_sampler.step_ended(raw)
             if raw.marks:
                 raw = self._placed(raw)
             step, losses = self._step_records.record(raw)

@@ -27,7 +27,8 @@ from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.records import OTHER
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Iterable
+    from types import CodeType, FrameType
 
 OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
@@ -200,6 +201,23 @@ def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str], li
             frames.append(f"{name}:{frame.f_lineno} {code.co_qualname}"[:FRAME_CHARS])
         frame = frame.f_back
     return frames, own, library, lines
+
+
+def place_frames(lines: Iterable[tuple[CodeType, int]]) -> tuple[list[str], list[int]]:
+    """Return frames as a Stack holds them, and the indices of those that are no library's.
+
+    lines: code and line of each frame, innermost first.
+    """
+    frames: list[str] = []
+    own: list[int] = []
+    for code, line in lines:
+        file = code.co_filename
+        if not file.startswith((_OURS, IMPORTLIB)):
+            name, is_library = _place(file)
+            if not is_library:
+                own.append(len(frames))
+            frames.append(f"{name}:{line} {code.co_qualname}"[:FRAME_CHARS])
+    return frames, own
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,7 +13,9 @@ from ddpmon.messages import (
     Failure,
     FromRank,
     Hello,
+    SampleStacks,
     Stack,
+    StackSamples,
     ToRank,
     Welcome,
     Where,
@@ -150,6 +152,8 @@ class Collector:
                 process.take_stack(message, now)
                 self.stack_reported_at = now
                 self._recorder.process(process)
+            elif isinstance(message, StackSamples):
+                process.stack_samples = message
             elif isinstance(message, Bye):
                 self._bye(process, message, now)
         if process is not None:
@@ -283,6 +287,10 @@ class Collector:
     def ask_for_viewer(self, process: RankProcess) -> None:
         """Ask one rank, which may well come on, for its stack."""
         self._answer(process.identity, Where(brief=True))
+
+    def ask_for_samples(self, process: RankProcess, seconds: float) -> None:
+        """Have a rank sample its stack for so long."""
+        self._answer(process.identity, SampleStacks(seconds))
 
     def ended(self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0) -> None:
         """A process of another node is there no more. left: it said goodbye. steps: how many it finished."""

@@ -11,7 +11,7 @@ import msgspec
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.steps.alignment import MAX_PARTIAL_STEPS
-from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, Step
+from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, StackSamples, Step
 from ddpmon.messages.nodes import End
 from ddpmon.runs import Process
 from ddpmon.store.peers import Peer, process_key
@@ -106,6 +106,8 @@ class RankProcess:
     """The kernel does not let it run."""
     worker: Worker | None = None
     """The DataLoader worker that it waits for in a standstill."""
+    stack_samples: StackSamples | None = None
+    """The latest samples of its stack."""
     asked_at: float | None = None
     """Moment at which a viewer asked for its place, by the hub's clock; None: it has answered, or nobody did."""
     unanswered: bool = False

@@ -186,6 +186,7 @@ class Store(Intake):
             unmeasured=self.registry.unmeasured,
             setups={process.rank: process.hello.setup for process in processes},
             unchanged=self._replicas.unchanged(),
+            stack_samples=[process.stack_samples for process in processes if process.stack_samples],
             slowdowns=self._engine.judge(window, {p.rank: p.hello.host for p in processes}),
         )
 

@@ -233,6 +233,8 @@ class Kind:
     """It remains among the findings once it has ended; False: it is about what is to come, or might have."""
     changes_level: bool = False
     """Steps take another time from its first step on: a mean across that step describes neither side."""
+    names_line: bool = False
+    """Stack samples of its ranks are taken while it lasts, to name the line of code behind it."""
     is_one_of_several: Callable[[Finding], bool] = lambda _: False
     """Returns whether its ranks are slow with others: reports say what mending all of them gains."""
     slows: str = ""

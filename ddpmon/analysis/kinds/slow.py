@@ -11,6 +11,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
+from ddpmon.analysis.processes.slow_lines import SlowLine, line_of_ranks
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
@@ -129,6 +130,7 @@ class SlowRanks:
             "starved_share": typical(self.conditions).starved_share if self.conditions else None,
             "host": self.host,
             "gc_ms": self.gc_ms,
+            **(line_facts(self.line) if self.line else {}),
             **(why.evidence if why else {}),
             **({"cause" if why.began == "with" else "remark": why.name} if why and why.began != "unknown" else {}),
             **({"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms} if named else {}),
@@ -212,6 +214,15 @@ class SlowRanks:
         return cause(late, one.ranks, self.moment.conditions, [self.world.ranks[place] for place in self.peers])
 
     @cached_property
+    def line(self) -> SlowLine | None:
+        """Return the line of code in which the ranks spend their excess."""
+        one, samples = self.slowdown, self.moment.evidence.stack_samples
+        if not samples or self.is_all or self.kind_name == "load_imbalance":
+            return None
+        slow = [*one.ranks, *self.with_ranks]
+        return line_of_ranks(samples, slow, one.phase, one.since, self.excess_ms * one.share)
+
+    @cached_property
     def named(self) -> NamedPhase | None:
         """Return what the script calls the time in which the ranks are slow."""
         if self.is_all or not (times := self.moment.evidence.named):
@@ -245,6 +256,19 @@ class SlowRanks:
     def even(self) -> Even | None:
         """Work that would let all ranks arrive together, where more work is why."""
         return even(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
+
+
+def line_facts(line: SlowLine) -> dict[str, Any]:
+    """Return what the report says of a line."""
+    return {
+        "line": line.place,
+        "line_inside": line.inside or None,
+        "line_ms": line.ms,
+        "line_interval_ms": list(line.interval_ms),
+        "line_sample_share": line.share,
+        "peer_sample_share": line.peer_share,
+        "line_samples": line.samples,
+    }
 
 
 def forward_may_be(phase: str, evidence: Evidence) -> bool:

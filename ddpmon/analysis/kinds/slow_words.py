@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.kinds.kind import Words
 from ddpmon.analysis.kinds.slow import SlowRanks
+from ddpmon.analysis.processes.slow_lines import SlowLine
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.words import WIDTH, counted, fitting, fitting_parts, named_ranks
@@ -53,10 +54,13 @@ def words(slow: SlowRanks) -> Words:
         return Words(fitting(f"{lead} {one.excess_ms:+.1f} ms", gain_words(slow)), advice, lead=lead)
     lead = f"{who} {get} slower:" if one.pattern == "ramp" else f"{who} {are} {is_slow}:"
     why = slow.why.short if slow.why and slow.why.began == "with" else ""
+    line = f" in {slow.line.brief}" if slow.line else ""
     changed = (1, " since the others got faster") if one.changed == "others" else (5, "")
     gain = (2, gain_words(slow, WIDTH - len(lead + over)))
     return Words(
-        fitting_parts(lead + over, (4, _rhythm(slow)), (0, why), changed, (5, _since(slow)), gain), advice, lead=lead
+        fitting_parts(lead + over, (3, line), (4, _rhythm(slow)), (0, why), changed, (5, _since(slow)), gain),
+        advice,
+        lead=lead,
     )
 
 
@@ -121,6 +125,8 @@ def _advice(slow: SlowRanks, who: str) -> str:
     if named:
         whose = f"rank {one.ranks[0]} spends {named.mine_ms:.1f} ms a step in it, its peers {named.peers_ms:.1f}"
         said.append(f"Look in {named.name}: {whose}.")
+    if slow.line:
+        said.append(_line_words(slow, slow.line))
     if one.until is not None:
         where = "then, and in its log" if len(one.ranks) == 1 else "then, and in their logs"
         there = "" if slow.is_all else f"on the machine of {who} "
@@ -144,9 +150,21 @@ def _advice(slow: SlowRanks, who: str) -> str:
         )
     elif why and why.began == "with":
         said += [_together(slow, who), why.advice]
+    elif slow.line:
+        said += [_together(slow, who), why.advice if why else ""]
     else:
         said += [_together(slow, who), _where(slow, who), _measured(slow), why.advice if why else ""]
     return " ".join(filter(None, said))
+
+
+def _line_words(slow: SlowRanks, line: SlowLine) -> str:
+    """Return which line of code takes the time, and how sure that is."""
+    low, high = line.interval_ms
+    inside = f", inside {line.inside}" if line.inside else ""
+    excess_ms = slow.excess_ms * slow.slowdown.share
+    took = f"Look at {line.place}{inside}: {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step go there"
+    mine = f"{line.share:.0%} of {counted(line.samples, 'stack sample')} of rank {slow.slowdown.ranks[0]} show it"
+    return f"{took} (95% interval {low:.1f} to {high:.1f}). {mine}, and {line.peer_share:.0%} of rank {line.peer}'s."
 
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:

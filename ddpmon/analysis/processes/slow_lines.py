@@ -1,0 +1,189 @@
+"""The line of code behind a slowdown: how the stack samples of a slow rank differ from those of a peer."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
+
+EXPLAINS_EXCESS = Threshold(
+    0.6,
+    of="share of a slow rank's excess that its stack samples must show in a function to name it, or in a line of it",
+    why="A judgement: where less of the excess is in one place, there are several causes, and naming one misleads.",
+)
+SURE = Threshold(
+    0.3,
+    of="share of the excess that the lower end of the 95% interval must reach to name a line",
+    why="A judgement: half of what is asked for. With fewer samples, a peer could show the same by chance.",
+)
+FEWEST_SAMPLES = 8
+LISTED_SHARE = 0.15
+"""Share of a function's samples from which on a line counts where several lines share the excess."""
+_WORKERS = " _MultiProcessingDataLoaderIter."
+
+
+@dataclass(frozen=True)
+class SlowLine:
+    """The place in the script at which a slow rank spends its excess."""
+
+    place: str
+    """"dataset.py:57 __getitem__", or "dataset.py:57-61 __getitem__" where several lines share it."""
+    inside: str
+    """The library's function which it has called: "PIL/Image.py open"; "": none in Python."""
+    ms: float
+    """Time a step that the rank spends there beyond its peer."""
+    interval_ms: tuple[float, float]
+    """95% interval of `ms`."""
+    share: float
+    """Share of the rank's samples, waits included, that are there."""
+    peer_share: float
+    samples: int
+    """The rank's samples."""
+    peer: int
+    """The rank that it is compared with."""
+
+    @property
+    def brief(self) -> str:
+        """Return file and line alone: dataset.py:57."""
+        return self.place.partition(" ")[0].rpartition("/")[2]
+
+
+def slow_line(mine: StackSamples, theirs: StackSamples, phase: str, excess_ms: float) -> SlowLine | None:
+    """Return the line that explains the excess; None where the samples do not tell.
+
+    Args:
+        mine: Samples of the slow rank.
+        theirs: Samples of a peer.
+        phase: The phase in which the rank is slow.
+        excess_ms: Its excess in it, in a mean step.
+
+    """
+    index = OWN_PHASES.index(phase)
+    ours, others = _Profile(mine, index), _Profile(theirs, index)
+    places = [place for place in ours.depth if _explains(ours, others, place, excess_ms)]
+    if not places:
+        return None
+    function = max(places, key=ours.depth.__getitem__)
+    lines = ours.lines[function]
+    most, count = lines.most_common(1)[0]
+    alone = (*function, most)
+    if count >= EXPLAINS_EXCESS.enter * lines.total() and _explains(ours, others, alone, excess_ms):
+        numbers, where = str(most), alone
+    else:
+        listed = sorted(line for line, seen in lines.items() if seen >= LISTED_SHARE * lines.total())
+        numbers, where = f"{listed[0]}-{listed[-1]}" if len(listed) > 1 else str(most), function
+    low, high = _interval(ours, others, where)
+    return SlowLine(
+        place=f"{function[0]}:{numbers} {function[1]}",
+        inside=ours.called(where),
+        ms=ours.ms(where) - others.ms(where),
+        interval_ms=(max(0.0, low), high),
+        share=ours.counts[where] / mine.count,
+        peer_share=others.counts[where] / theirs.count,
+        samples=mine.count,
+        peer=theirs.rank,
+    )
+
+
+def waits_for_workers(samples: StackSamples) -> bool:
+    """Return whether most samples in `data` show the rank waiting for DataLoader workers."""
+    data = [stack for stack in samples.stacks if OWN_PHASES[stack.phase] == "data"]
+    waiting = sum(stack.count for stack in data if _is_waiting(stack))
+    return waiting > 0.5 * sum(stack.count for stack in data)
+
+
+def _explains(ours: _Profile, others: _Profile, place: Place, excess_ms: float) -> bool:
+    over = ours.ms(place) - others.ms(place)
+    enough = ours.counts[place] >= FEWEST_SAMPLES and over >= EXPLAINS_EXCESS.enter * excess_ms
+    return enough and _interval(ours, others, place)[0] >= SURE.enter * excess_ms
+
+
+def _interval(ours: _Profile, others: _Profile, place: Place) -> tuple[float, float]:
+    """Return the 95% interval of the difference, counts being Poisson's."""
+    over = ours.ms(place) - others.ms(place)
+    variance = sum(one.each_ms**2 * (one.counts[place] + 1) for one in (ours, others))
+    return over - 1.96 * sqrt(variance), over + 1.96 * sqrt(variance)
+
+
+Place = tuple[str, ...]
+"""File and function, or file, function and line."""
+
+
+class _Profile:
+    """Samples in a phase, counted by the functions of the script that were running, and by their lines."""
+
+    def __init__(self, samples: StackSamples, phase: int) -> None:
+        self.each_ms = samples.sample_ms / samples.steps
+        """Time of a mean step that a sample stands for."""
+        self.counts: Counter[Place] = Counter()
+        self.lines: dict[Place, Counter[str]] = defaultdict(Counter)
+        """Samples by line of each function of the script."""
+        self.depth: dict[Place, int] = {}
+        """Greatest depth at which each function of the script was seen."""
+        self._stacks = [one for one in samples.stacks if one.phase == phase and not _is_waiting(one)]
+        for stack in self._stacks:
+            for place, line, depth in dict(_own_frames(stack)).values():
+                self.counts[place] += stack.count
+                self.counts[(*place, line)] += stack.count
+                self.lines[place][line] += stack.count
+                self.depth[place] = max(depth, self.depth.get(place, 0))
+
+    def ms(self, place: Place) -> float:
+        """Return the time of a mean step in a place."""
+        return self.counts[place] * self.each_ms
+
+    def called(self, place: Place) -> str:
+        """Return the innermost function of a library in which most samples of a place are; "": there is none."""
+        inside: Counter[Place] = Counter()
+        depths: dict[Place, int] = {}
+        for stack in self._stacks:
+            through = [index for index in stack.own if _parted(stack.frames[index])[: len(place)] == place]
+            inner = stack.frames[: through[0]] if through else []
+            for function in {_parted(frame)[:2] for frame in inner}:
+                inside[function] += stack.count
+            for index, frame in enumerate(inner):
+                depths[_parted(frame)[:2]] = len(stack.frames) - index
+        most = [function for function, count in inside.items() if count >= EXPLAINS_EXCESS.enter * self.counts[place]]
+        return " ".join(max(most, key=lambda function: depths[function])) if most else ""
+
+
+def _own_frames(stack: SampledStack) -> Iterator[tuple[Place, tuple[Place, str, int]]]:
+    """Yield the functions of the script in a stack, the outermost first: a recursive one is where it is innermost."""
+    for index in reversed(stack.own):
+        file, function, line = _parted(stack.frames[index])
+        yield (file, function), ((file, function), line, len(stack.frames) - index)
+
+
+def _parted(frame: str) -> tuple[str, str, str]:
+    """Return file, function and line of a frame."""
+    where, _, function = frame.partition(" ")
+    file, _, line = where.rpartition(":")
+    return file, function, line
+
+
+def _is_waiting(stack: SampledStack) -> bool:
+    """Return whether it shows a wait for DataLoader workers, whose work is in other processes."""
+    return any(_WORKERS in frame for frame in stack.frames)
+
+
+def line_of_ranks(
+    samples: Sequence[StackSamples], slow: Sequence[int], phase: str, since: int, excess_ms: float
+) -> SlowLine | None:
+    """Return the line behind a slowdown of some ranks; None: it was not sampled, or samples do not tell.
+
+    Args:
+        samples: The latest of each rank that was sampled.
+        slow: The slow ranks.
+        phase: The phase in which they are slow.
+        since: Their first slow step.
+        excess_ms: Their excess in the phase, in a mean step.
+
+    """
+    mine = [one for one in samples if one.rank in slow and one.first_step >= since]
+    theirs = [one for one in samples if one.rank not in slow and one.first_step >= since]
+    found = (slow_line(one, other, phase, excess_ms) for one in mine for other in theirs)
+    return next((line for line in found if line), None)

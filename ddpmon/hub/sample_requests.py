@@ -1,0 +1,83 @@
+"""Has a slow rank and one of its peers sampled, so that the difference of their stacks names the line behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpmon.analysis.kinds import kind_of
+from ddpmon.messages import OWN_PHASES, Finding
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Store
+
+DEVICE_PHASES = {"forward", "backward", "optimizer"}
+"""Phases whose time a GPU spends, where there is one: the host's stack does not explain it."""
+LEAST_S, MOST_S = 3.0, 120.0
+STEPS = 8
+"""Steps, or periods of a slowdown that comes again, to sample at least."""
+IRREGULAR_S = 12.0
+WAITS_S = (0.0, 20.0, 60.0)
+"""Time after the request before, for each request about a finding: samples may have fallen between slow steps."""
+
+
+@dataclass
+class _Asked:
+    count: int = 0
+    at: float = float("-inf")
+
+
+class SampleRequests:
+    """Decides which ranks to sample. ask(process, seconds): sends a rank the request."""
+
+    def __init__(self, store: Store, ask: Callable[[RankProcess, float], None]) -> None:
+        self._store = store
+        self._ask = ask
+        self._asked: dict[tuple[object, ...], _Asked] = {}
+
+    def turn(self, now: float) -> None:
+        """Ask for what the present findings need."""
+        store = self._store
+        if store.state != "slow" or store.world is None:
+            return
+        asked: dict[tuple[object, ...], _Asked] = {}
+        for finding in store.findings:
+            if not self._wants_line(finding):
+                continue
+            about = finding.kind, finding.phase, *finding.ranks
+            request = asked[about] = self._asked.get(about) or _Asked()
+            if "line" in finding.evidence or request.count == len(WAITS_S):
+                continue
+            pair = self._pair(finding)
+            if pair is not None and now - request.at >= WAITS_S[request.count]:
+                request.count, request.at = request.count + 1, now
+                for process in pair:
+                    self._ask(process, self._seconds(finding))
+        self._asked = asked
+
+    def _wants_line(self, finding: Finding) -> bool:
+        """Return whether it is about the work that a rank's training thread does."""
+        return kind_of(finding).names_line and finding.lasts and finding.severity != "info" and bool(finding.ranks)
+
+    def _pair(self, finding: Finding) -> tuple[RankProcess, RankProcess] | None:
+        """Return a slow rank and a peer in the middle of the others; None where the host does not do the work."""
+        seats, world = self._store.registry.seats, self._store.world
+        slow = seats.get(finding.ranks[0])
+        if world is None or slow is None or slow.gone or finding.phase not in OWN_PHASES:
+            return None
+        if slow.hello.device_clock and finding.phase in DEVICE_PHASES:
+            return None
+        named = {rank for one in self._store.findings if self._wants_line(one) for rank in one.ranks}
+        own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
+        peers = [rank for rank in own_ms if rank not in named and rank in seats and not seats[rank].gone]
+        peers.sort(key=lambda rank: (seats[rank].hello.host != slow.hello.host, own_ms[rank]))
+        beside = [rank for rank in peers if seats[rank].hello.host == slow.hello.host] or peers
+        return (slow, seats[beside[len(beside) // 2]]) if beside else None
+
+    def _seconds(self, finding: Finding) -> float:
+        """Return how long to sample: so many steps, or periods where the slowdown has one."""
+        world, pattern = self._store.world, finding.evidence.get("pattern")
+        step_s = 0.0 if world is None else float(world.step_ms.mean()) / 1e3
+        every = float(finding.evidence.get("every") or 1.0)
+        seconds = STEPS * (every if pattern == "seconds" else every * step_s)
+        least = LEAST_S if pattern in {"lasting", "ramp"} else IRREGULAR_S
+        return min(max(seconds, least), MOST_S)

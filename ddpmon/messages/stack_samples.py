@@ -1,0 +1,54 @@
+"""Samples of a training thread's Python stack: the hub's request for them, and a rank's answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ddpmon.messages.values import Micros, Pid, Rank, StepNumber
+from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES
+
+MAX_SAMPLED_S = 300.0
+MAX_STACKS = 200
+
+
+class SampleStacks(msgspec.Struct, array_like=True, tag="sample"):
+    """The hub asks a rank to sample the stack of its training thread, beginning now."""
+
+    seconds: Annotated[float, Meta(gt=0, le=MAX_SAMPLED_S)]
+
+
+class SampledStack(msgspec.Struct, array_like=True, frozen=True):
+    """A stack that the training thread was seen with."""
+
+    phase: Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
+    count: StepNumber
+    """Samples that showed it in this phase."""
+    frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
+    """As in `Stack`; empty: several rare stacks together."""
+    own: Annotated[list[Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]], Meta(max_length=MAX_FRAMES)] = []
+    """Indices of the frames that are no library's, innermost first."""
+
+
+class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
+    """The stacks of a training thread in some whole steps."""
+
+    rank: Rank
+    pid: Pid
+    first_step: StepNumber
+    last_step: StepNumber
+    steps: StepNumber
+    """Steps that were sampled."""
+    span_us: Micros
+    """Length of these steps together, without pauses."""
+    count: StepNumber
+    """Samples in them, those in which the rank waited for others included."""
+    stacks: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)]
+    """Stacks in the phases of its own work, the most frequent first."""
+
+    @property
+    def sample_ms(self) -> float:
+        """Return the milliseconds that a sample stands for."""
+        return self.span_us / self.count / 1e3

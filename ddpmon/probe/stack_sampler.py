@@ -1,0 +1,160 @@
+"""Samples the training thread's Python stack for some seconds when the hub asks for it, and sums the samples up.
+
+The background thread takes them between its turns. A sample costs the training thread the time in which that thread
+has the GIL, some 20 µs. Nothing of this runs, and nothing is kept, while nobody asks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from threading import Event
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from ddpmon.messages import MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
+from ddpmon.probe.records import OTHER, RawStep
+from ddpmon.probe.stack import place_frames
+from ddpmon.probe.step_records import parts
+
+if TYPE_CHECKING:
+    from ddpmon.probe.account import Account
+    from ddpmon.probe.every_step import EveryStep
+
+INTERVAL_S = 0.02
+FEWEST_STEPS = 3
+"""Whole steps to sample, if that takes at most PATIENCE times as long as was asked for."""
+PATIENCE = 4
+MOST_WAITING = 20_000
+"""Samples of steps that have not ended; further ones are thrown away."""
+
+Key = tuple[tuple[CodeType, int], ...]
+"""A stack, innermost frame first: code and the instruction that it is at."""
+Sampled = tuple[int, int, Key, int]
+"""A sample: its moment in nanoseconds, the phase, the stack, and how many samples it stands for."""
+
+
+class StackSampler:
+    """Takes samples between `request` and `is_due`, when `result` sums them up."""
+
+    def __init__(self, listener: EveryStep) -> None:
+        self._listener = listener
+        self._reset()
+
+    def _reset(self) -> None:
+        self._began = self._until = 0.0
+        self._waiting: list[Sampled] = []
+        """Samples of steps that have not been seen to end."""
+        self._stacks: Counter[tuple[int, Key]] = Counter()
+        self._count = self._steps = self._first_step = self._last_step = self._span_ns = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether samples are wanted."""
+        return self._until > 0
+
+    def request(self, seconds: float, now: float) -> None:
+        """Begin to sample, for so many seconds. A request in the middle of another one changes nothing."""
+        if not self.is_active:
+            self._reset()
+            self._began, self._until = now, now + seconds
+
+    def rest(self, stopping: Event, seconds: float) -> None:
+        """Sleep between two turns of the background thread, and take samples meanwhile if they are wanted."""
+        if not self.is_active:
+            stopping.wait(seconds)
+            return
+        end = time.monotonic() + seconds
+        while (due := time.monotonic() + INTERVAL_S) < end + INTERVAL_S and not stopping.wait(INTERVAL_S):
+            self._take(due)
+
+    def _take(self, due: float) -> None:
+        """Take a sample. due: when it should have been; compiled code that kept the GIL since then counts more."""
+        late = time.monotonic() - due
+        frame = sys._current_frames().get(self._listener.thread or 0)
+        key: list[tuple[CodeType, int]] = []
+        while frame is not None and len(key) < MAX_FRAMES:
+            key.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        if key and len(self._waiting) < MOST_WAITING:
+            # A note like those of the training thread: when it is read, the phase is that of this moment.
+            count = 1 + int(late / INTERVAL_S)
+            self._listener.hot.note((_read_sample, time.monotonic_ns(), None, self, tuple(key), count))
+
+    def keep(self, phase: int, key: Key, count: int) -> None:
+        """Take a sample whose note is read now, in this phase."""
+        self._waiting.append((self._listener.journal.now, phase, key, count))
+
+    def step_ended(self, raw: RawStep) -> None:
+        """Count the samples of a step whose notes are all read."""
+        if not self.is_active:
+            return
+        pieces = parts(raw)
+        start = pieces[0].start
+        if start < self._began * 1e9:
+            return
+        blocked = [(sync.arrival, sync.end) for part in pieces for sync in part.syncs]
+        pauses = [(pause.start, pause.end) for part in pieces for pause in part.pauses]
+        taken, self._waiting[:] = _split(self._waiting, raw.end)
+        for moment, phase, key, count in taken:
+            if moment < start or phase > OTHER or _inside(moment, pauses):
+                continue
+            self._count += count
+            if not _inside(moment, blocked):
+                self._stacks[phase, key] += count
+        self._steps += 1
+        self._first_step = self._first_step or raw.step
+        self._last_step = raw.step
+        self._span_ns += raw.end - start - sum(end - begin for begin, end in pauses)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time for `result`."""
+        if not self.is_active or now < self._until:
+            return False
+        return self._steps >= FEWEST_STEPS or now - self._began >= PATIENCE * (self._until - self._began)
+
+    def result(self) -> StackSamples | None:
+        """Sum up the samples, and end sampling. None: there was no sample in a whole step."""
+        most = self._stacks.most_common(MAX_STACKS)
+        made = [_sampled(phase, key, count) for (phase, key), count in most]
+        samples = StackSamples(
+            rank=self._listener.identity.rank,
+            pid=os.getpid(),
+            first_step=self._first_step,
+            last_step=self._last_step,
+            steps=self._steps,
+            span_us=self._span_ns // 1000,
+            count=self._count,
+            stacks=made,
+        )
+        self._reset()
+        return samples if samples.count and samples.steps else None
+
+
+def _read_sample(account: Account, sampler: StackSampler, key: Key, count: int) -> None:
+    """Read the note of a sample: the clock stands at its moment."""
+    sampler.keep(account.clock.phase, key, count)
+
+
+def _split(samples: list[Sampled], end: int) -> tuple[list[Sampled], list[Sampled]]:
+    """Return the samples up to a moment, and those after it."""
+    place = next((place for place, sample in enumerate(samples) if sample[0] > end), len(samples))
+    return samples[:place], samples[place:]
+
+
+def _inside(moment: int, spans: list[tuple[int, int]]) -> bool:
+    return any(begin <= moment <= end for begin, end in spans)
+
+
+def _sampled(phase: int, key: Key, count: int) -> SampledStack:
+    frames, own = place_frames((code, _line(code, instruction)) for code, instruction in key)
+    return SampledStack(phase, count, frames, own)
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    """Return the line of an instruction, as `frame.f_lineno` would."""
+    return next(
+        (line or 0 for first, last, line in code.co_lines() if first <= instruction < last), code.co_firstlineno
+    )
