@@ -26,7 +26,7 @@ def run(cli, script, *arguments, options=()):
 
 def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(cli):
     """And nothing else is told of a run whose training is sound. The buckets are shown because they were asked for."""
-    slow = ("--slow", "data:1", "--seconds", "0.08", "--steps", "110")
+    slow = ("--slow", "data:1", "--seconds", "0.08", "--steps", "170")
     _, made = run(cli, "small_ddp.py", *slow, options=["--buckets"])
     told = [finding for finding in made["findings"] if finding["kind"] != "cpu_starved"]
     assert [finding["kind"] for finding in told] == ["straggler"], made["verdict"]
@@ -34,6 +34,15 @@ def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(cli):
     assert (finding["ranks"], finding["phase"]) == ([1], "data")
     assert finding["evidence"]["phase_excess_ms"] == pytest.approx(80, rel=0.25)
     assert finding["evidence"]["gain"] > 1.2
+    slept = next(
+        n
+        for n, line in enumerate((SCRIPTS / "small_ddp.py").read_text().splitlines(), 1)
+        if "time.sleep(self.delay)" in line
+    )
+    assert finding["evidence"]["line"] == f"small_ddp.py:{slept} Data.__getitems__", "its stack was sampled"
+    low, high = finding["evidence"]["line_interval_ms"]
+    assert low < finding["evidence"]["line_ms"] < high
+    assert f"small_ddp.py:{slept}" in finding["advice"]
     assert made["ranks"][1]["phases_ms"]["wait"] < made["ranks"][0]["phases_ms"]["wait"]
     assert made["steps"]["records_lost"] == 0
     db = sqlite3.connect(recording_path(runs.find(None).id))

@@ -148,7 +148,10 @@ class _Profile:
             for index, frame in enumerate(inner):
                 depths[_parted(frame)[:2]] = len(stack.frames) - index
         most = [function for function, count in inside.items() if count >= EXPLAINS_EXCESS.enter * self.counts[place]]
-        return " ".join(max(most, key=lambda function: depths[function])) if most else ""
+        if not most:
+            return ""
+        innermost = max(most, key=depths.__getitem__)
+        return " ".join(innermost)
 
 
 def _own_frames(stack: SampledStack) -> Iterator[tuple[Place, tuple[Place, str, int]]]:

@@ -1,0 +1,111 @@
+"""The stack of the training thread is sampled while the hub wants it, and counted by phase and step."""
+
+import threading
+import time
+
+import pytest
+
+from ddpmon.messages.wire import check_samples
+from ddpmon.probe.account import Account
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.listener import Listener
+from ddpmon.probe.records import DATA, FORWARD, OTHER, RawPause, RawStep, RawSync
+from ddpmon.probe.stack_sampler import INTERVAL_S, StackSampler
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def sampler():
+    """(A sampler whose notes wait to be read, its listener)."""
+    listener = Listener(Identity("test"))
+    listener.identity.change(rank=1)
+    listener.defer()
+    return StackSampler(listener), listener
+
+
+def seen(sampler, phase, moment_ms, name="work", count=1):
+    """Have a sample of a function in the journal, as if it had been taken at that moment."""
+    namespace = {}
+    exec(compile(f"def {name}():\n    pass", "train.py", "exec"), namespace)
+    sampler._listener.journal.now = moment_ms * MS
+    sampler.keep(phase, ((namespace[name].__code__, 0),), count)
+
+
+def step(start_ms, end_ms, number=1, **more):
+    return RawStep(start_ms * MS, end_ms * MS, step=number, **more)
+
+
+def test_nothing_is_sampled_until_the_hub_asks(sampler):
+    sampler, listener = sampler
+    sampler.rest(threading.Event(), 3 * INTERVAL_S)
+    sampler.step_ended(step(0, 100))
+    assert not listener.journal._waiting
+    assert not sampler.is_due(1e9)
+
+
+def test_the_training_thread_is_seen_where_it_is_in_the_phase_that_its_notes_tell(sampler):
+    sampler, listener = sampler
+    let_go, there = threading.Event(), threading.Event()
+
+    def trains():
+        listener._adopt_thread()
+        listener.record(Account.phase_fails)  # any note: it is in `other` then
+        there.set()
+        let_go.wait(60)
+
+    thread = threading.Thread(target=trains)
+    thread.start()
+    assert there.wait(30)
+    began = time.monotonic()
+    sampler.request(0.3, began)
+    sampler.rest(threading.Event(), 0.3)
+    let_go.set()
+    thread.join()
+    while listener.journal.read(100):
+        pass
+    end = time.monotonic_ns()
+    sampler.step_ended(RawStep(int(began * 1e9) + 1, end, step=8))
+    assert sampler.is_due(began + 2)
+    samples = sampler.result()
+    check_samples(samples)
+    assert (samples.rank, samples.steps, samples.first_step, samples.last_step) == (1, 1, 8, 8)
+    assert {one.phase for one in samples.stacks} == {OTHER}
+    assert any("trains" in samples.stacks[0].frames[index] for index in samples.stacks[0].own)
+    assert samples.count * samples.sample_ms == pytest.approx(samples.span_us / 1e3)
+    assert not sampler.is_active, "it ends by itself"
+
+
+def test_waits_count_as_time_and_as_no_phase_and_pauses_do_not_count(sampler):
+    sampler, _ = sampler
+    sampler.request(0.001, 0.0)
+    for moment in (5, 15):
+        seen(sampler, DATA, moment)
+    seen(sampler, FORWARD, 25, "forward", count=3)
+    seen(sampler, FORWARD, 35, "waits")
+    seen(sampler, DATA, 45, "evaluates")
+    sampler.step_ended(step(0, 50, syncs=[RawSync(0, 30 * MS, 40 * MS, 0)], pauses=[RawPause(0, 40 * MS, 50 * MS)]))
+    samples = sampler.result()
+    assert (samples.count, samples.span_us) == (6, 40_000)
+    assert sorted((one.phase, one.count) for one in samples.stacks) == [(DATA, 2), (FORWARD, 3)]
+
+
+def test_only_whole_steps_count(sampler):
+    sampler, _ = sampler
+    sampler.request(1.0, 10.0)
+    for moment in (9_990, 10_010, 10_110, 10_500):
+        seen(sampler, DATA, moment)
+    sampler.step_ended(step(9_900, 10_100, 1))  # it began before
+    sampler.step_ended(step(10_100, 10_200, 2))
+    assert not sampler.is_due(11.5), "of long steps it waits for three"
+    assert sampler.is_due(14.0), "though not for ever"
+    samples = sampler.result()
+    assert (samples.first_step, samples.steps, samples.count) == (2, 1, 1)
+
+
+def test_without_a_whole_step_nothing_is_sent(sampler):
+    sampler, _ = sampler
+    sampler.request(0.1, 0.0)
+    assert sampler.is_due(1.0)
+    assert sampler.result() is None
+    assert not sampler.is_active
