@@ -21,6 +21,7 @@ SURE = Threshold(
     why="A judgement: half of what is asked for. With fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8
+"""Samples that must show a place: fewer may all be of one unusual step."""
 LISTED_SHARE = 0.15
 """Share of a function's samples from which on a line counts where several lines share the excess."""
 _WORKERS = " _MultiProcessingDataLoaderIter."
