@@ -29,14 +29,15 @@ class Stranger:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._file = -1
+        self.descriptor = -1
+        """A pidfd, which becomes readable when the process ends; -1: there is none."""
         with contextlib.suppress(OSError):
-            self._file = os.pidfd_open(process.pid)
+            self.descriptor = os.pidfd_open(process.pid)
         # who may not read this sees 0 in the place of an exit code
         self._readable = proc.descriptors_readable(process.pid)
-        if not process.alive() and self._file >= 0:  # the pid may be another's by now
-            os.close(self._file)
-            self._file = -1
+        if not process.alive() and self.descriptor >= 0:  # the pid may be another's by now
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def alive(self) -> bool:
         return self._process.alive()
@@ -59,11 +60,11 @@ class Stranger:
 
     def _status_reaped(self) -> int | None:
         """The wait status of a process whose parent has."""
-        if self._file < 0:
+        if self.descriptor < 0:
             return None
         answer = bytearray(_INFO.pack(_EXIT, *[0] * 13))
         try:
-            fcntl.ioctl(self._file, _GET_INFO, answer)
+            fcntl.ioctl(self.descriptor, _GET_INFO, answer)
         except OSError:
             return None
         mask, *_, status = _INFO.unpack(answer)

@@ -34,6 +34,7 @@ from ddpmon.launch.life import HUB_END_S, Do, Life
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses
 from ddpmon.launch.run_processes import ranks as ranks_of
+from ddpmon.launch.signing import become_supervisor, shell_code
 from ddpmon.launch.supervisor_log import SupervisorLog
 from ddpmon.runs import Process, jobs
 
@@ -214,7 +215,7 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
-                self.exit_code = _shell_code(code)
+                self.exit_code = shell_code(code)
                 if self._members():  # for who waits for this command alone
                     self.file.change(command_code=self.exit_code)
                 self._ended(at, by_signal=code < 0)
@@ -268,7 +269,7 @@ class Supervisor:
     def _unseen_exit_code(self) -> int | None:
         """The exit code of a command that was no child: by the kernel's word, else by what the run left behind."""
         if self._command and (code := self._command.exit_code()) is not None:
-            return _shell_code(code)
+            return shell_code(code)
         if self.run.command_code is not None:
             return self.run.command_code
         if not self._goodbyes_tell:
@@ -323,69 +324,15 @@ def _close_stdin() -> None:
     os.close(nothing)
 
 
-def _shell_code(code: int) -> int:
-    """Return an exit code as a shell gives it: a signal's number and 128."""
-    return 128 - code if code < 0 else code
-
-
-def sign(file: RunFile, *, takes_over: bool) -> None:
-    """Become the supervisor that run.json names. DdpmonError if that cannot be written: then nothing is started."""
-    myself = Process.of(os.getpid())
-    try:
-        if takes_over:
-            file.change_for_sure(supervisor=myself)
-            with contextlib.suppress(OSError):
-                file.reserve()
-        else:
-            file.reserve()
-            file.change(supervisor=myself)
-    except OSError as error:
-        raise DdpmonError(f"no room for run.json: {error.strerror}") from None
-    if file.trouble:
-        raise DdpmonError(file.trouble)
-
-
 def main() -> None:
-    """Detach from whoever started this, sign run.json, then supervise.
-
-    The first process ends with 0 once the second has signed; else with 1, after one line on standard output that says
-    why not.
-    """
+    """Sign run.json in a process of its own, then supervise."""
     parser = argparse.ArgumentParser(prog="ddpmon.launch.supervisor")
     parser.add_argument("run_id")
     parser.add_argument("--take-over", action="store_true")
     arguments = parser.parse_args()
     takes_over: bool = arguments.take_over
-    signed, ready = os.pipe()
-    try:
-        runs.hold(arguments.run_id)
-        run = runs.load(arguments.run_id)
-        if run.ended:
-            raise DdpmonError(f"{run.name} ({run.id}) has ended")
-        processes.become_subreaper()
-    except (DdpmonError, OSError) as error:
-        print(error)
-        sys.exit(1)
-    if os.fork():  # the one that started us waits for this first process only; init takes over the second
-        os.close(ready)
-        os._exit(0 if os.read(signed, 1) else 1)
-    processes.become_subreaper()  # does not pass through a fork
-    for number in (signal.SIGHUP, *processes.SCHEDULERS):
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    umask = os.umask(0o077)  # what this process and the hub write is for their user alone
-    file = RunFile(run, say)
-    supervisor = Supervisor(file, takes_over, umask)
-    try:
-        sign(file, takes_over=takes_over)
-    except DdpmonError as error:
-        print(error, flush=True)
-        os._exit(1)
-    os.dup2(2, 1)  # nobody reads this process's words there any more
-    os.write(ready, b"signed")
-    os.close(ready)
-    os.close(signed)
-    supervisor.supervise()
+    file, umask = become_supervisor(arguments.run_id, SIGNALS, say, takes_over=takes_over)
+    Supervisor(file, takes_over, umask).supervise()
 
 
 if __name__ == "__main__":
