@@ -1,4 +1,4 @@
-"""The life of a run: waiting → running ⇄ slow, stalled → stopping → done | failed | stopped | lost."""
+"""The life of a run: waiting → running ⇄ slow, stalled → stopping → done | failed | stopped | detached | lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Signs:
     """Facts that decide the state, at one moment."""
 
     run_state: str
-    """"running", "done", "failed", "stopped", "lost" or "unknown", as run.json has it."""
+    """"running", "done", "failed", "stopped", "detached", "lost" or "unknown", as run.json has it."""
     steps: int = 0
     """Steps that any rank finished in this attempt."""
     idle_s: float = 0.0

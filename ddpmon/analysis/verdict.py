@@ -83,6 +83,10 @@ class Waiting:
     """The line at which all ranks have been for a while."""
     line_s: float = 0.0
     """Time for which they have been there."""
+    attached: int = 0
+    """Ranks here of a job that ddpmon did not start and attaches to; 0: ddpmon started it."""
+    in_c_code: tuple[str, ...] = ()
+    """Those of them that do not come back to Python code, in which the probe could start."""
 
 
 _NOT_ARMED = {
@@ -123,6 +127,8 @@ def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = Fals
 
 
 def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> str:
+    if facts.attached:
+        return _entered(facts)
     command = "torchrun" if facts.world_size else "the command"
     if not facts.launcher and not facts.stages:
         return f"the hub is up; {command} is about to start"
@@ -135,6 +141,18 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     if facts.line:
         parts.append(f"for {duration(facts.line_s)} in {facts.line}")
     return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
+
+
+def _entered(facts: Waiting) -> str:
+    """Return how far ddpmon is with the ranks of a job that it attaches to."""
+    if facts.in_c_code:
+        named = ", ".join(facts.in_c_code[:4]) + (" …" if len(facts.in_c_code) > 4 else "")
+        does = "are in C code, and start" if len(facts.in_c_code) > 1 else "is in C code, and starts"
+        rest = f"{named} {does} the probe on return to Python"
+        return f"the probe is in {len(facts.stages)}/{counted(facts.world_size, 'rank')}; {rest}"
+    if len(facts.stages) < facts.attached:
+        return f"attaching to {counted(facts.attached, 'rank')}"
+    return "the probe is in all ranks; waiting for the first whole step"
 
 
 def _warned(facts: Waiting) -> str:
@@ -275,6 +293,9 @@ def ended(
         return _led(f"{how}{took}, no step recorded:", who_and_what, "warn", *topic)
     if state == "stopped":
         return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
+    if state == "detached":
+        text = f"{counted(steps, 'step')}{took}; the job goes on without ddpmon"
+        return _led("detached:", text, "info", *topic)
     if not steps:
         return _led(f"done{took}:", "no training step recorded", "warn", *topic)
     done, worst = _led("done:", f"{counted(steps, 'step')}{took}", "info", *topic), _costliest(findings)

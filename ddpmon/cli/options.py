@@ -78,3 +78,44 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Print plain lines instead of the dashboard; this is the default without a terminal.",
     )
     return headless(every(function))
+
+
+def grace(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Time for the ranks to end: `grace`."""
+    return click.option(
+        "--grace",
+        type=Within(0, 86_400),
+        default=20.0,
+        metavar="SECONDS",
+        show_default=True,
+        help="Time that the ranks have to exit after a stop, before they get SIGKILL.",
+    )(function)
+
+
+def _program(_context: click.Context, _param: click.Parameter, value: str | None) -> list[str]:
+    """A command line as a shell would split it."""
+    import shlex
+    import shutil
+
+    if value is None:
+        return []
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error).lower()) from None
+    if not words or shutil.which(words[0]) is None:
+        raise click.BadParameter(f"no program {words[0] if words else ''!r}")
+    return words
+
+
+def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The program that is run when the run needs a look: `on_alert`."""
+    return click.option(
+        "--on-alert",
+        metavar="CMD",
+        callback=_program,
+        envvar="DDPMON_ON_ALERT",
+        show_envvar=True,
+        help="Run CMD, without a shell, when the run needs attention, stalls or fails. CMD reads the finding as "
+        "JSON from standard input. ddpmon starts CMD at most 20 times an hour and kills it after 30 s.",
+    )(function)

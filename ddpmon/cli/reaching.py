@@ -90,4 +90,4 @@ def _conclude(source: RemoteSource, last: Snapshot) -> int:
     if last.verdict:
         print(plain(last.verdict))
     print(f"ddpmon report {source.address.word(source.run_id)} shows what happened")
-    return code or int(last.state != "done")
+    return code or int(last.state not in {"done", "detached"})

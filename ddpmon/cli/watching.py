@@ -216,6 +216,9 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
     if run.lost():
         _say(f"{run.name}: its supervisor is gone; its processes may go on: ddpmon stop {run.id} ends them")
         return 1
+    if state == "detached":
+        _say(f"{run.name} goes on without ddpmon; ddpmon report {run.id} shows what happened until now")
+        return 0
     took = "" if run.took_s is None else f" after {run.took_s:.0f} s"
     try:
         if report:
@@ -238,7 +241,7 @@ def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
     """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
     state = run.state() if run.ended else "unknown" if last is None else last.state
     _say(f"{run.name} ({run.id}): {state}; its folder is gone, deleted or moved")
-    return exit_code(run) if run.ended else {"done": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
+    return exit_code(run) if run.ended else {"done": 0, "detached": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
 
 
 def _say_report(run: runs.Run) -> None:
@@ -268,7 +271,7 @@ def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
 
 def exit_code(run: runs.Run) -> int:
     """The exit code of a command that watched a run to its end."""
-    return run.shell_code or int(run.state() != "done")
+    return run.shell_code or int(run.state() not in {"done", "detached"})
 
 
 def _say(text: str) -> None:

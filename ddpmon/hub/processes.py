@@ -15,6 +15,7 @@ from ddpmon.hub.started_ranks import started_ranks
 from ddpmon.hub.unwatched_processes import Unwatched
 from ddpmon.messages import END_STATES
 from ddpmon.recording.recorder import Recorder
+from ddpmon.runs.attached import WAITING
 from ddpmon.runs.rotated import tail
 from ddpmon.store.standstill import start_line
 from ddpmon.store.store import Store
@@ -44,11 +45,14 @@ class Processes:
         if store.state != "waiting" or now - self._searched_at < SEARCH_S:
             return
         self._searched_at = now
-        unarmed = self._unwatched.find(run.agent, store.registry.everyone, now) if run.agent else []
+        started = run.agent if not run.attached else None
+        unarmed = self._unwatched.find(started, store.registry.everyone, now) if started else []
         line, line_s = start_line(store.registry, now)
         store.waiting = Waiting(
             store.registry.world_size or run.world_size,
             launcher=run.agent is not None and run.agent.alive(),
+            attached=len(run.attached),
+            in_c_code=tuple(each.name for each in run.attached if each.state == WAITING),
             stages={rank: process.stage for rank, process in store.registry.seats.items()},
             started=started_ranks(run.agent) if run.agent else frozenset(),
             unarmed=tuple(unarmed),

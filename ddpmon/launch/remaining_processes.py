@@ -4,7 +4,7 @@ A process belongs to a run if
 
 - it was started with the run's environment,
 - it prints where the run's processes print, whatever became of its environment (`env -i`, `exec -c`),
-- it is in the session or the process group of the run's command,
+- it is in the session or the process group of the run's command, or a rank that ddpmon has attached to,
 - or one of these is above it.
 
 The run's supervisor and hub are none of them.
@@ -35,7 +35,9 @@ def of_run(run_id: str) -> list[Process]:
     else:
         if run.sight is Sight.PIDS:
             not_counted |= {run.supervisor, run.hub}
-            if run.agent is not None and not run.ended:
+            if run.attached and not run.ended:
+                members |= {each.process for each in run.attached if each.process.alive()}
+            elif run.agent is not None and not run.ended:
                 members |= _together_with(run.agent)
     members.update(below for _, below in processes.descendants(*(process.pid for process in members - not_counted)))
     return sorted(members - not_counted, key=lambda process: process.pid)

@@ -56,21 +56,29 @@ def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
     )
     if spec.hub is not None and spec.hub.is_here:
         check_free(spec.hub.endpoint)
-    runs.make_socket_dir(run_id)
+    return start_run(run, spec.hub.key if spec.hub else None, stdin)
+
+
+def start_run(run: runs.Run, hub_key: str | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
+    """Make the folders of a run and start its supervisor; returns once that is up.
+
+    hub_key: of the hubs of a job, where it was given. DdpmonError where that is not possible; then nothing is left.
+    """
+    runs.make_socket_dir(run.id)
     try:
         runs.create(run)
-        if spec.hub is not None:
-            job_key.keep(run_id, spec.hub.key)
-        return supervise(run_id, cwd=run.cwd, stdin=stdin)
+        if hub_key is not None:
+            job_key.keep(run.id, hub_key)
+        return supervise(run.id, cwd=run.cwd, stdin=stdin)
     except (OSError, NotStartedError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        shutil.rmtree(runs.run_dir(run_id), ignore_errors=True)
-        runs.remove_sockets(run_id)
+        shutil.rmtree(runs.run_dir(run.id), ignore_errors=True)
+        runs.remove_sockets(run.id)
         raise DdpmonError(
             f"cannot start the run, {runs.home()}: {reason}; free some space there, or set DDPMON_HOME to another disk"
         ) from None
     except DdpmonError:
-        runs.remove_sockets(run_id)
+        runs.remove_sockets(run.id)
         raise
 
 
@@ -84,8 +92,9 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
     NotStartedError if it cannot: another one is there, or run.json cannot be written.
     """
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"
+    package = "attach" if runs.load(run_id).attached else "launch"
     # -P: a file of the working directory must not stand in for a module of the standard library
-    command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", run_id, *options]
+    command = [sys.executable, "-P", "-m", f"ddpmon.{package}.supervisor", run_id, *options]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600), "ab") as output:
         first = subprocess.run(
             command,

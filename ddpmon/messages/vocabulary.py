@@ -115,7 +115,10 @@ STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """Progress of a rank: torch imported, process group up, model wrapped in DDP, first step done, left."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
-STATES = ("waiting", "running", "slow", "stalled", "stopping", "done", "failed", "stopped", "lost", "unknown")
+STATES = (
+    "waiting", "running", "slow", "stalled", "stopping", "done", "failed", "stopped", "detached", "lost", "unknown",
+)  # fmt: skip
 """States of a run. "stale" (a viewer that hears nothing) and "replay" are states of a viewer."""
-END_STATES = frozenset({"done", "failed", "stopped", "lost", "unknown"})
-"""States after which nothing more is heard. "unknown" is a run that may still go on, out of sight."""
+END_STATES = frozenset({"done", "failed", "stopped", "detached", "lost", "unknown"})
+"""States after which nothing more is heard. "unknown" is a run that may still go on, out of sight; "detached"
+is a job that goes on without ddpmon."""

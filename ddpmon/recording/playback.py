@@ -98,7 +98,9 @@ class Playback:
         self._feed(store, self.us_at(to))
         store.failures = [f for f in self._failures if store.clock.unix_at(f.time_us) <= to]
         stages = {rank: process.stage for rank, process in store.registry.seats.items()}
-        store.waiting = Waiting(store.registry.world_size, launcher=True, stages=stages)
+        store.waiting = Waiting(
+            store.registry.world_size, launcher=True, attached=len(store.run.attached), stages=stages
+        )
         return to
 
     def _seat(self, registry: Registry, at: float, since_us: int) -> None:

@@ -109,6 +109,7 @@ def _store(recording: Recording, records: int | None) -> Store:
     store.waiting = Waiting(
         registry.world_size,
         launcher=run.agent is not None,
+        attached=len(run.attached),
         stages={rank: process.stage for rank, process in registry.seats.items()},
         unarmed=tuple(recording.unarmed()),
     )

@@ -124,6 +124,21 @@ def environment(pid: int) -> list[bytes]:
     return _bytes(pid, "environ").split(b"\0")
 
 
+def executable(pid: int) -> str:
+    """The path of the program that it runs, as the kernel writes it. Raises OSError."""
+    return os.readlink(ROOT / str(pid) / "exe")
+
+
+def thread_names(pid: int) -> list[str]:
+    """The names of its threads, at most 15 bytes each; those that end meanwhile are left out."""
+    names = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(ROOT / str(pid) / "task"):
+            with contextlib.suppress(OSError):
+                names.append(_text(pid, f"task/{thread}/comm").rstrip("\n"))
+    return names
+
+
 def mapped(pid: int) -> bytes:
     """Return what it has mapped into its memory, a line each, with the paths of files. Raises OSError."""
     return _bytes(pid, "maps")
@@ -216,6 +231,14 @@ def core_ticks() -> dict[int, list[int]]:
             if name[:3] == "cpu" and name != "cpu":
                 rows[int(name[3:])] = [int(field) for field in fields]
     return rows
+
+
+def ptrace_scope() -> int:
+    """Return how far Yama restricts debuggers: 0 where it does not, or is not there, up to 3: nobody may."""
+    try:
+        return int(PTRACE_SCOPE.read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def boot_id() -> str:

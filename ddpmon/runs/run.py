@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from ddpmon import addresses
 from ddpmon.errors import RunNotFoundError
-from ddpmon.runs import reading
+from ddpmon.runs import attached, reading
+from ddpmon.runs.attached import Attached
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.here import PidSpace, Sight, here, is_local
 from ddpmon.runs.lock import held, lock_held
@@ -85,6 +86,12 @@ class Run:
     """It is this machine's, and the others connect to it."""
     hides: bool = False
     """Values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` has them."""
+    attached: list[Attached] = field(default_factory=list)
+    """Its ranks here, if they ran before ddpmon came; `agent` is then who started them, if that passes signals on."""
+    detaching: bool = False
+    """Somebody asked to have the probe removed."""
+    detached_at: float | None = None
+    """Moment at which the probe was removed, Unix seconds; the job went on."""
     created_boot_s: float = 0.0
     """Creation time by CLOCK_BOOTTIME, which nobody sets; 0.0: an older ddpmon did not write it."""
 
@@ -140,8 +147,8 @@ class Run:
         return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
-        """Return how it stands, as far as can be seen from here: "running", "done", "failed", "stopped", "lost" or
-        "unknown".
+        """Return how it stands, as far as can be seen from here: "running", "done", "failed", "stopped", "detached",
+        "lost" or "unknown".
 
         Lost is a run that did not end and whose supervisor is known to be gone, or whose end nobody saw. Unknown is one
         of which that cannot be seen from here: see `elsewhere`.
@@ -153,6 +160,8 @@ class Run:
             with contextlib.suppress(RunNotFoundError):  # it may have ended since this was read
                 now = load(self.id)
             return now.state() if now.ended else self._unsupervised()
+        if self.detached_at is not None:
+            return "detached"
         if self.stopping:
             return "stopped"
         if self.exit_code is None and self.error is None:
@@ -220,6 +229,7 @@ def check_values(run: Run) -> None:
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),
         "stopping_at": (run.stopping_at, 0, YEAR_10000),
+        "detached_at": (run.detached_at, 0, YEAR_10000),
         "launcher_killed_at": (run.launcher_killed_at, 0, YEAR_10000),
         "world_size": (run.world_size, 0, (1 << 17) + 1),
         "nnodes": (run.nnodes, 1, (1 << 17) + 1),
@@ -228,13 +238,16 @@ def check_values(run: Run) -> None:
         "job_rank": (run.job_rank, 0, 1 << 31),
         "grace_s": (run.grace_s, 0, 1e9),
     }
-    for name, process in (("supervisor", run.supervisor), ("hub", run.hub), ("agent", run.agent)):
+    ranks = [(f"attached {place}", each.process) for place, each in enumerate(run.attached)]
+    for name, process in (("supervisor", run.supervisor), ("hub", run.hub), ("agent", run.agent), *ranks):
         if process is not None:
             numbers[f"{name}: pid"] = process.pid, 1, 1 << 31
             numbers[f"{name}: start_ticks"] = process.start_ticks, 0, 1 << 63
     for name, (value, least, end) in numbers.items():
         if value is not None and not least <= value < end:
             raise ValueError(f"{name} is {value:.12g}")
+    if wrong := next((each.state for each in run.attached if each.state not in attached.STATES), None):
+        raise ValueError(f"attached: state is {wrong[:40]!r}")
     if run.hub_at:
         try:
             addresses.split(run.hub_at)

@@ -108,7 +108,7 @@ class Intake:
         """Events that are not recorded yet."""
         self.notes: list[str] = []
         self.ending = Ending()
-        self.waiting = verdict.Waiting(registry.world_size)
+        self.waiting = verdict.Waiting(registry.world_size, attached=len(run.attached))
         self.world: World | None = None
         self.departed = DepartedRanks()
         self.first_step: World | None = None

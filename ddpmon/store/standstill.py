@@ -66,7 +66,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
     seats, run_state = registry.seats, state(signs)
     if run_state == "stalled":
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
-    if run_state not in END_STATES or run_state == "done":
+    if run_state not in END_STATES or run_state in {"done", "detached"}:
         return None
     gone = gone if run_state == "stopped" else ()  # else their launcher may have asked them to
     stuck_us = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers) * 1e6

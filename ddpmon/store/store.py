@@ -109,7 +109,7 @@ class Store(Intake):
         if run_state in {"lost", "unknown"} and self.live:
             run_state = "running"
         seats = self.registry.seats
-        if run_state in END_STATES and run_state not in {"stopped", "unknown"}:
+        if run_state in END_STATES and run_state not in {"stopped", "detached", "unknown"}:
             self.first_failure = self._first_failure(run_state)
         starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in seats.values())
         return Signs(

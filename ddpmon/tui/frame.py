@@ -32,6 +32,7 @@ BADGES = {
     "done": Badge("✔", "DONE", "ok"),
     "failed": Badge("✖", "FAILED", "bad"),
     "stopped": Badge("■", "STOPPED", "strong"),
+    "detached": Badge("◌", "DETACHED", "strong"),
     "lost": Badge("✖", "LOST", "bad"),
     "unknown": Badge("?", "UNKNOWN", "warn"),
     "stale": Badge("◌", "STALE", "warn"),

@@ -16,7 +16,7 @@ QUIET_S = 60.0
 MOST = 200
 """Characters of a notification."""
 _WELL, _LOOK, _GRAVE, _STALLED, _OVER = range(5)
-_STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER, "lost": _OVER}
+_STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER, "detached": _OVER, "lost": _OVER}
 _SEVERITIES = {"warn": _LOOK, "critical": _GRAVE}
 _BELL, _ESCAPE, _END = "\x07", "\x1b", "\x1b\\"
 _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Within, lines, notifications
+from ddpmon.cli.options import grace, lines, notifications, on_alert
 
 if TYPE_CHECKING:
     from ddpmon.launch.spec import Spec
@@ -38,47 +38,16 @@ OUTPUT = """
 _OURS_COME_FIRST = {"allow_interspersed_args": False}
 
 
-def _program(_context: click.Context, _param: click.Parameter, value: str | None) -> list[str]:
-    """A command line as a shell would split it."""
-    import shlex
-    import shutil
-
-    if value is None:
-        return []
-    try:
-        words = shlex.split(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error).lower()) from None
-    if not words or shutil.which(words[0]) is None:
-        raise click.BadParameter(f"no program {words[0] if words else ''!r}")
-    return words
-
-
 def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--name", help="Name of the run; the default is the script's name."),
-        click.option(
-            "--grace",
-            type=Within(0, 86_400),
-            default=20.0,
-            metavar="SECONDS",
-            show_default=True,
-            help="Time that the ranks have to exit after a stop, before they get SIGKILL.",
-        ),
+        grace,
         click.option(
             "--buckets",
             is_flag=True,
             help="Also record the all-reduce of each gradient bucket; this costs one more pass over the gradients.",
         ),
-        click.option(
-            "--on-alert",
-            metavar="CMD",
-            callback=_program,
-            envvar="DDPMON_ON_ALERT",
-            show_envvar=True,
-            help="Run CMD, without a shell, when the run needs attention, stalls or fails. CMD reads the finding as "
-            "JSON from standard input. ddpmon starts CMD at most 20 times an hour and kills it after 30 s.",
-        ),
+        on_alert,
         click.option(
             "--hub",
             envvar="DDPMON_HUB",

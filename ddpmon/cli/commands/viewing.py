@@ -1,4 +1,4 @@
-"""ddpmon attach, ls, logs and report: what runs, and what ran."""
+"""ddpmon ls, logs and report: what runs, and what ran."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon.cli.options import lines, notifications, run_argument
+from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -23,44 +23,6 @@ FETCH_S = 5.0
 HUBS_AT_ONCE = 8
 HUB_ANSWER_S = 1.0
 """Longest time that `ls` waits for a hub: one that is up answers within 0.1 s."""
-
-
-@click.command()
-@run_argument("run", required=False)
-@lines
-@notifications
-@click.option("--once", is_flag=True, help="Print the summary and the table of ranks once, and exit.")
-@click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
-def attach(run: str | None, headless: bool, every: float, notify: str, once: bool, readonly: bool) -> int:
-    """Watch a run. The run continues when you leave the dashboard.
-
-    To watch a run on another machine, give USER@HOST, HOST: or HOST:RUN; ddpmon must be installed there too. ddpmon
-    connects with your ssh command and its configuration, and reconnects after an interruption.
-
-    \b
-    Exit codes:
-      0           you left the dashboard; the run goes on
-      the run's   the run has ended (0: done)
-      0, 1, 2     with --once: as ddpmon status
-    """
-    from ddpmon.cli import reaching, watching
-    from ddpmon.cli.adopting import find
-    from ddpmon.remote.address import parse
-
-    address = parse(run)
-    if address is not None and run is not None:
-        if once or headless or not watching.interactive():
-            return reaching.as_typed(address, run)
-        return reaching.dashboard(address, every, notify, readonly=readonly)
-    target = find(run)
-    if once:
-        from ddpmon.cli.commands import checking
-
-        return checking.once(target)
-    if not headless and watching.interactive():
-        return watching.dashboard(target, every, owns_run=False, notify=notify, readonly=readonly)
-    with watching.Signals(owns_run=False) as signals:
-        return watching.follow(target, every, signals)
 
 
 @click.command()

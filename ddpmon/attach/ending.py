@@ -1,0 +1,37 @@
+"""Finds out how a job ended that ddpmon did not start. Standard library only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from ddpmon.launch import exit_traces
+from ddpmon.launch.exit_traces import Stranger
+from ddpmon.launch.signing import shell_code
+from ddpmon.runs import Run
+
+UNKNOWN = "the job ended with an exit code that ddpmon cannot see, as it did not start the job"
+GOODBYES_S = 5.0
+"""Longest time for the hub to record the last words of ranks."""
+_LOOK_S = 0.1
+
+
+def exit_code(
+    run: Run, launcher: Stranger | None, ranks: Sequence[Stranger], pause: Callable[[float], None]
+) -> tuple[int | None, str | None]:
+    """The exit code of the job, or None with a line that says why it is not known.
+
+    By the kernel's word, of the launcher or else of the ranks; else 0 if every rank said goodbye without a failure.
+    """
+    if run.stopping:
+        return None, None
+    codes = [launcher.exit_code()] if launcher else [rank.exit_code() for rank in ranks]
+    seen = [code for code in codes if code is not None]
+    if len(seen) == len(codes):
+        return shell_code(next((code for code in seen if code), 0)), None
+    deadline = time.monotonic() + GOODBYES_S
+    while not exit_traces.all_said_goodbye(run):
+        if time.monotonic() >= deadline:
+            return None, UNKNOWN
+        pause(_LOOK_S)
+    return 0, None

@@ -1,0 +1,95 @@
+"""Has all ranks of a job run a text, each on its own: how far each is, and what it answered. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ddpmon.attach.entry import Entry, EntryError
+from ddpmon.runs import Process, plain_file
+from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, WAITING, Attached
+
+_LARGEST_REPLY = 1 << 16
+
+
+class Entries:
+    """One round through all ranks of a job: each is to run a text and to answer."""
+
+    def __init__(self, ranks: Iterable[Attached], folder: Path, text: Callable[[Path], str], what: str) -> None:
+        """folder: for the files of the round, whose names begin with `what`. text: gets the file for the answer."""
+        self.ranks = [dataclasses.replace(each, state=ENTERING, why="") for each in ranks]
+        """How far each is: `IN` once it has answered."""
+        self.replies: dict[Process, dict[str, Any]] = {}
+        self._files: dict[Process, tuple[Entry, Path]] = {}
+        for place, rank in enumerate(self.ranks):
+            name = f"{what}-{rank.process.pid}"
+            reply = folder / f"{name}.json"
+            try:
+                reply.unlink(missing_ok=True)
+                self._files[rank.process] = Entry(rank.process, text(reply), folder, name), reply
+            except EntryError as error:
+                self.ranks[place] = _refused(rank, str(error))
+            except OSError as error:
+                self.ranks[place] = _refused(rank, f"{name}: {error.strerror}")
+
+    def poll(self) -> bool:
+        """See how far they are; return whether that is further than the last time."""
+        before = list(self.ranks)
+        self.ranks = [self._advanced(each) if each.state in {ENTERING, WAITING} else each for each in before]
+        return self.ranks != before
+
+    def _advanced(self, rank: Attached) -> Attached:
+        running, reply = self._files[rank.process]
+        try:
+            if rank.state == ENTERING and running.poll():
+                rank = dataclasses.replace(rank, state=WAITING)
+            answer = _read(reply) if rank.state == WAITING else None
+        except EntryError as error:
+            return _refused(rank, str(error))
+        if answer is not None:
+            self.replies[rank.process] = answer
+            number = answer.get("rank")
+            is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 0
+            rank = dataclasses.replace(rank, state=IN, rank=number if is_number else rank.rank)
+            if answer.get("ok") is not True:
+                rank = _refused(rank, str(answer.get("error") or "it gave no reason"))
+        elif not rank.process.alive():
+            rank = dataclasses.replace(rank, state=ENDED)
+        return rank
+
+    @property
+    def refused(self) -> Attached | None:
+        """The first rank that cannot be entered."""
+        return next((each for each in self.ranks if each.state == REFUSED), None)
+
+    @property
+    def settled(self) -> bool:
+        """Return whether every rank has answered, was refused, or has ended."""
+        return not any(each.state in {ENTERING, WAITING} for each in self.ranks)
+
+    @property
+    def entering(self) -> bool:
+        """Return whether a debugger is still at work."""
+        return any(each.state == ENTERING for each in self.ranks)
+
+
+def _refused(rank: Attached, why: str) -> Attached:
+    if not rank.process.alive():
+        return dataclasses.replace(rank, state=ENDED)
+    return dataclasses.replace(rank, state=REFUSED, why=" ".join(why.split())[:400])
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a rank answered; None: nothing yet. EntryError: it is no answer."""
+    try:
+        raw = json.loads(plain_file.content(path, _LARGEST_REPLY))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EntryError(f"its answer cannot be read: {error}") from None
+    if not isinstance(raw, dict):
+        raise EntryError("its answer is none")
+    return raw

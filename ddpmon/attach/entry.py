@@ -1,0 +1,196 @@
+"""Has a running Python process run a text on its main thread, between two bytecodes. Standard library only.
+
+From Python 3.14 on the interpreter does that itself (sys.remote_exec). Before, a debugger stops the process for a
+moment and calls two functions in it, both of which are safe at any instruction: mmap, for memory that holds the text,
+and Py_AddPendingCall, which notes that PyRun_SimpleString is to be called with it. The process goes on, and its main
+thread makes that call where it would look for signals. One that is in C code makes it when it returns to Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpmon.attach import symbols
+from ddpmon.launch import processes
+from ddpmon.runs import Process, proc
+
+HOLD_S = 30.0
+"""Longest time for a debugger to get hold of a process: one of its threads may be in the kernel."""
+_PYTHON_NAMES = ("libpython", "python", "pypy")
+_C_NAMES = ("libc.so", "libc-", "ld-musl")
+_ADD, _RUN, _MMAP = "Py_AddPendingCall", "PyRun_SimpleString", "mmap"
+_VERSION = re.compile(rb"\.cpython-(\d)(\d+)t?-|/libpython(\d)\.(\d+)t?\.so")
+REMOTE = (3, 14)
+"""The first Python that runs a text for another process."""
+_PAGE = 4096
+_HELD, _PLACED, _SCHEDULED = "ddpmon: held", "ddpmon: placed", "ddpmon: scheduled"
+
+_MAP = "((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {mmap})(0, {size}, 3, 34, -1, 0)"
+"""mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)"""
+_NOTE = "((int (*)(unsigned long, unsigned long)) {add})({run}, $page)"
+_GDB = f"""set pagination off
+set confirm off
+set unwindonsignal on
+handle all nostop noprint pass
+handle SIGINT nostop noprint pass
+echo {_HELD}\\n
+set $page = {_MAP}
+printf "{_PLACED} %lx\\n", $page
+restore {{text}} binary $page
+printf "{_SCHEDULED} %d\\n", {_NOTE}
+detach
+quit
+"""
+_LLDB = f"""settings set target.preload-symbols false
+settings set symbols.enable-external-lookup false
+process attach --pid {{pid}}
+script print("{_HELD}")
+expression -i true -- unsigned long $page = {_MAP}
+memory write -i {{text}} $page
+expression -i true -- int $noted = {_NOTE}
+script print("{_SCHEDULED}", lldb.frame.EvaluateExpression("$noted").GetValue())
+process detach
+quit
+"""
+
+
+class EntryError(Exception):
+    """A process that cannot be entered: one line that says why, and what to do."""
+
+
+def python_version(pid: int) -> tuple[int, int] | None:
+    """The version of Python that a process runs, by the libraries it has mapped; None: it shows none. OSError."""
+    match = _VERSION.search(proc.mapped(pid))
+    if match is None:
+        return None
+    major, minor, *other = match.groups()
+    return int(major or other[0]), int(minor or other[1])
+
+
+def debugger() -> str | None:
+    """The path of a debugger; None: there is none."""
+    return shutil.which("gdb") or shutil.which("lldb")
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Addresses in a process of the functions that a debugger calls there."""
+
+    mmap: int
+    add: int
+    run: int
+
+
+def addresses(pid: int) -> Addresses:
+    """Find them. EntryError: its Python does not export them. OSError: its memory may not be read."""
+    found: dict[str, int] = {}
+    memory = os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for image in symbols.images(pid):
+            is_python = image.path.name.startswith(_PYTHON_NAMES)
+            if not is_python and not image.path.name.startswith(_C_NAMES):
+                continue
+            names = (_ADD, _RUN) if is_python else (_MMAP,)
+            try:
+                found |= symbols.find(image, names, lambda at, size: os.pread(memory, size, at))
+            except symbols.NoSymbolError:
+                continue
+    finally:
+        os.close(memory)
+    if missing := [name for name in (_ADD, _RUN, _MMAP) if name not in found]:
+        raise EntryError(
+            f"its Python does not export {missing[0]}: it was built without symbols; a Python of your distribution, "
+            "of conda or of python.org has them"
+        )
+    return Addresses(found[_MMAP], found[_ADD], found[_RUN])
+
+
+class Entry:
+    """One process that is to run one text. It begins at once; `poll` says how far it is."""
+
+    def __init__(self, process: Process, text: str, folder: Path, name: str) -> None:
+        """folder: for the files of this entry, whose names begin with `name`.
+
+        EntryError, OSError if it cannot begin.
+        """
+        self.process = process
+        self.began_at = time.monotonic()
+        self._debugger: Process | None = None
+        self._log = folder / f"{name}.log"
+        self._log.unlink(missing_ok=True)
+        if sys.version_info >= REMOTE and python_version(process.pid) == sys.version_info[:2]:
+            path = folder / f"{name}.py"
+            path.write_text(text)
+            sys.remote_exec(process.pid, str(path))  # type: ignore[attr-defined,unused-ignore]  # not before 3.14
+            return
+        path = folder / f"{name}.text"
+        path.write_bytes(text.encode() + b"\0")
+        self._start_debugger(path, folder / f"{name}.commands", addresses(process.pid))
+
+    def _start_debugger(self, text: Path, commands: Path, at: Addresses) -> None:
+        program = debugger()
+        if program is None:
+            raise EntryError("there is no gdb here")
+        is_gdb = os.path.basename(program) == "gdb"
+        commands.write_text(
+            (_GDB if is_gdb else _LLDB).format(
+                text=text, pid=self.process.pid,
+                mmap=at.mmap, add=at.add, run=at.run, size=-(-text.stat().st_size // _PAGE) * _PAGE,
+            )
+        )  # fmt: skip
+        # Symbols would take it seconds, in which the process stands still; what it calls it gets as numbers.
+        quick = ["set auto-solib-add off", "set auto-load off", "set debuginfod enabled off"]
+        options = ["-nx", "-batch", "-readnever", *(word for each in quick for word in ("-iex", each))]
+        line = (
+            [program, *options, "-p", str(self.process.pid), "-x", str(commands)]
+            if is_gdb
+            else [program, "--no-lldbinit", "--batch", "--source-quietly", "--source", str(commands)]
+        )
+        pid = processes.spawn(line, {**os.environ, "LC_ALL": "C"}, self._log)
+        self._debugger = Process.of(pid) or Process(pid, 0)
+
+    def poll(self) -> bool:
+        """Return whether the process is going to run the text. EntryError: it is not."""
+        if self._debugger is None:
+            return True
+        ended = _reaped(self._debugger)
+        said = self._log.read_text(errors="replace") if self._log.exists() else ""
+        if not ended:
+            # Never once it calls something: the process would be left in the middle of that.
+            if _HELD not in said and time.monotonic() - self.began_at > HOLD_S:
+                processes.send(self._debugger, signal.SIGKILL)
+                raise EntryError(f"the debugger did not get hold of it within {HOLD_S:.0f} s")
+            return False
+        if f"{_SCHEDULED} 0" in said:
+            return True
+        if not self.process.alive():
+            raise EntryError("it ended meanwhile")
+        raise EntryError(_why(said))
+
+
+def _reaped(debugger: Process) -> bool:
+    """Return whether a debugger that this process started has ended."""
+    try:
+        pid, _ = os.waitpid(debugger.pid, os.WNOHANG)
+    except ChildProcessError:
+        return not debugger.alive()
+    return pid != 0
+
+
+def _why(said: str) -> str:
+    """Return a debugger's complaint as one line with the way out."""
+    if f"{_SCHEDULED} -1" in said:
+        return "too many calls wait in it already; try again once it comes to Python code"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    complaint = next((line for line in lines if "ptrace" in line or "not permitted" in line), "")
+    if complaint:
+        return f"the debugger may not enter it ({complaint}); in a container, start it with --cap-add=SYS_PTRACE"
+    last = next((line for line in reversed(lines) if not line.startswith("[")), "it said nothing")
+    return f"the debugger could not enter it: {last}"

@@ -1,0 +1,103 @@
+"""Says before anything is touched why a process cannot be entered, and what to do. Standard library only.
+
+Each sentence is one line. `ddpmon doctor` asks the same of this machine in advance.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ddpmon.attach import entry
+from ddpmon.attach.entry import EntryError
+from ddpmon.attach.jobs import RankProcess
+from ddpmon.runs import proc
+
+NO_DEBUGGER = "there is no gdb here, and Python below 3.14 needs one: apt install gdb, or conda install gdb"
+_DISABLED = b"PYTHON_DISABLE_REMOTE_DEBUG="
+
+
+def no_job(pid: int) -> str:
+    """Why a process is part of no job that can be attached to."""
+    if not proc.exists(pid):
+        return f"--pid {pid}: no such process; ddpmon ls lists the jobs that train here"
+    if (owner := proc.owner(pid)) != os.getuid():
+        return f"--pid {pid}: it runs as user {owner}; run ddpmon attach as that user"
+    if elsewhere := _other_container(pid):
+        return f"--pid {pid}: {elsewhere}"
+    return f"--pid {pid}: no rank with a process group runs in it or below it; ddpmon ls lists the jobs that train here"
+
+
+def to_enter(rank: RankProcess) -> str:
+    """Why a rank cannot be entered; "": nothing is in the way, as far as can be seen from outside."""
+    pid = rank.process.pid
+    name = f"pid {pid}" if rank.rank is None else f"rank {rank.rank} (pid {pid})"
+    try:
+        why = _obstacle(rank, pid)
+    except EntryError as error:
+        why = str(error)
+    except OSError as error:
+        why = f"it cannot be examined: {error.strerror}"
+    if why and not rank.process.alive():
+        why = "it ended just now"
+    return f"{name}: {why}" if why else ""
+
+
+def _obstacle(rank: RankProcess, pid: int) -> str:
+    if elsewhere := _other_container(pid):
+        return elsewhere
+    if not rank.has_group:
+        return "it has no process group yet; try again once it trains"
+    if tracer := int(proc.status(pid, "TracerPid") or 0):
+        return f"pid {tracer} debugs it already; end that first (gdb, strace, py-spy record)"
+    if denied := tracing_denied(pid):
+        return denied
+    version = entry.python_version(pid)
+    ours = sys.version_info[:2]
+    if version is None:
+        return "it does not run CPython"
+    if version != ours:
+        python = rank.words[0] if rank.words else "python"
+        there, here = (".".join(map(str, each)) for each in (version, ours))
+        return f"it runs Python {there}, and this ddpmon {here}: {python} -m pip install ddpmon, and use that one"
+    if version >= entry.REMOTE:
+        if any(each.startswith(_DISABLED) and each != _DISABLED for each in proc.environment(pid)):
+            return "PYTHON_DISABLE_REMOTE_DEBUG forbids it; start the job without that variable"
+        return ""
+    if entry.debugger() is None:
+        return NO_DEBUGGER
+    entry.addresses(pid)
+    return ""
+
+
+def _other_container(pid: int) -> str:
+    try:
+        same = all(
+            os.readlink(f"{proc.ROOT}/{pid}/ns/{kind}") == os.readlink(f"{proc.ROOT}/self/ns/{kind}")
+            for kind in ("mnt", "pid")
+        )
+    except OSError:
+        return ""
+    return "" if same else "it runs in another container; run ddpmon attach in there"
+
+
+def tracing_denied(pid: int) -> str:
+    """Why this process may not look into the memory of another one of its user; "": it may."""
+    try:
+        os.close(os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except PermissionError:
+        return f"no permission to trace it; {_way_out()}"
+    except OSError as error:
+        return f"it cannot be examined: {error.strerror}"
+    return ""
+
+
+def _way_out() -> str:
+    scope = proc.ptrace_scope()
+    if scope == 1:
+        return "allow it with: sudo sysctl kernel.yama.ptrace_scope=0"
+    if scope == 2:
+        return "only root may (kernel.yama.ptrace_scope is 2): sudo sysctl kernel.yama.ptrace_scope=0"
+    if scope == 3:
+        return "kernel.yama.ptrace_scope is 3, which only a restart of the machine changes"
+    return "in a container, start it with --cap-add=SYS_PTRACE"

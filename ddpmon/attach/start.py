@@ -1,0 +1,95 @@
+"""Makes a run of a job that trains already. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ddpmon import runs
+from ddpmon.attach import obstacles
+from ddpmon.attach.jobs import TrainingJob, find_all, of_process
+from ddpmon.errors import UsageError
+from ddpmon.launch import spec
+from ddpmon.launch.start import start_run, versions
+from ddpmon.runs import Process, Run, proc
+from ddpmon.runs.attached import ENTERING, Attached
+
+
+def find(pid: int) -> TrainingJob:
+    """The job that a process is part of. UsageError says why there is none that can be attached to."""
+    found = of_process(pid, find_all(attached_ranks()))
+    if not found:
+        raise UsageError(obstacles.no_job(pid))
+    if len(found) > 1:
+        pids = ", ".join(str(job.pid) for job in found)
+        raise UsageError(f"--pid {pid}: {len(found)} jobs train below it; give the pid of one of them: {pids}")
+    job = found[0]
+    if job.watched:
+        raise UsageError(f"--pid {pid}: ddpmon watches it already; ddpmon attach {_run_of(job)}".rstrip())
+    for rank in job.ranks:
+        if why := obstacles.to_enter(rank):
+            raise UsageError(why)
+    return job
+
+
+def unwatched() -> list[TrainingJob]:
+    """Jobs of this user that train here and that ddpmon does not watch, the oldest first."""
+    return [job for job in find_all(attached_ranks()) if not job.watched]
+
+
+def attached_ranks() -> frozenset[Process]:
+    """Ranks that runs are attached to."""
+    return frozenset(each.process for run in runs.all_runs() if run.attached and not run.ended for each in run.attached)
+
+
+def _run_of(job: TrainingJob) -> str:
+    """The id of the run that watches a job; "" if that is not known."""
+    processes = {rank.process for rank in job.ranks}
+    for run in runs.all_runs():
+        if not run.ended and processes & {each.process for each in run.attached}:
+            return run.id
+    for rank in job.ranks:
+        for variable in proc.environment(rank.process.pid):
+            if variable.startswith(b"DDPMON_RUN_ID="):
+                return variable.partition(b"=")[2].decode(errors="replace")
+    return ""
+
+
+def attach(job: TrainingJob, run_id: str, *, name: str | None, grace_s: float, on_alert: list[str]) -> Run:
+    """Start a run of a job under an id from `runs.new_id`: its supervisor enters the ranks.
+
+    DdpmonError where that cannot be started.
+    """
+    place = runs.here()
+    script, *args = job.command
+    return start_run(
+        Run(
+            id=run_id,
+            name=runs.check_name(name) if name is not None else spec.name_for(script),
+            argv=list(job.words),
+            script=script,
+            script_args=args,
+            cwd=_folder(job),
+            host=place.host,
+            boot_id=place.boot_id,
+            pid_namespace=place.pid_namespace,
+            created_at=time.time(),
+            created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+            world_size=job.world_size,
+            nnodes=max(1, -(-job.world_size // len(job.ranks))),
+            versions=versions(),
+            agent=job.launcher,
+            grace_s=grace_s,
+            on_alert=on_alert,
+            attached=[Attached(rank.process, rank.rank, ENTERING) for rank in job.ranks],
+        )
+    )
+
+
+def _folder(job: TrainingJob) -> str:
+    """The folder in which the job runs; this command's where that cannot be entered."""
+    try:
+        folder = os.readlink(f"{proc.ROOT}/{job.ranks[0].process.pid}/cwd")
+    except OSError:
+        folder = ""
+    return folder if os.path.isdir(folder) else spec.here()

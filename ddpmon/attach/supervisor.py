@@ -1,0 +1,344 @@
+"""python -m ddpmon.attach.supervisor RUN_ID: enter the ranks of a job, watch it to its end, and leave it again.
+
+What `ddpmon.launch.supervisor` is for a run that ddpmon started, this is for a job that it did not start: only the hub
+is its child, and nothing of the job ends with it. Standard library only.
+
+    SIGRTMIN          detach: remove the probe from all ranks; the job goes on
+    SIGTERM, SIGINT   stop the job: its launcher, or without one its ranks, get a signal, and SIGKILL after the grace
+    SIGQUIT           kill the job's launcher and ranks
+    --take-over       go on for a supervisor that was killed
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+
+from ddpmon import runs
+from ddpmon.attach import ending, jobs, texts
+from ddpmon.attach.entries import Entries
+from ddpmon.launch import processes
+from ddpmon.launch.exit_traces import Stranger
+from ddpmon.launch.keeper import HubKeeper
+from ddpmon.launch.life import HUB_END_S, STOP_MARGIN_S
+from ddpmon.launch.run_file import RunFile
+from ddpmon.launch.signing import become_supervisor
+from ddpmon.launch.supervisor_log import SupervisorLog
+from ddpmon.runs import Process, proc
+from ddpmon.runs.attached import DETACH, ENDED, ENTERING, IN, WAITING, Attached
+
+IDLE_S, BUSY_S = 1.0, 0.05
+LEAVING_S = 20.0
+"""Longest time for ranks to remove the probe. One in C code removes it when it returns, even if nobody waits then."""
+RESTART_S = 30.0
+"""Longest time for a launcher whose ranks have ended to end too, or to start others."""
+SEARCH_S = 2.0
+"""Interval at which ranks that a launcher started anew are searched for."""
+WRITE_END_S = 600.0
+SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
+
+journal = SupervisorLog(sys.stderr.fileno())
+say = journal.say
+
+
+class Supervisor:
+    """One attached run, from the entry into its ranks to the end of the job, or to the moment it leaves them."""
+
+    def __init__(self, file: RunFile, takes_over: bool) -> None:
+        self.file = file
+        self.hub = HubKeeper(file.run.id, say)
+        self.folder = runs.run_dir(file.run.id) / "attach"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self.launcher = Stranger(file.run.agent) if file.run.agent else None
+        self.ranks = {each.process: Stranger(each.process) for each in file.run.attached}
+        self.entries: Entries | None = None
+        """The round that goes on: in, or out."""
+        self.leaving_since: float | None = None
+        self.why_left = ""
+        """Why the ranks were left, unless somebody asked for it."""
+        self.killed_at: float | None = None
+        self.kill_at: float | None = None
+        self.alone_since: float | None = None
+        """Moment from which on the launcher had no ranks."""
+        self.searched_at = 0.0
+        self.rounds = 0
+        self._takes_over = takes_over
+        self._woken = self._listen()
+
+    @property
+    def run(self) -> runs.Run:
+        return self.file.run
+
+    def supervise(self) -> None:
+        """Enter the ranks, wait for the end, write it down, and end the hub."""
+        if self._takes_over:
+            self._go_on()
+        self._keep_hub()
+        if not self._takes_over:
+            self._enter(self.run.attached)
+        last_fault = ""
+        while True:
+            try:
+                if self._turn():
+                    break
+            except Exception:
+                # a fault of ours must not leave the run without a supervisor
+                if (text := traceback.format_exc()) != last_fault:
+                    say(text)
+                    last_fault = text
+                time.sleep(IDLE_S)
+        self._finish()
+        self._end_hub()
+        runs.remove_sockets(self.run.id)
+        say("run ended")
+
+    # --- one turn of the loop --------------------------------------------------------------------------------------
+
+    def _turn(self) -> bool:
+        """Look once at everything; return whether the run is over."""
+        now = time.monotonic()
+        self._take_signals(now)
+        self._advance()
+        if self._left(now) or self._ended(now):
+            return True
+        if self.kill_at is not None and now >= self.kill_at:
+            self._kill()
+        self._reap(now)
+        self._keep_hub()
+        self.file.write()
+        journal.write()
+        self._wait(BUSY_S if self.entries or self.kill_at is not None else IDLE_S)
+        return False
+
+    def _listen(self) -> socket.socket:
+        """Have signals wake the loop. Returns what becomes readable then, a byte each."""
+        reader, self._writer = socket.socketpair()
+        reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        return reader
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for a signal or the end of a process, at most so long."""
+        poller = select.poll()
+        poller.register(self._woken, select.POLLIN)
+        for stranger in [*self.ranks.values(), *([self.launcher] if self.launcher else [])]:
+            if stranger.descriptor >= 0 and stranger.alive():
+                poller.register(stranger.descriptor, select.POLLIN)
+        poller.poll(seconds * 1e3)
+
+    def _take_signals(self, now: float) -> None:
+        numbers = b""
+        with contextlib.suppress(BlockingIOError):
+            numbers = self._woken.recv(256)
+        if signal.SIGQUIT in numbers:
+            self._stop(now, at_once=True)
+        elif signal.SIGTERM in numbers or signal.SIGINT in numbers:
+            self._stop(now, at_once=False)
+        if DETACH in numbers and self.leaving_since is None:
+            self.file.change(detaching=True)
+            self._leave("")
+
+    # --- into the ranks, and out again -----------------------------------------------------------------------------
+
+    def _enter(self, ranks: list[Attached]) -> None:
+        run = self.run
+        address, folder = runs.ingest_address(run.id), runs.run_dir(run.id)
+        self.entries = self._round(ranks, "arm", lambda reply: texts.arm(address, run.id, folder, reply))
+
+    def _leave(self, why: str) -> None:
+        """Remove the probe from every rank that has it or is going to. why: "" if somebody asked for it."""
+        say(f"leaving the ranks: {why or 'on request'}")
+        self.why_left, self.leaving_since = why, time.monotonic()
+        inside = [each for each in self.run.attached if each.state in {ENTERING, WAITING, IN} and each.process.alive()]
+        self.entries = self._round(inside, "disarm", texts.disarm)
+
+    def _round(self, ranks: list[Attached], what: str, text: texts.Writer) -> Entries:
+        self.rounds += 1
+        return Entries(ranks, self.folder, text, f"{what}-{self.rounds}")
+
+    def _advance(self) -> None:
+        """See how far the ranks are."""
+        entries = self.entries
+        if entries is None or not entries.poll():
+            return
+        if self.leaving_since is not None:
+            return
+        entered = {each.process: each for each in entries.ranks}
+        attached = [entered.get(each.process, each) for each in self.run.attached]
+        worlds = [reply.get("world") for reply in entries.replies.values()]
+        world = max([self.run.world_size, *(size for size in worlds if type(size) is int and size < 1 << 17)])
+        self.file.change(attached=attached, world_size=world)
+        for each in entries.ranks:
+            say(f"{each.name}: {each.state}{': ' if each.why else ''}{each.why}")
+        refused = entries.refused
+        if refused and not entries.entering:  # not while a debugger is at work: what it notes would come afterwards
+            self._leave(f"{refused.name}: {refused.why}")
+        elif entries.settled:
+            self.entries = None
+
+    def _left(self, now: float) -> bool:
+        """Return whether the probe has been removed as far as it can be now."""
+        if self.leaving_since is None or self.entries is None:
+            return False
+        if not self.entries.settled and now - self.leaving_since < LEAVING_S:
+            return False
+        for each in self.entries.ranks:
+            if each.state != IN:
+                say(f"{each.name} still has the probe: {each.why or each.state}")
+        return True
+
+    # --- the end of the job ----------------------------------------------------------------------------------------
+
+    def _ended(self, now: float) -> bool:
+        """Return whether the job is over: its ranks have ended, and its launcher, which may start others."""
+        if any(rank.alive() for rank in self.ranks.values()):
+            self.alone_since = None
+            return False
+        if self.launcher is None or not self.launcher.alive():
+            return True
+        self.alone_since = self.alone_since or now
+        if now - self.searched_at >= SEARCH_S:
+            self.searched_at = now
+            self._enter_restarted()
+        return now - self.alone_since >= RESTART_S
+
+    def _enter_restarted(self) -> None:
+        """Enter the ranks that the launcher has started since the last ones ended."""
+        again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
+        if again is None or self.leaving_since is not None or self.run.stopping:
+            return
+        say(f"the launcher has started {len(again.ranks)} ranks again")
+        attached = [Attached(each.process, each.rank, ENTERING) for each in again.ranks]
+        self.file.change(attached=attached)
+        self.ranks = {each.process: Stranger(each.process) for each in attached}
+        self._enter(attached)
+
+    def _go_on(self) -> None:
+        """See what there is of a run whose supervisor was killed."""
+        if self.run.hub and self.run.hub.alive():
+            self.hub.take_over(self.run.hub)
+        attached = [
+            dataclasses.replace(each, state=ENDED) if not each.process.alive() else each for each in self.run.attached
+        ]
+        self.file.change(attached=attached)
+        if (left_s := self.run.grace_left_s()) is not None:
+            self.kill_at = time.monotonic() + left_s + STOP_MARGIN_S
+        if self.run.detaching:
+            self._leave("")
+        say("took over from a killed supervisor")
+
+    def _stop(self, now: float, *, at_once: bool) -> None:
+        if not self.run.stopping:
+            self.file.change(stopping=True, stopping_at=time.time())
+            self._ask()
+            self.kill_at = now + self.run.grace_s + STOP_MARGIN_S
+        if at_once:
+            self.kill_at = now
+
+    def _ask(self) -> None:
+        """SIGTERM where a rank listens to it, else SIGINT: to the launcher, which hands it on, else to the ranks."""
+        alive = [process for process, rank in self.ranks.items() if rank.alive()]
+        number = signal.SIGTERM if any(proc.catches(each.pid, signal.SIGTERM) for each in alive) else signal.SIGINT
+        to = [self.run.agent] if self.run.agent and self.launcher and self.launcher.alive() else alive
+        say(f"stop: {number.name} to {', '.join(str(each.pid) for each in to)}, {self.run.grace_s:g} s of grace")
+        for each in to:
+            processes.send(each, number)
+        for each in (*to, *alive):
+            if proc.is_stopped(each.pid):
+                processes.send(each, signal.SIGCONT)
+
+    def _kill(self) -> None:
+        alive = [process for process, rank in self.ranks.items() if rank.alive()]
+        if self.killed_at is None:
+            self.killed_at = time.monotonic()
+            say("SIGKILL to the launcher and the ranks")
+        for each in [*([self.run.agent] if self.run.agent else []), *alive]:
+            processes.send(each, signal.SIGKILL)
+
+    def _finish(self) -> None:
+        """Write down how it ended."""
+        run = self.run
+        if self.leaving_since is not None:
+            attached = [dataclasses.replace(each) for each in run.attached]
+            changes = {"error": self.why_left} if self.why_left else {"detached_at": time.time()}
+            self.file.finish(ended_at=run.unix_now(), attached=attached, **changes)
+        else:
+            code, error = ending.exit_code(run, self.launcher, list(self.ranks.values()), self._pause)
+            self.file.finish(ended_at=run.unix_now(), exit_code=code, error=error)
+        deadline = time.monotonic() + WRITE_END_S
+        while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
+            self._pause(IDLE_S)
+
+    # --- the hub ---------------------------------------------------------------------------------------------------
+
+    def _keep_hub(self, even_if_not_due: bool = False) -> None:
+        now = time.monotonic()
+        self.hub.notice_end(now)
+        if self.hub.start_if_due(now, even_if_not_due):
+            self.file.change(hub=self.hub.process)
+
+    def _reap(self, now: float) -> None:
+        """Take notice of a hub that ended."""
+        hub = self.hub.process
+        if hub is None:
+            return
+        with contextlib.suppress(ChildProcessError):
+            pid, status = os.waitpid(hub.pid, os.WNOHANG)
+            if pid:
+                self.hub.ended(now, os.waitstatus_to_exitcode(status))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, and keep the hub meanwhile."""
+        self._reap(time.monotonic())
+        self._keep_hub()
+        time.sleep(seconds)
+
+    def _end_hub(self) -> None:
+        """Let the hub write its last records, then make sure that it has ended."""
+        self._reap(time.monotonic())
+        self._keep_hub(even_if_not_due=True)
+        hub: Process | None
+        hub, self.hub.process = self.hub.process, None
+        if hub is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            processes.send(hub, number)
+        self._until_gone(hub, HUB_END_S)
+        if hub.alive():
+            say("the hub does not end: killing it")
+            processes.send(hub, signal.SIGKILL)
+            self._until_gone(hub, 1.0)
+
+    @staticmethod
+    def _until_gone(process: Process, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while process.alive() and time.monotonic() < deadline:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+            time.sleep(BUSY_S)
+
+
+def main() -> None:
+    """Sign run.json in a process of its own, then supervise."""
+    parser = argparse.ArgumentParser(prog="ddpmon.attach.supervisor")
+    parser.add_argument("run_id")
+    parser.add_argument("--take-over", action="store_true")
+    arguments = parser.parse_args()
+    file, _ = become_supervisor(arguments.run_id, SIGNALS, say, takes_over=arguments.take_over)
+    Supervisor(file, arguments.take_over).supervise()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Writes the Python that a rank is to run: arm the probe, or disarm it. Standard library only.
+
+The text runs in a namespace of its own, so that it leaves no name in the script's, and answers through a file. It
+raises nothing: an exception that the script's own signal handler raised meanwhile is raised again a moment later, in
+the script's code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+PACKAGES = ("ddpmon", "msgspec", "psutil", "pynvml")
+"""Packages that the probe imports."""
+
+_FRAME = """
+def attempt():
+    import json, os, sys
+    def answer(error):
+        with open({reply!r} + ".part", "w") as file:
+            json.dump({{"ok": False, "error": " ".join(error.split())[:400]}}, file)
+        os.replace({reply!r} + ".part", {reply!r})
+    try:
+{body}
+    except Exception as error:
+        try:
+            answer(f"{{type(error).__name__}}: {{error}}")
+        except OSError:
+            pass
+    except BaseException as error:
+        import ctypes, threading
+        main, again = threading.main_thread().ident, type(type(error).__name__, (type(error),), {{
+            "__init__": lambda self, args=error.args: super(type(self), self).__init__(*args)}})
+        raise_again = lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(again))
+        threading.Timer(0.1, raise_again).start()
+        answer("a signal handler of the script interrupted it")
+try:
+    attempt()
+except BaseException:
+    pass
+"""
+
+_ARM = """
+        added = [path for path in {folders!r} if path not in sys.path]
+        sys.path += added
+        try:
+            from ddpmon.probe import attached
+        except BaseException:
+            sys.path[:] = [path for path in sys.path if path not in added]
+            raise
+        attached.added_paths = added + getattr(attached, "added_paths", [])
+        attached.arm(socket={socket!r}, run_id={run_id!r}, folder={folder!r}, reply={reply!r})
+"""
+
+_DISARM = """
+        attached = sys.modules.get("ddpmon.probe.attached")
+        if attached is None:
+            with open({reply!r} + ".part", "w") as file:
+                json.dump({{"ok": True}}, file)
+            os.replace({reply!r} + ".part", {reply!r})
+        else:
+            attached.disarm(reply={reply!r})
+"""
+
+
+Writer = Callable[[Path], str]
+"""Writes a text whose answer goes into that file."""
+
+
+def arm(socket: str, run_id: str, folder: Path, reply: Path) -> str:
+    """The text that arms the probe. folder: the run's. reply: the file that says how it went."""
+    values = {"socket": socket, "run_id": run_id, "folder": str(folder), "reply": str(reply), "folders": folders()}
+    return _text(_ARM.format(**values), reply)
+
+
+def disarm(reply: Path) -> str:
+    """The text that removes the probe, and says that it is gone where it never came."""
+    return _text(_DISARM.format(reply=str(reply)), reply)
+
+
+def folders() -> list[str]:
+    """The folders in which this interpreter finds the packages that the probe imports."""
+    found = (importlib.util.find_spec(name) for name in PACKAGES)
+    return list(dict.fromkeys(os.path.dirname(os.path.dirname(spec.origin)) for spec in found if spec and spec.origin))
+
+
+def _text(body: str, reply: Path) -> str:
+    code = _FRAME.format(reply=str(reply), body=body.strip("\n"))
+    return f"exec({code!r}, {{'__name__': 'ddpmon_entry'}})"

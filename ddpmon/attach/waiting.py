@@ -1,0 +1,55 @@
+"""Follows how far a supervisor is with the ranks of a job. Standard library only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
+from ddpmon.launch import removal
+from ddpmon.launch.stop import wait_until_gone
+from ddpmon.runs import Run
+from ddpmon.runs.attached import ENTERING, IN, WAITING, Attached
+
+ANSWER_S = 3.0
+"""Time for ranks to come back to Python code, before what is still in C code is said to be."""
+GONE_S = 45.0
+_POLL_S = 0.05
+
+
+def until_entered(run: Run) -> Iterator[str]:
+    """Yield a line for each rank, until all are in, or those that are not stay in C code.
+
+    DdpmonError if one cannot be entered: then the others have been left, and the run is deleted.
+    """
+    told: set[Attached] = set()
+    answer_by = None
+    while True:
+        run = runs.load(run.id)
+        for each in run.attached:
+            if each.state == IN and each not in told:
+                told.add(each)
+                yield f"{each.name} is watched"
+        if run.ended or run.lost():
+            _raise(run)
+        under_way = {each.state for each in run.attached}
+        if not under_way & {ENTERING, WAITING}:
+            return
+        if ENTERING not in under_way:
+            answer_by = answer_by or time.monotonic() + ANSWER_S
+            if time.monotonic() >= answer_by:
+                break
+        time.sleep(_POLL_S)
+    for each in run.attached:
+        if each.state == WAITING:
+            yield f"{each.name} is in C code; the probe starts once it returns to Python"
+
+
+def _raise(run: Run) -> None:
+    """Say why the ranks could not be entered, and delete the run of which nothing was recorded."""
+    gone = wait_until_gone(run, GONE_S) or run
+    if gone.state() == "failed" and gone.error and not any(each.state == IN for each in gone.attached):
+        removal.delete(gone)
+        raise DdpmonError(f"not attached: {gone.error}")
+    raise DdpmonError(f"{gone.name} ({gone.id}) has ended already: {gone.error or gone.state()}")

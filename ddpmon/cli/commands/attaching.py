@@ -1,0 +1,114 @@
+"""ddpmon attach and detach: watch a run, or a job that was started without ddpmon, and leave that job again."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpmon.cli.options import grace, lines, notifications, on_alert, run_argument
+from ddpmon.cli.reaching import over_ssh
+from ddpmon.plain import plain
+
+if TYPE_CHECKING:
+    from ddpmon.runs import Run
+
+
+@click.command()
+@run_argument("run", required=False)
+@click.option("--pid", type=click.IntRange(1), help="Attach to the job of this process: torchrun, or any of its ranks.")
+@click.option("--name", help="With --pid: name of the run; the default is the script's name.")
+@grace
+@on_alert
+@lines
+@notifications
+@click.option("--once", is_flag=True, help="Print the summary and the table of ranks once, and exit.")
+@click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
+def attach(
+    run: str | None, pid: int | None, name: str | None, grace: float, on_alert: list[str],
+    headless: bool, every: float, notify: str, once: bool, readonly: bool,
+) -> int:  # fmt: skip
+    """Watch a run. The run continues when you leave the dashboard.
+
+    To watch a run on another machine, give USER@HOST, HOST: or HOST:RUN; ddpmon must be installed there too. ddpmon
+    connects with your ssh command and its configuration, and reconnects after an interruption.
+
+    --pid attaches to a job that was started without ddpmon, while it trains: it puts the probe into all ranks of the
+    job on this machine. ddpmon ls lists such jobs. Below Python 3.14 this needs gdb. ddpmon counts steps from the
+    attach. ddpmon detach removes the probe, and the job continues.
+
+    \b
+    Exit codes:
+      0           you left the dashboard; the run goes on
+      0           someone detached ddpmon from the job; the job goes on
+      the run's   the run has ended (0: done)
+      1 or 2      --pid did not attach; one line on stderr says why
+      0, 1, 2     with --once: as ddpmon status
+    """
+    from ddpmon.cli import reaching, watching
+    from ddpmon.cli.adopting import find
+    from ddpmon.errors import UsageError
+    from ddpmon.remote.address import parse
+
+    if pid is not None:
+        if run is not None:
+            raise UsageError("give a run, or --pid with a process of a job, not both")
+        target = _attached(pid, name, grace, on_alert, quiet=not headless and watching.interactive())
+    else:
+        address = parse(run)
+        if address is not None and run is not None:
+            if once or headless or not watching.interactive():
+                return reaching.as_typed(address, run)
+            return reaching.dashboard(address, every, notify, readonly=readonly)
+        target = find(run)
+    if once:
+        from ddpmon.cli.commands import checking
+
+        return checking.once(target)
+    if not headless and watching.interactive():
+        return watching.dashboard(target, every, owns_run=False, notify=notify, readonly=readonly)
+    with watching.Signals(owns_run=False) as signals:
+        return watching.follow(target, every, signals)
+
+
+def _attached(pid: int, name: str | None, grace_s: float, on_alert: list[str], *, quiet: bool) -> Run:
+    """The run of a job, once the debuggers have done their work. quiet: a dashboard is going to say how far it is."""
+    from ddpmon import runs
+    from ddpmon.attach import start, waiting
+
+    job = start.find(pid)
+    with runs.reserved() as run_id:
+        run = start.attach(job, run_id, name=name, grace_s=grace_s, on_alert=on_alert)
+    for line in waiting.until_entered(run):
+        if not quiet:
+            print(plain(line), flush=True)
+    return runs.load(run.id)
+
+
+@click.command()
+@run_argument("run", required=False)
+@over_ssh
+def detach(run: str | None) -> int:
+    """Remove the probe from the ranks of a job that ddpmon attached to. The job goes on as before.
+
+    Without RUN, this is the latest run that is attached to a job. The recording and the report stay.
+    """
+    from ddpmon import runs
+    from ddpmon.attach.detach import detach as leave
+    from ddpmon.errors import RunNotFoundError
+
+    if run is None:
+        attached = [each for each in runs.all_runs() if each.attached and not each.ended]
+        if not attached:
+            raise RunNotFoundError("ddpmon is attached to no job; ddpmon ls lists all runs")
+        target = attached[-1]
+    else:
+        target = runs.find(run)
+    left = leave(target)
+    if left.error:
+        print(plain(f"ddpmon: {left.name} ({left.id}): {left.error}"), file=sys.stderr)
+        return 1
+    what = "goes on without the probe" if left.state() == "detached" else f"is {left.state()}"
+    print(plain(f"{left.name} ({left.id}) {what}; ddpmon report {left.id} shows what happened meanwhile"))
+    return 0
