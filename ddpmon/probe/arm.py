@@ -6,11 +6,12 @@ import atexit
 import faulthandler
 import os
 import sys
+from collections.abc import Callable
 from multiprocessing import util
 from typing import TYPE_CHECKING
 
 from ddpmon import api
-from ddpmon.probe import hooks, leaving, output, parallel_wrappers, stack_signal, trainers
+from ddpmon.probe import hooks, leaving, output, parallel_wrappers, run_settings, stack_signal, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _listener: Listener | None = None
 _sender: Sender | None = None
+_hears_forks = False
 
 
 def from_environment() -> None:
@@ -29,58 +31,108 @@ def from_environment() -> None:
     a process group, wraps a model or steps an optimizer: a DataLoader worker or a script's own subprocess inherits
     the same environment.
     """
-    global _listener
-    address = os.environ.get("DDPMON_SOCKET")
-    if not address or _listener is not None:
+    if not run_settings.current().socket or _listener is not None:
         return
-    listener = Listener(Identity(os.environ.get("DDPMON_RUN_ID", "")))
-    _listener = listener
-    _prepare(listener, address)
-    api.attach(listener)
-    hooks.install(listener)
-    parallel_wrappers.install(listener)
-    trainers.install(listener)
+    listener = listen()
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
 
         listener.record_buckets(Buckets(listener))
-    os.register_at_fork(after_in_child=lambda: _forked(listener, address))
     if os.environ.get("DDPMON_AGENT_PID") == str(os.getppid()) and "RANK" in os.environ:
         listener.start()
 
 
-def _prepare(listener: Listener, address: str) -> None:
+def listen() -> Listener:
+    """Hook into torch for the run of the present settings, and return what listens."""
+    global _listener, _hears_forks
+    listener = Listener(Identity(run_settings.current().run_id))
+    _listener = listener
+    _prepare(listener)
+    api.attach(listener)
+    hooks.install(listener)
+    parallel_wrappers.install(listener)
+    trainers.install(listener)
+    if not _hears_forks:  # Python has no way to take this back
+        _hears_forks = True
+        os.register_at_fork(after_in_child=_forked)
+    return listener
+
+
+def armed() -> Listener | None:
+    """Return what listens in this process; None: nothing does."""
+    return _listener
+
+
+def leave(then: Callable[[], object]) -> Listener | None:
+    """Leave a process that goes on: undo every change at once, and have a thread hand over what was measured.
+
+    then: called when that thread is about to end, and nothing of the probe is left besides. Returns what listened.
+    """
+    global _listener, _sender
+    listener, sender = _listener, _sender
+    _listener = _sender = None
+    if listener is None:
+        return None
+    listener.let_go()
+    api.detach()
+    listener.changes.undo_all()
+    stack_signal.withdraw()
+
+    def ended() -> None:
+        stack_signal.disarm()
+        then()
+
+    if sender is None:
+        ended()
+    else:
+        sender.leave(ended)
+    return listener
+
+
+def _prepare(listener: Listener) -> None:
     """Have the listener start a sender in this process once it is a rank."""
+    settings = run_settings.current()
 
     def start() -> None:
         global _sender
         from ddpmon.probe.sender import Sender
 
-        output.keep_apart(listener.identity.rank, listener.identity.restart)
-        if not faulthandler.is_enabled():
-            faulthandler.enable(2)  # compiled code that crashes then prints the line of Python that called it
+        if not settings.attached:
+            output.keep_apart(listener.identity.rank, listener.identity.restart)
+            if not faulthandler.is_enabled():
+                faulthandler.enable(2)  # compiled code that crashes then prints the line of Python that called it
+            atexit.register(_write_error_file)
         stack_signal.arm(places())
-        _sender = sender = Sender(listener, address)
+        _sender = sender = Sender(listener, settings.socket)
         sender.start()
         # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
         atexit.register(sender.finish)
-        util.Finalize(None, sender.finish, exitpriority=100)
-        leaving.install(sender.finish, listener.disable)
-        atexit.register(_write_error_file)
+        listener.changes.undone_by(lambda: atexit.unregister(sender.finish))
+        listener.changes.undone_by(util.Finalize(None, sender.finish, exitpriority=100).cancel)
+        leaving.install(listener.changes, sender.finish, listener.disable)
 
     listener.on_start = start
 
 
-def _forked(listener: Listener, address: str) -> None:
-    """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one."""
+def _forked() -> None:
+    """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one.
+
+    A child of a process that was attached to never is.
+    """
     global _sender
+    if _listener is None:
+        return
     api.detach()
     stack_signal.forked()
     if _sender is not None:
         _sender.forked()
         _sender = None
-    listener.reset(Identity(os.environ.get("DDPMON_RUN_ID", "")))
-    _prepare(listener, address)
+    settings = run_settings.current()
+    _listener.reset(Identity(settings.run_id))
+    if settings.attached:
+        _listener.hot.thread = 0
+    else:
+        _prepare(_listener)
 
 
 def _write_error_file() -> None:

@@ -44,7 +44,7 @@ class Buckets:
         listener = self.listener
         replace(listener, DistributedDataParallel, "_register_builtin_comm_hook", before=self._builtin)
         replace(listener, Join, "notify_join_context", after=self._joins)
-        Join.notify_join_context = staticmethod(Join.notify_join_context)
+        listener.changes.patch(Join, "notify_join_context", staticmethod(Join.notify_join_context))
         register = dist._register_comm_hook
 
         def register_around(reducer: Any, state: Any, hook: Any) -> None:
@@ -62,7 +62,7 @@ class Buckets:
                 register(reducer, state, hook)  # torch says that this is one too many
             ours.user = (state, hook)
 
-        dist._register_comm_hook = register_around
+        listener.changes.patch(dist, "_register_comm_hook", register_around)
         self._register = register
 
     def _builtin(self, arguments: tuple[Any, ...], _named: object) -> None:

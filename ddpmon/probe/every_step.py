@@ -61,6 +61,8 @@ class EveryStep(Comparisons):
         self.loader: tuple[object, object] = (None, None)
         """Workers of the DataLoader that was read last, and whether it pins its batches."""
         self.passes = LoaderPasses()
+        self._optimizer_ends: dict[int, weakref.finalize[Any, Any]] = {}
+        """What notes the end of each optimizer."""
         self.joined = False
         """True if it was ever out of data under Join."""
         self._begun_passes: dict[int, bool] = {}
@@ -264,14 +266,25 @@ class EveryStep(Comparisons):
             optimizers[id(optimizer)] = ""
             self.pauses.optimizer_made(optimizer)
             self.record(Account.optimizer_made, id(optimizer))
-            weakref.finalize(optimizer, self._optimizer_gone, optimizers, id(optimizer)).atexit = False
+            end = weakref.finalize(optimizer, self._optimizer_gone, optimizers, id(optimizer))
+            end.atexit = False
+            self._optimizer_ends[id(optimizer)] = end
 
     def _optimizer_gone(self, optimizers: dict[int, str], key: int) -> None:
         """Called on whichever thread collects it."""
         optimizers.pop(key, None)
+        self._optimizer_ends.pop(key, None)
         self.hot.rates.pop(key, None)
         if self.listening and optimizers is self.hot.optimizers:  # else of the process that this one was forked from
             self.hot.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
+
+    def let_go(self) -> None:
+        """Stop listening for good, and remove what was put on models and optimizers."""
+        self.hot.thread = 0
+        for end in list(self._optimizer_ends.values()):
+            end.detach()
+        for replica in list(self.replicas.values()):
+            replica.unwatch()
 
     def optimizer_begins(self, optimizer: Any) -> None:
         hot = self.hot

@@ -43,9 +43,10 @@ def install(listener: Listener) -> None:
     around(torch.nn.Module, "eval", after=listener.pauses.evaluation_begins, traced=True)
     ends = listener.noting(Account.pause_ends)
     around(torch, "save", before=listener.noting(Account.pause_begins, CHECKPOINT), after=ends, failed=ends)
-    torch.serialization.save = torch.save
+    listener.changes.patch(torch.serialization, "save", torch.save)
     around(torch, "compile", after=listener.pauses.compiler_there)
     gc.callbacks.append(listener.collecting)
+    listener.changes.undone_by(lambda: gc.callbacks.remove(listener.collecting))
     _install_collectives(listener)
 
 
@@ -95,8 +96,9 @@ def _install_optimizers(listener: Listener) -> None:
     replace(listener, optimizer, "Optimizer._patch_step_function", after=made, claims=sets_up)
     if offers(listener, optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
         begins = guarded(listener, listener.optimizer_begins, claims=listener.claims_thread)
-        optimizer.register_optimizer_step_pre_hook(begins)
-        optimizer.register_optimizer_step_post_hook(guarded(listener, listener.optimizer_ends))
+        ends = guarded(listener, listener.optimizer_ends)
+        listener.changes.undone_by(optimizer.register_optimizer_step_pre_hook(begins).remove)
+        listener.changes.undone_by(optimizer.register_optimizer_step_post_hook(ends).remove)
 
 
 def _install_collectives(listener: Listener) -> None:
@@ -117,7 +119,7 @@ def _install_collectives(listener: Listener) -> None:
         _replace_function(listener, name, before=listener.messages_exchanged, traced=True)
     # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
     if hasattr(dist, "Work") and hasattr(dist.Work, "wait"):
-        dist.Work.wait = _as_inherited(dist.Work.wait)
+        listener.changes.patch(dist.Work, "wait", _as_inherited(dist.Work.wait))
     replace(listener, dist, "Work.wait", **collective)
     replace(listener, functional, "wait_tensor", **collective)
 
@@ -143,4 +145,4 @@ def _replace_function(listener: Listener, name: str, **around: Any) -> None:
     """Replace a function of torch.distributed under both names it is reached by."""
     replace(listener, distributed_c10d, name, **around)
     if hasattr(distributed_c10d, name):
-        setattr(dist, name, getattr(distributed_c10d, name))
+        listener.changes.patch(dist, name, getattr(distributed_c10d, name))

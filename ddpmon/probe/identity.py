@@ -71,6 +71,14 @@ class Identity:
         return int(self._facts["world_size"])
 
     @property
+    def local_rank(self) -> int:
+        return int(self._facts["local_rank"])
+
+    @property
+    def torch_version(self) -> str:
+        return str(self._facts["torch_version"])
+
+    @property
     def stage(self) -> int:
         return int(self._facts["stage"])
 

@@ -99,7 +99,7 @@ def replace(
                 listener.disable(error)
         return result
 
-    setattr(owner, name, functools.update_wrapper(wrapper, original))
+    listener.changes.patch(owner, name, functools.update_wrapper(wrapper, original))
 
 
 def argument(arguments: tuple[Any, ...], named: dict[str, Any], place: int, name: str) -> Any:

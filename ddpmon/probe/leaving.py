@@ -8,8 +8,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from ddpmon.probe.changes import Changes
 
-def install(finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
+
+def install(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
     """Call `finish` before this process ends by `os._exit` or runs another program. leave: that one did not begin."""
     pid = os.getpid()
 
@@ -20,13 +22,17 @@ def install(finish: Callable[[], None], leave: Callable[[BaseException], None]) 
         # Those that search PATH try one folder after the other.
         return os.getpid() == pid and os.access(path, os.X_OK)
 
-    _replace("_exit", ends, finish, leave)
+    _replace(changes, "_exit", ends, finish, leave)
     for name in ("execv", "execve"):  # which the other six call
-        _replace(name, begins_another, finish, leave)
+        _replace(changes, name, begins_another, finish, leave)
 
 
 def _replace(
-    name: str, applies: Callable[..., bool], finish: Callable[[], None], leave: Callable[[BaseException], None]
+    changes: Changes,
+    name: str,
+    applies: Callable[..., bool],
+    finish: Callable[[], None],
+    leave: Callable[[BaseException], None],
 ) -> None:
     original = getattr(os, name)
 
@@ -44,4 +50,4 @@ def _replace(
                 leave(error)
             raise
 
-    setattr(os, name, leaving)
+    changes.patch(os, name, leaving)

@@ -66,15 +66,34 @@ class Listener(EveryStep):
 
     def group_ready(self, _result: object, _arguments: object) -> None:
         self._adopt_thread()
-        self.identity.take_group()
-        self.identity.reached(STAGE_GROUP)
-        self.parallelism.unsettle()
+        self._take_group()
         self.set_up()
         self.start()
 
+    def _take_group(self) -> None:
+        self.identity.take_group()
+        self.identity.reached(STAGE_GROUP)
+        self.parallelism.unsettle()
+
+    @property
+    def has_group(self) -> bool:
+        """Return whether this process is a rank of a process group."""
+        return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+    def found_running(self) -> None:
+        """This process trained before it was watched: take what there is from its process group."""
+        if self.has_group:
+            self._take_group()
+        self.set_up()
+
     def model_wrapped(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        model: DistributedDataParallel = arguments[0]
         self._adopt_thread()
+        self.model_found(arguments[0])
+        self.set_up()
+        self.start()
+
+    def model_found(self, model: DistributedDataParallel) -> None:
+        """There is a model wrapped in DDP; most are heard of when they are wrapped."""
         replica = self.replicas.replica_of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
@@ -84,8 +103,6 @@ class Listener(EveryStep):
             replica.events = self._follow_device()
         if model.find_unused_parameters:
             self._time_searches(replica)
-        self.set_up()
-        self.start()
 
     def _time_searches(self, replica: Replica) -> None:
         """Time what DDP takes to find unused parameters. Nothing is put around it where no model asks for that."""

@@ -26,6 +26,7 @@ from torch.distributed import distributed_c10d
 from ddpmon.messages import Card, Meeting, WireError, decode_to_rank, encode
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.messages.wire import check_card
+from ddpmon.probe import run_settings
 from ddpmon.probe.identity import Identity
 
 EVERY_S = 0.25
@@ -162,9 +163,10 @@ def exchange(identity: Identity) -> Exchange | None:
 
     Where their hubs were given a place to meet, the group is given a name all the same, and nothing else is exchanged.
     """
-    if identity.world_size < 2 or os.environ.get("DDPMON_ALONE") == "1":
+    settings = run_settings.current()
+    given = settings.hub_given
+    if identity.world_size < 2 or settings.alone:
         return None
-    given = os.environ.get("DDPMON_HUB_GIVEN") == "1"
     node, nodes = (os.environ.get(name, "") for name in ("GROUP_RANK", "GROUP_WORLD_SIZE"))
     by_torchrun = node.isdecimal() and nodes.isdecimal()
     alone = os.environ.get("LOCAL_WORLD_SIZE") == str(identity.world_size) or (bool(nodes) and not by_torchrun)

@@ -60,6 +60,8 @@ class Pauses:
         if handler is not None and self._compiling not in handler.start_callbacks:
             handler.register_start_callback(self._compiling)
             handler.register_end_callback(self._compiled)
+            self._listener.changes.undone_by(lambda: handler.remove_start_callback(self._compiling))
+            self._listener.changes.undone_by(lambda: handler.remove_end_callback(self._compiled))
 
     def _compiling(self, *_args: object) -> None:
         if self._listener.on_training_thread():

@@ -156,6 +156,12 @@ class Replica:
             self._hook.remove()
         self._hook = self.parameters[self._watched].register_post_accumulate_grad_hook(self._mark)
 
+    def unwatch(self) -> None:
+        """Have no gradient leave marks any more."""
+        self.events = None
+        if self._hook is not None:
+            self._hook.remove()
+
     def _mark(self, _parameter: object) -> None:
         if self.events is not None:
             self.event = self.events.event()

@@ -1,4 +1,4 @@
-"""The run's folder as a rank finds it: through the environment, and only if it is there and this user's alone."""
+"""The run's folder as a rank finds it: only if it is there and this user's alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import stat
 from collections.abc import Sequence
 
 from ddpmon.messages.folder import TAILS, pack_tail
+from ddpmon.probe import run_settings
 
 
 def private_folder(name: str) -> str | None:
     """Return a folder inside the run's, made if it is not there; None where none can be had (another machine)."""
-    run = os.environ.get("DDPMON_RUN_DIR")
+    run = run_settings.current().folder
     if not run:
         return None
     inside = os.path.join(run, name)

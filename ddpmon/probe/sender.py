@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -39,6 +40,7 @@ from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import PendingFrame
+from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.run_folder import leave_tail
 from ddpmon.probe.setup_reader import SetupReader
@@ -78,6 +80,9 @@ class Sender(threading.Thread):
         self._exception_told = False
         self._is_last = False
         """The batch that is made next is the last."""
+        self._then: Callable[[], object] | None = None
+        """Called when this thread ends and the process goes on unwatched."""
+        self._counters: OwnDescriptor | None = None
         self._moves = 0
         """Count of checks that found the training thread at work although it does not train."""
         self._samples: list[Sample] = []
@@ -94,6 +99,9 @@ class Sender(threading.Thread):
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
         hot = self._listener.hot
         hot.updates, descriptor = updates.shared(hot.updates)
+        if descriptor >= 0:
+            self._counters = OwnDescriptor(descriptor)
+            descriptor = self._counters.number
         self._listener.identity.change(counter_fd=descriptor)
         self._listener.defer()
         super().start()
@@ -108,11 +116,29 @@ class Sender(threading.Thread):
         """Let go of the connection in a forked child, where this thread does not run: it is the parent's."""
         self._hub.close()
 
+    def leave(self, then: Callable[[], object]) -> None:
+        """Send the rest and say goodbye as `finish` does, but wait for none of it; `then` is called at the end."""
+        self._then = then
+        self._stopping.set()
+        if not self.is_alive():
+            self._left()
+
     def run(self) -> None:
         try:
             self._run()
         except Exception as error:
             self._listener.disable(error)
+        finally:
+            self._left()
+
+    def _left(self) -> None:
+        """Close the step counters, whose memory goes with its last user, where this process goes on without them."""
+        then, self._then = self._then, None
+        if then is not None:
+            self._listener.hot.updates = updates.private()
+            if self._counters is not None:
+                self._counters.close()
+            then()
 
     def _run(self) -> None:
         listener = self._listener

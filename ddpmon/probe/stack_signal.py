@@ -113,6 +113,21 @@ def withdraw() -> None:
         _take_away(_armed.path)
 
 
+def disarm() -> None:
+    """Answer no more: restore the handler that was there before. The offer must have been taken back for some time."""
+    global _armed
+    withdraw()
+    armed, _armed = _armed, None
+    if armed is not None:
+        _unregister(armed)
+
+
+def _unregister(armed: _Armed) -> None:
+    if _handler() == armed.handler:  # else faulthandler would put back what was there before the script's own
+        faulthandler.unregister(STACK_SIGNAL)
+        armed.file.close()
+
+
 def _take_away(path: str) -> None:
     for kind in ("stack", "json", "json.new"):
         with contextlib.suppress(OSError):
@@ -133,7 +148,5 @@ def _let_go() -> None:
     """Leave the handler of the process that this one was forked from: it becomes a rank of its own."""
     global _inherited
     inherited, _inherited = _inherited, None
-    if inherited is not None and _handler() == inherited.handler:
-        # Else faulthandler would put back what was there before the script's own.
-        faulthandler.unregister(STACK_SIGNAL)
-        inherited.file.close()
+    if inherited is not None:
+        _unregister(inherited)

@@ -21,6 +21,7 @@ from torch import is_grad_enabled
 from ddpmon import api
 from ddpmon.probe import updates
 from ddpmon.probe.account import EVERY_STEP, Account
+from ddpmon.probe.changes import Changes
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import Journal, Note
@@ -92,6 +93,8 @@ class ThreadListener:
     def __init__(self) -> None:
         self.hot = HotPathState.__new__(HotPathState)
         """One object for good: the wrappers around torch's calls hold it, in processes that are forked too."""
+        self.changes = Changes()
+        """Of what was there in this process before the probe."""
         self.on_set_up: list[Callable[[], None]] = []
         """Called when something was made that a step needs: by now the script has imported what it trains with."""
 

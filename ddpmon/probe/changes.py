@@ -1,0 +1,45 @@
+"""Everything that the probe has changed in this process, so that it can take it back when it leaves a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+_INHERITED = object()
+
+
+class Changes:
+    """Makes changes and remembers how each is undone."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+        self.left: list[str] = []
+        """Names of attributes that somebody else replaced after the probe: they keep a wrapper that does nothing."""
+
+    def patch(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute of a module or class."""
+        before = vars(owner).get(name, _INHERITED)
+        setattr(owner, name, value)
+        self._undo.append(partial(self._restore, owner, name, vars(owner)[name], before))
+
+    def undone_by(self, undo: Callable[[], object]) -> None:
+        """Remember a change that `undo` takes back."""
+        self._undo.append(undo)
+
+    def undo_all(self) -> None:
+        """Take back all changes, the latest first. One that cannot be taken back does not stop the others."""
+        while self._undo:
+            undo = self._undo.pop()
+            try:
+                undo()
+            except Exception as error:
+                self.left.append(f"{type(error).__name__}: {error}")
+
+    def _restore(self, owner: Any, name: str, value: Any, before: Any) -> None:
+        if vars(owner).get(name) is not value:
+            self.left.append(f"{getattr(owner, '__qualname__', owner.__name__)}.{name}")
+        elif before is _INHERITED:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)

@@ -1,0 +1,80 @@
+"""Finds a moment at which the probe may be armed or removed in a process that trains.
+
+Code that is entered from outside runs between any two bytecodes of the training. Nearly all that the probe changes may
+be changed there. What torch's optimizers and garbage collection go through in a loop may not: a dictionary that grows
+meanwhile raises into the training, and a list that shrinks hides an entry.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+
+RETRY_S = 0.002
+GIVE_UP_S = 10.0
+_pending: set[object] = set()
+"""Keeps the functions alive that the interpreter is to call."""
+
+
+def when_quiet(act: Callable[[], None], give_up: Callable[[], None]) -> None:
+    """Call `act` on the main thread, now or a moment later; else `give_up`. Neither may raise."""
+    if is_quiet():
+        act()
+        return
+    deadline = time.monotonic() + GIVE_UP_S
+
+    def try_again(_: object) -> int:
+        _pending.discard(entry)
+        if is_quiet():
+            act()
+        elif time.monotonic() > deadline:
+            give_up()
+        else:
+            retry()
+        return 0
+
+    entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(try_again)
+
+    def retry() -> None:
+        _pending.add(entry)
+        threading.Thread(target=_schedule, args=(entry,), name="ddpmon entry", daemon=True).start()
+
+    retry()
+
+
+def _schedule(entry: object) -> None:
+    time.sleep(RETRY_S)
+    while ctypes.pythonapi.Py_AddPendingCall(entry, None):  # the interpreter's list of calls is full
+        time.sleep(RETRY_S)
+
+
+def is_quiet() -> bool:
+    """Return whether no thread is in a loop over something that the probe changes."""
+    loops = dict(_loops())
+    mine = sys._getframe()
+    for frame in sys._current_frames().values():
+        at: FrameType | None = frame
+        while at is not None:
+            if at is not mine and any(begin <= at.f_lasti < end for begin, end in loops.get(at.f_code, ())):
+                return False
+            at = at.f_back
+    return True
+
+
+def _loops() -> Iterator[tuple[CodeType, list[tuple[int, int]]]]:
+    """Yield functions with the places of their loops: those in which an optimizer calls the hooks of its steps."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    wraps = getattr(getattr(optimizer, "Optimizer", None), "profile_hook_step", None)
+    for code in getattr(getattr(wraps, "__code__", None), "co_consts", ()):
+        if isinstance(code, CodeType):
+            loops = [(one.offset, int(one.argval)) for one in dis.get_instructions(code) if one.opname == "FOR_ITER"]
+            yield code, loops
+    collecting = sys.modules.get("ddpmon.probe.listener")
+    if collecting is not None:
+        code = collecting.Listener.collecting.__code__
+        yield code, [(0, len(code.co_code))]
