@@ -1,9 +1,9 @@
-"""A question over the screen: a sentence or two and a few answers, the harmless one focused."""
+"""Dialogs over the screen, and a question: a sentence or two and a few answers, the harmless one focused."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rich.cells import cell_len
 from textual import events
@@ -15,6 +15,23 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import CURSOR, Line, cut, fit, wrap
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
+
+Reply = TypeVar("Reply")
+
+
+class Overlay(ModalScreen[Reply]):
+    """A pane over the screen that is shown."""
+
+    def __init__(self, pane: Pane, palette: Palette, frame: Frame | None = None) -> None:
+        """palette: that of the screen below. frame: what the pane shows."""
+        super().__init__()
+        self._pane, self._palette, self._frame = pane, palette, frame or Frame()
+
+    def compose(self) -> ComposeResult:
+        yield self._pane
+
+    def on_mount(self) -> None:
+        self._pane.show(self._frame, self._palette)
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,12 @@ def boxed(heading: str, body: list[Line], width: int) -> list[Line]:
     return [upper, *lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
 
 
+def option(text: str, width: int, *, chosen: bool) -> Line:
+    """Return a line to choose in so many columns. chosen: the cursor is on it."""
+    role = "strong+select" if chosen else "text"
+    return fit([(f"{CURSOR} " if chosen else "  ", role), (cut(text, width - 2), role)], width, role)
+
+
 class QuestionBox(Pane):
     """The box with the question and its answers."""
 
@@ -48,16 +71,13 @@ class QuestionBox(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         inner = max(1, width - 4)
         room = max(0, height - len(self.answers) - 2)
-        text = wrap(self.text, inner)[: max(0, room - 1)]
-        body: list[Line] = [[(row, "text")] for row in text]
-        if len(text) < room:
+        rows = wrap(self.text, inner)[: max(0, room - 1)]
+        body: list[Line] = [[(row, "text")] for row in rows]
+        if len(rows) < room:
             body.append([])
         for place, answer in enumerate(self.answers):
-            under = place == self.focused_answer
-            role = "strong+select" if under else "text"
-            body.append(
-                fit([(f"{CURSOR} " if under else "  ", role), (f"{answer.keys[0]}  {answer.label}", role)], inner, role)
-            )
+            text = f"{answer.keys[0]}  {answer.label}"
+            body.append(option(text, inner, chosen=place == self.focused_answer))
         return boxed(self.heading, body, width)
 
     def answers_from(self, height: int) -> int:
@@ -70,7 +90,7 @@ class QuestionBox(Pane):
             self.screen.answer(place)
 
 
-class Dialog(ModalScreen[str]):
+class Dialog(Overlay[str]):
     """Asks; dismisses with the value of the answer. Escape gives the first one, which is the harmless one."""
 
     DEFAULT_CSS = """
@@ -85,16 +105,11 @@ class Dialog(ModalScreen[str]):
     ]
 
     def __init__(self, heading: str, text: str, answers: tuple[Answer, ...], palette: Palette) -> None:
-        super().__init__()
         self.box = QuestionBox(heading, text, answers)
-        self._colours = palette
-
-    def compose(self) -> ComposeResult:
-        yield self.box
+        super().__init__(self.box, palette)
 
     def on_mount(self) -> None:
         self.on_resize()
-        self.box.show(Frame(), self._colours)
 
     def on_resize(self) -> None:
         width = min(64, self.app.size.width)

@@ -15,7 +15,7 @@ from ddpmon.tui import keys
 from ddpmon.tui.blocks import Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
-from ddpmon.tui.screens.view import View
+from ddpmon.tui.screens.view import View, edges, give
 from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets import bucketlist, cost
@@ -95,7 +95,7 @@ class Comm(View):
         recorded = snapshot is not None and bool(snapshot.buckets)
         self.buckets.active = self.buckets.active and recorded
         whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-        keybar = int(whole or height >= 5)
+        head, keybar = edges(width, height)
         body = height - 4
         cost_lines = 1 if snapshot is None else len(cost.cost(snapshot, width, self.cost.over)) + 1
         shown = None if snapshot is None else cost.view_over(snapshot, self.cost.over)
@@ -114,13 +114,10 @@ class Comm(View):
         if arranged == self._arranged:
             return
         self._arranged = arranged
-        for part, lines in (
-            (self.head, 3 if whole else max(1, height - keybar)), (self.cost, cost_room * whole), (self.hint, hint),
-            (self.lists, lists * whole), (self.sync_lanes, past), (self.wait_lanes, wait_lanes),
-            (self.keys, keybar),
-        ):  # fmt: skip
-            part.display = lines > 0
-            part.styles.height = lines
+        give(
+            (self.head, head), (self.cost, cost_room * whole), (self.hint, hint), (self.lists, lists * whole),
+            (self.sync_lanes, past), (self.wait_lanes, wait_lanes), (self.keys, keybar),
+        )  # fmt: skip
         for block, lines in ((self.sync_lanes, past), (self.wait_lanes, wait_lanes)):
             block.box = Box(0, 0, width, lines)  # what it wishes for follows from it before it is laid out
         self.hint.buckets_shown = self.buckets.active

@@ -115,7 +115,6 @@ class Compare(Scrolled):
         super().__init__(self._comparison, palette, Frame())
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.run_worker(self._compare())
 
     async def _compare(self) -> None:

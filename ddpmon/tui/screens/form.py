@@ -16,8 +16,9 @@ from textual.widgets import Input
 
 from ddpmon.errors import DdpmonError
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import CURSOR, Line, cut, fit, size, wrap
+from ddpmon.tui.lines import CURSOR, Line, cut, wrap
 from ddpmon.tui.palette import NONE, Palette
+from ddpmon.tui.screens.ask import boxed
 from ddpmon.tui.widgets.pane import Pane
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 6
@@ -48,9 +49,7 @@ class _Top(Pane):
         self._heading = heading
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        heading = cut(self._heading, width - 4)
-        line: Line = [("┌─", "rule"), (heading, "strong")]
-        return [[*line, ("─" * (width - size(line) - 1) + "┐", "rule")]]
+        return boxed(self._heading, [], width)[:1]
 
 
 class _Label(Pane):
@@ -111,9 +110,7 @@ class _Foot(Pane):
         for key, label, _ in self.keys:
             keys += [(key, "key"), (f" {label}   ", "muted")]
         note = [[]] * (height - _NOTE - 2) + note
-        body = [*note, *([[]] * (height - 2 - len(note))), keys]
-        lines: list[Line] = [[("│ ", "rule"), *fit(line, inner), (" │", "rule")] for line in body]
-        return [*lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
+        return boxed("", [*note, *([[]] * (height - 2 - len(note))), keys], width)[1:]
 
     async def on_click(self, event: events.Click) -> None:
         column = event.x - 2

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import CURSOR, Line, cut, fit
+from ddpmon.tui.lines import Line
 from ddpmon.tui.palette import Palette
-from ddpmon.tui.screens.ask import boxed
+from ddpmon.tui.screens.ask import Overlay, boxed, option
 from ddpmon.tui.widgets.pane import Pane
 
 _AROUND = 3
@@ -63,13 +61,8 @@ class PickBox(Pane):
         place = found.index(self.value) if self.value in found else 0
         self._top = max(place - rows + 1, min(self._top, place, max(0, len(found) - rows)))
         names = dict(self.offered.entries)
-        body: list[Line] = []
-        for value in found[self._top : self._top + rows]:
-            under = value == self.value
-            role = "strong+select" if under else "text"
-            body.append(
-                fit([(f"{CURSOR} " if under else "  ", role), (cut(names[value], inner - 2), role)], inner, role)
-            )
+        shown = found[self._top : self._top + rows]
+        body = [option(names[value], inner, chosen=value == self.value) for value in shown]
         body += [[]] * (rows - len(body))
         typed: Line = [("type to search; enter chooses, esc cancels", "muted")]
         if self.typed:
@@ -83,7 +76,7 @@ class PickBox(Pane):
             self.screen.dismiss(self.found[place])
 
 
-class Picker(ModalScreen[str]):
+class Picker(Overlay[str]):
     """Lists what there is; dismisses with the value of an entry, or with None if it was left."""
 
     DEFAULT_CSS = """
@@ -103,16 +96,11 @@ class Picker(ModalScreen[str]):
     ]
 
     def __init__(self, offered: Offered, palette: Palette) -> None:
-        super().__init__()
         self.box = PickBox(offered)
-        self._colours = palette
-
-    def compose(self) -> ComposeResult:
-        yield self.box
+        super().__init__(self.box, palette)
 
     def on_mount(self) -> None:
         self.on_resize()
-        self.box.show(Frame(), self._colours)
 
     def on_resize(self) -> None:
         offered = self.box.offered

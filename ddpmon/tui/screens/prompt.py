@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from ddpmon.tui.filters import Filter, FilterError, parse
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut
 from ddpmon.tui.palette import Palette
+from ddpmon.tui.screens.ask import Overlay
 from ddpmon.tui.widgets.pane import Pane
 
 _LONGEST = 200
@@ -36,7 +35,7 @@ class TypedLine(Pane):
         return [[*line, (cut(f"  {note}", max(0, width - len(typed) - 4)), role)]]
 
 
-class FilterPrompt(ModalScreen[Filter | None]):
+class FilterPrompt(Overlay[Filter | None]):
     """Asks for a filter; dismisses with it, or with None if it was left."""
 
     DEFAULT_CSS = """
@@ -51,15 +50,8 @@ class FilterPrompt(ModalScreen[Filter | None]):
     ]
 
     def __init__(self, text: str, palette: Palette) -> None:
-        super().__init__()
         self.typed = TypedLine(text)
-        self._colours = palette
-
-    def compose(self) -> ComposeResult:
-        yield self.typed
-
-    def on_mount(self) -> None:
-        self.typed.show(Frame(), self._colours)
+        super().__init__(self.typed, palette)
 
     def on_key(self, event: events.Key) -> None:
         if event.character is not None and event.is_printable and len(self.typed.text) < _LONGEST:

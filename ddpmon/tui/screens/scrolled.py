@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line
 from ddpmon.tui.palette import Palette
+from ddpmon.tui.screens.ask import Overlay
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
@@ -34,7 +33,7 @@ class Text(ScrollingPane):
         return [*heading, *shown, *([[]] * (room - len(shown))), [*keys, (" esc", "key"), (" back", "muted")]]
 
 
-class Scrolled(ModalScreen[None]):
+class Scrolled(Overlay[None]):
     """A text over the whole screen."""
 
     DEFAULT_CSS = "Scrolled { overflow: hidden hidden; } Scrolled Text { width: 1fr; height: 1fr; background: $panel; }"
@@ -49,16 +48,8 @@ class Scrolled(ModalScreen[None]):
     ]
 
     def __init__(self, text: Text, palette: Palette, frame: Frame) -> None:
-        super().__init__()
+        super().__init__(text, palette, frame)
         self.text = text
-        self._colours = palette
-        self._of = frame
-
-    def compose(self) -> ComposeResult:
-        yield self.text
-
-    def on_mount(self) -> None:
-        self.text.show(self._of, self._colours)
 
     def action_scroll(self, by: int) -> None:
         self.text.move(by)

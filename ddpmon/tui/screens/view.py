@@ -11,6 +11,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.screen import Screen
+from textual.widget import Widget
 
 from ddpmon.messages import Wish, together
 from ddpmon.tui.blocks import Block, Box, arrange
@@ -63,6 +64,21 @@ class Chooser(Protocol):
     @property
     def offered(self) -> Offered:
         """Return what can be chosen."""
+
+
+def edges(width: int, height: int) -> tuple[int, int]:
+    """Return the lines of the head and of the keys; where there is room for no more, the head has all but the keys."""
+    if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
+        return 3, 1
+    keys = int(height >= 5)
+    return max(1, height - keys), keys
+
+
+def give(*parts: tuple[Widget, int]) -> None:
+    """Give each part of a screen so many lines; 0: it is not shown."""
+    for part, lines in parts:
+        part.display = lines > 0
+        part.styles.height = lines
 
 
 class View(Screen[None], metaclass=Abstract):
@@ -217,13 +233,9 @@ class Blocks(View):
 
     def share_out(self) -> None:
         width, height = self.app.size
-        whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-        keys = int(whole or height >= 5)
-        head = 3 if whole else max(1, height - keys)
-        for part, lines in ((self.head, head), (self.keys, keys)):
-            part.display = lines > 0
-            part.styles.height = lines
-        self._body.display = whole
+        head, keys = edges(width, height)
+        give((self.head, head), (self.keys, keys))
+        whole = self._body.display = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
         boxes = self._arranged(width, height - head - keys, whole=whole)
         if boxes == self._boxes:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,9 +12,8 @@ from textual.containers import Horizontal, Vertical
 
 from ddpmon.tui import keys
 from ddpmon.tui.chart_choice import ChartChoice
-from ddpmon.tui.screens.plan import Arrangement, most_map_lines, plan
-from ddpmon.tui.screens.view import View
-from ddpmon.tui.sizes import WIDE
+from ddpmon.tui.screens.view import View, edges, give
+from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.chart import ChosenChart, OwnChart
 from ddpmon.tui.widgets.events import EventList
@@ -24,6 +24,81 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Heights in lines; 0: not shown."""
+
+    head: int
+    upper: int = 0
+    """Charts and events, or how the run failed."""
+    world: int = 0
+    table: int = 0
+    findings: int = 0
+    phases: int = 0
+    """The mean step by phase."""
+    detail: bool = False
+    """More of the rank under the cursor stands beside it."""
+    keys: int = 0
+    charts: bool = True
+    events: bool = False
+
+
+_PHASES = 11
+"""Lines of the mean step by phase."""
+_DETAIL = 18
+"""Lines with which a rank's phases stand there through time."""
+_FINDINGS_LEAST = 5
+"""Lines with which a finding stands there with its advice."""
+_CHARTS, _CHARTS_MOST = 18, 24
+"""Lines that charts take before findings have theirs, and that they ever take: higher ones tell nothing more."""
+
+
+def plan(
+    width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False, findings: int = 0
+) -> Arrangement:  # fmt: skip
+    """Share out a screen. The table never needs more than its ranks; charts, findings and the mean step the rest.
+
+    While the ranks arrive there is nothing to chart: the events stand there, as high as they need to be. findings: the
+    lines of all of them; they stand there where at least one with its advice fits.
+    """
+    head, keybar = edges(width, height)
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        return Arrangement(head, keys=keybar)
+    body = height - 4
+    map_height = map_lines + 1
+    upper_lines = min(10, max(4, height // 5)) if arriving else min(20, max(6, height * 3 // 8))
+    upper = upper_lines if body - map_height >= 12 else 0
+    table = body - map_height - upper
+    listed = phases = 0
+    if upper and not arriving:
+        spare = max(0, table - (ranks + 2))
+        table -= spare
+        higher = min(spare, max(0, _CHARTS - upper))
+        listed = min(spare - higher, findings)
+        listed = listed if listed >= min(findings, _FINDINGS_LEAST) else 0
+        spare -= listed
+        phases = _PHASES if spare - higher >= _PHASES else 0
+        spare -= phases
+        higher = min(spare, max(0, _CHARTS_MOST - upper))
+        upper += higher
+        below = spare - higher  # stays empty, at the end of the last part
+        if phases:
+            phases += below
+        elif listed:
+            listed += below
+        else:
+            table += below
+    return Arrangement(
+        head, upper=upper, world=map_height, table=table, findings=listed, phases=phases, keys=keybar,
+        detail=width >= WIDE and phases >= _DETAIL, charts=not arriving, events=arriving or width >= WIDE,
+    )  # fmt: skip
+
+
+def most_map_lines(height: int) -> int:
+    """Return how many lines the world map may take."""
+    return max(1, min(8, (height - 4) // 8))
 
 
 class World(View):
@@ -86,13 +161,11 @@ class World(View):
         self._plan = arranged, failed
         charts = arranged.upper - failed if arranged.charts else 0
         happened = arranged.events and (width >= WIDE or not failed)
-        for part, lines in (
+        give(
             (self.head, arranged.head), (self.upper, arranged.upper), (self.map, arranged.world),
             (self.table, arranged.table), (self.findings, arranged.findings), (self.lower, arranged.phases),
             (self.keys, arranged.keys), (self.failure, failed), (self.charts, charts),
-        ):  # fmt: skip
-            part.display = lines > 0
-            part.styles.height = lines
+        )  # fmt: skip
         self.detail.display = arranged.detail
         self.left.display = bool(failed or charts)
         self.happened.display = happened

@@ -13,7 +13,7 @@ from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Wish
 from ddpmon.tui import axis, curves
 from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, fit, size, title
+from ddpmon.tui.lines import Line, cut, size, title
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.chart import (
     LABEL,
@@ -184,14 +184,6 @@ class BigChart(ChoosingChart):
     def _alarmed(self) -> bool:
         snapshot = self.frame.snapshot
         return self.choice.name == "own" and snapshot is not None and snapshot.severity != "info"
-
-    def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
-        """Only what differs: a cursor that moves repaints two columns."""
-        if not before or not after or size(before[0]) != size(after[0]):
-            return 0, width
-        cells = [[(ch, role) for text, role in fit(row[0], width) for ch in text] for row in (before, after)]
-        differ = [x for x, (old, new) in enumerate(zip(*cells, strict=False)) if old != new]
-        return (differ[0], differ[-1] + 1) if differ and len(cells[0]) == len(cells[1]) == width else (0, width)
 
     # --- keys ---
 

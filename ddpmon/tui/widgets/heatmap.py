@@ -282,15 +282,6 @@ class HeatMap(BlockPane):
             fit([(" " + cut_sentence(note, width - 1), "text")], width),
         ]
 
-    def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
-        """Only what differs: of a quiet row nothing, although all columns move."""
-        if not before or not after or any(size(line) != sum(len(text) for text, _ in line) for line in before + after):
-            return 0, width
-        cells = [[(glyph, role) for text, role in line for glyph in text] for line in (before[0], after[0])]
-        old, new = ([*row, *[(" ", "text")] * (width - len(row))][:width] for row in cells)
-        places = [i for i in range(width) if old[i] != new[i]]
-        return (places[0], places[-1] + 1) if places else (0, width)
-
     def _place(self, view: HeatView) -> int:
         """The row under the cursor."""
         for place, row in enumerate(view.rows):

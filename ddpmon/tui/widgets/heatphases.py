@@ -66,10 +66,6 @@ class HeatPhases(BlockPane):
             lines += [row for view in views for row in _rows(view, rank, width, tall, chosen=chosen)]
         return lines
 
-    def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
-        """Only what differs, as of the heat map above."""
-        return self.first.span(before, after, width) if self.first is not None else (0, width)
-
 
 def _rows(view: HeatView, rank: int, width: int, tall: int, *, chosen: bool) -> list[Line]:
     """One phase of one rank, in lines that are alike; none where the answer is of other ranks."""

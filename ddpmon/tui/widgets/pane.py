@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from ddpmon.messages import Wish
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, size
+from ddpmon.tui.lines import Line, fit, joined, size
 from ddpmon.tui.palette import DARK, Palette
 from ddpmon.tui.workarounds import Abstract
 
@@ -84,12 +84,14 @@ class Pane(Widget, metaclass=Abstract):
         """
         if not before or not after:
             return 0, width
-        old, new = (fit(line[0], width) for line in (before, after))
+        old, new = (joined(fit(line[0], width)) for line in (before, after))
+        if old == new:
+            return 0, 0
         if any(size(line) != sum(len(text) for text, _ in line) for line in (old, new)):
             return 0, width  # a character of two columns
         first = _alike(old, new)
         last = _alike([(text[::-1], role) for text, role in reversed(old)], [(t[::-1], r) for t, r in reversed(new)])
-        return (first, width - last) if first < width - last else (0, width)
+        return first, width - last
 
     def on_resize(self, event: events.Resize) -> None:
         self._rows = []
