@@ -45,7 +45,7 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
 
     line = RemoteSource.call(address)
     from ddpmon.tui.app import watch  # while ssh logs in
-    from ddpmon.tui.outcome import Outcome
+    from ddpmon.tui.watched import Outcome
 
     source = RemoteSource.open(address, line)
     try:

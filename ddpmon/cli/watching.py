@@ -86,7 +86,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     it.
     """
     from ddpmon.tui.app import watch
-    from ddpmon.tui.outcome import Outcome
+    from ddpmon.tui.watched import Outcome
 
     run, source = _attached(run)
     try:

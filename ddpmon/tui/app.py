@@ -25,7 +25,6 @@ from ddpmon.tui.inspecting import Inspecting
 from ddpmon.tui.key_queue import KeyQueue
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.lines import plain
-from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import THEMES
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
@@ -33,6 +32,7 @@ from ddpmon.tui.screens.prompt import FilterPrompt
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.showing import ShowingApp
 from ddpmon.tui.views import ViewName
+from ddpmon.tui.watched import Outcome
 
 
 class DdpmonApp(ShowingApp):

@@ -24,7 +24,6 @@ from ddpmon.tui.dashboard import Reply, Then
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain
-from ddpmon.tui.notice import Notice
 from ddpmon.tui.notify import Worsening, sequence
 from ddpmon.tui.palette import THEMES, Palette, first_theme, pick
 from ddpmon.tui.screens.table import pane_of, views
@@ -45,6 +44,30 @@ POLLS = 50
 """After a key that asked the source for something: how often, and how many times, the source is polled for it."""
 SWITCH_S = 0.01
 """Pause between one screen and another: a new one is drawn at once."""
+NOTICE_FRAMES = 6
+"""Frames for which a line stands in the key bar."""
+
+
+class Notice:
+    """The line in the key bar: result of the last key, or a line from the source."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._frames_left = 0
+
+    def say(self, text: str) -> None:
+        """Show a text for a few frames; "": take the last one away."""
+        self._text, self._frames_left = text, NOTICE_FRAMES
+
+    def next_frame(self) -> None:
+        """A frame has passed."""
+        if self._frames_left:
+            self._frames_left -= 1
+
+    @property
+    def text(self) -> str:
+        """Return what is to be shown; "": nothing."""
+        return self._text if self._frames_left else ""
 
 
 class ShowingApp(App[None]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from functools import partial
 
 from ddpmon.runs import Run
@@ -11,8 +12,18 @@ from ddpmon.source.run_list import Listed
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain
-from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.playback import Playback
+
+
+class Outcome(enum.Enum):
+    """Way in which the dashboard was left."""
+
+    DETACHED = "detached"
+    """The run goes on, as far as this viewer knows."""
+    STOPPING = "stopping"
+    """A stop was asked for from here; the run had not ended yet."""
+    ENDED = "ended"
+    """The run was over by then."""
 
 
 class Watched:

@@ -21,7 +21,7 @@ from ddpmon.messages import (
 )
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
-from ddpmon.tui.widgets import bucketlist, cost, waitlanes, waittable
+from ddpmon.tui.widgets import bucketlist, cost, synclanes, waittable
 from tests.tui import golden, inspected, measured, odd, snapshots, through_time
 from tests.tui.driving import drive, until
 
@@ -285,7 +285,7 @@ def test_each_ranks_wait_has_lanes_where_each_may_be_two_lines_high():
 def test_waits_share_a_scale_that_ends_at_the_longest_or_at_5_percent():
     def shown(*cells):
         rows = [HeatRow(("a", "a"), (rank, rank), 1, rank, 0.0) for rank in range(len(cells))]
-        high, made = waitlanes.courses(HeatView("wait", 8, 0, 2, 16, 0.0, 1.0, rows, b"".join(cells)))
+        high, made = synclanes.wait_courses(HeatView("wait", 8, 0, 2, 16, 0.0, 1.0, rows, b"".join(cells)))
         return high, [list(course.cells) for course in made]
 
     assert shown(bytes([1, 128]), bytes([0, 64])) == (127 / 253, [[1, 254], [0, 127]])

@@ -9,7 +9,7 @@ from ddpmon.source import FakeSource
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import under_cursor
-from ddpmon.tui.outcome import Outcome
+from ddpmon.tui.watched import Outcome
 from tests.tui import odd, snapshots
 from tests.tui.driving import drive, seen
 from tests.tui.tape import replaying

@@ -10,7 +10,6 @@ from ddpmon.launch import last_launch, spec
 from ddpmon.launch.last_launch import LaunchForm
 from ddpmon.source import FakeSource, place
 from ddpmon.tui import launching
-from ddpmon.tui.screens import launch
 from ddpmon.tui.screens.form import Form
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, resized, screen_text, seen, settle
@@ -70,7 +69,6 @@ def started(monkeypatch):
         return FakeSource(snapshots.replace(snapshots.running(), run=snapshots.replace(
             snapshots.running().run, id=run.id, name=run.name)))  # fmt: skip
 
-    monkeypatch.setattr(launch, "start", start)
     monkeypatch.setattr(launching, "start", start)
     monkeypatch.setattr(place, "attach", attach)
     return taken
@@ -156,7 +154,7 @@ def test_a_supervisor_that_does_not_come_up_is_told_in_the_form(monkeypatch, fol
     def start(*_):
         raise DdpmonError("the supervisor of run 1 does not start; /x/supervisor.log says why")
 
-    monkeypatch.setattr(launch, "start", start)
+    monkeypatch.setattr(launching, "start", start)
     _, text = drive(snapshots.slow(), "n", typed("train.py"), "enter", settle)
     assert "the supervisor of run 1 does not start" in text
     assert "┌─Start a run" in text
@@ -235,7 +233,7 @@ def test_colours_are_not_needed_for_the_form(monkeypatch):
 @pytest.fixture
 def ended(folder, started):
     """A run that has ended and could be started again."""
-    remembered_run = launch.prepare(
+    remembered_run = launching.prepare(
         LaunchForm("train.py", "--lr 1", "2", "old", "A=1", str(folder)).asked(), "20260909-120001-0001"
     )
     return made(

@@ -13,15 +13,14 @@ from ddpmon.source.place import Here
 from ddpmon.source.run_list import Listed
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.launching import Launching
-from ddpmon.tui.notice import SHOWN_FRAMES, Notice
-from ddpmon.tui.outcome import Outcome
 from ddpmon.tui.palette import DARK
 from ddpmon.tui.playback import Playback
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.scrolled import Text
 from ddpmon.tui.screens.view import View
+from ddpmon.tui.showing import NOTICE_FRAMES, Notice
 from ddpmon.tui.stopping import Stopping
-from ddpmon.tui.watched import Watched
+from ddpmon.tui.watched import Outcome, Watched
 from ddpmon.tui.widgets import head
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.runlist import RunList
@@ -240,7 +239,7 @@ def test_two_runs_are_marked_and_compared():
 def test_a_notice_goes_after_a_few_frames_or_when_it_is_taken_back():
     notice = Notice()
     notice.say("copied")
-    for _ in range(SHOWN_FRAMES - 1):
+    for _ in range(NOTICE_FRAMES - 1):
         notice.next_frame()
     assert notice.text == "copied"
     notice.next_frame()

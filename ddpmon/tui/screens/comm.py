@@ -22,8 +22,7 @@ from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
 from ddpmon.tui.widgets.cost import Cost
 from ddpmon.tui.widgets.pane import Actions, Pane
-from ddpmon.tui.widgets.synclanes import SyncLanes, lines_each
-from ddpmon.tui.widgets.waitlanes import WaitLanes
+from ddpmon.tui.widgets.synclanes import SyncLanes, WaitLanes, lines_each
 from ddpmon.tui.widgets.waittable import WaitTable
 
 _LEAST_LIST = 10

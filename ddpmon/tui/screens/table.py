@@ -13,7 +13,6 @@ from ddpmon.tui.screens.view import Blocks, View
 from ddpmon.tui.screens.world import World
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.bigchart import BigChart
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.corelanes import CoreLanes
 from ddpmon.tui.widgets.devicelanes import DeviceLanes, RankLanes
 from ddpmon.tui.widgets.devicelist import DeviceList
@@ -26,7 +25,7 @@ from ddpmon.tui.widgets.laststeps import LastSteps
 from ddpmon.tui.widgets.loglist import LogList
 from ddpmon.tui.widgets.longeststeps import LongestSteps
 from ddpmon.tui.widgets.meanstep import MeanStep
-from ddpmon.tui.widgets.pane import Pane
+from ddpmon.tui.widgets.pane import BlockPane, Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.runlist import RunList
 

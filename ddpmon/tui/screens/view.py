@@ -20,10 +20,9 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import DARK, Palette
 from ddpmon.tui.screens.pick import Picker
 from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
-from ddpmon.tui.widgets.pane import Action, Actions, Pane
+from ddpmon.tui.widgets.pane import Action, Actions, BlockPane, Pane
 from ddpmon.tui.workarounds import Abstract
 
 

@@ -16,9 +16,8 @@ from ddpmon.tui.screens.view import View, edges, give
 from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.chart import ChosenChart, OwnChart
-from ddpmon.tui.widgets.events import EventList
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
-from ddpmon.tui.widgets.findinglist import FindingList, findings_height
+from ddpmon.tui.widgets.findinglist import EventList, FindingList, findings_height
 from ddpmon.tui.widgets.meanstep import MeanStep
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail

@@ -31,11 +31,10 @@ from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
 from ddpmon.tui.widgets.lanes import LEVELS
-from ddpmon.tui.widgets.pane import Actions
+from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved
 from ddpmon.tui.widgets.worldmap import all_ranks, arriving
 

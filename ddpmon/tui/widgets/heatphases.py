@@ -8,8 +8,8 @@ from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title
 from ddpmon.tui.sizes import TALL
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heatmap import PHASES_LEFT, PHASES_OF, TALLEST, HeatMap, cell_glyphs, cells_of, legend
+from ddpmon.tui.widgets.pane import BlockPane
 
 _LEAST_WIDTH = 60
 

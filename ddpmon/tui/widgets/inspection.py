@@ -10,12 +10,11 @@ from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.sizes import LEAST_WIDTH
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import said_lines
 from ddpmon.tui.widgets.machines import named_user
-from ddpmon.tui.widgets.pane import Actions
+from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
 from ddpmon.tui.widgets.phasehistory import LABEL, phase_history
 from ddpmon.tui.widgets.rankstack import stack_lines

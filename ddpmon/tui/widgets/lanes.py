@@ -13,8 +13,7 @@ from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui import axis
 from ddpmon.tui.braille import BLANK, Canvas
 from ddpmon.tui.lines import Line, fit, joined
-from ddpmon.tui.widgets.blockpane import BlockPane
-from ddpmon.tui.widgets.pane import Actions
+from ddpmon.tui.widgets.pane import Actions, BlockPane
 
 MOMENTS = 2
 """Values in a column of the screen."""

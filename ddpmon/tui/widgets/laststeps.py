@@ -14,9 +14,8 @@ from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
-from ddpmon.tui.widgets.pane import Actions
+from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved, top_with
 from ddpmon.tui.widgets.worldmap import all_ranks, arriving, short_host
 

@@ -7,7 +7,7 @@ from ddpmon.messages import TimelineView
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, plain, title, under_cursor
-from ddpmon.tui.widgets.blockpane import BlockPane
+from ddpmon.tui.widgets.pane import BlockPane
 
 _LEAST_WIDTH, _MOST = 41, 12
 

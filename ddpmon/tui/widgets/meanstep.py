@@ -10,9 +10,9 @@ from ddpmon.tui.blocks import Block
 from ddpmon.tui.curves import mean
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, title
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import decimals
 from ddpmon.tui.widgets.laststeps import IN_TIME
+from ddpmon.tui.widgets.pane import BlockPane
 
 _LEAST_WIDTH, _NUMBERS = 41, 31
 """Columns of all, and of the names and numbers."""

@@ -16,10 +16,9 @@ from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, joined, under_cursor
 from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
 from ddpmon.tui.widgets import columns
-from ddpmon.tui.widgets.blockpane import BlockPane
 from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
-from ddpmon.tui.widgets.pane import Actions
+from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
 from ddpmon.tui.widgets.worldmap import all_ranks, arriving
 
