@@ -44,12 +44,12 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
     from ddpmon.remote.source import RemoteSource
 
     line = RemoteSource.call(address)
-    from ddpmon.tui.app import watch  # while ssh logs in
+    from ddpmon.tui.app import DdpmonApp, watch  # while ssh logs in
     from ddpmon.tui.watched import Outcome
 
     source = RemoteSource.open(address, line)
     try:
-        outcome = watch(source, readonly=readonly, notify=notify, place=RemotePlace(source))
+        outcome = watch(DdpmonApp(source, readonly=readonly, notify=notify, place=RemotePlace(source)))
         if outcome is Outcome.STOPPING:
             print(f"stopping {source.run_name} on {address.where}; Ctrl-C ends this command, not the stop", flush=True)
             _lines_until_ended(source, every_s)

@@ -85,12 +85,12 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     owns_run: this command started the run. notify: a choice of `--notify`. readonly: nothing can be stopped from
     it.
     """
-    from ddpmon.tui.app import watch
+    from ddpmon.tui.app import DdpmonApp, watch
     from ddpmon.tui.watched import Outcome
 
     run, source = _attached(run)
     try:
-        outcome = watch(source, readonly=readonly, owns_run=owns_run, notify=notify)
+        outcome = watch(DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify))
         last = source.snapshot()
     finally:
         source.close()

@@ -244,19 +244,8 @@ class DdpmonApp(ShowingApp):
         self.launching.compare()
 
 
-def watch(
-    source: Source,
-    *,
-    readonly: bool = False,
-    owns_run: bool = False,
-    notify: str = "off",
-    place: Place | None = None,
-) -> Outcome:
-    """Show a source in this terminal until the person leaves or the terminal goes away; says how it was left.
-
-    place: the machine whose runs these are; None: this one.
-    """
-    app = DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
+def watch(app: DdpmonApp) -> Outcome:
+    """Show the dashboard in this terminal until the person leaves or the terminal goes away; says how it was left."""
     gc.freeze()  # what was imported stays: no collection goes through it while frames come and go
 
     async def run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -64,37 +65,30 @@ def rename_form(run: Run, palette: Palette) -> Form:
     return Form(f"Another name for {plain(run.name)} ({plain(run.id)})", (field,), take, palette, "rename", "renaming…")
 
 
+@dataclass
 class Launching:
     """Actions of the Runs screen on runs."""
 
-    def __init__(
-        self,
-        dashboard: Dashboard,
-        watched: Watched,
-        listed: RunList,
-        watch: Callable[[Run], Awaitable[None]],
-        *,
-        readonly: bool,
-    ) -> None:
-        """listed: the runs with the cursor. watch: shows a run on all screens. readonly: as of the app."""
-        self._dashboard = dashboard
-        self._watched = watched
-        self._list = listed
-        self._watch = watch
-        self._readonly = readonly
+    dashboard: Dashboard
+    watched: Watched
+    run_list: RunList
+    """The runs with the cursor."""
+    watch: Callable[[Run], Awaitable[None]]
+    """Shows a run on all screens."""
+    readonly: bool
 
     def launch(self) -> None:
         """Fill in what to start."""
-        if self._readonly:
-            self._dashboard.say("read-only: cannot start runs from here")
+        if self.readonly:
+            self.dashboard.say("read-only: cannot start runs from here")
         elif not self._elsewhere("start"):
-            self._dashboard.ask(launch_form(self._dashboard.palette), self._started)
+            self.dashboard.ask(launch_form(self.dashboard.palette), self._started)
 
     async def _started(self, run: object) -> None:
         if isinstance(run, Run):
-            self._list.read_again()
-            self._list.chosen = run.id
-            await self._watch(run)
+            self.run_list.read_again()
+            self.run_list.chosen = run.id
+            await self.watch(run)
 
     def restart(self) -> None:
         """Ask whether to start the run under the cursor once more."""
@@ -103,14 +97,14 @@ class Launching:
             return
         run, name = listed.run, plain(listed.run.name)
         if listed.runs:
-            self._dashboard.say(f"{name} is running; stop it first (x), then start it again")
+            self.dashboard.say(f"{name} is running; stop it first (x), then start it again")
             return
         command = plain(" ".join([run.script, *run.script_args]))
         ranks = f" at {run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else ""
         text = f"Start {command}{ranks} in {plain(run.cwd)} again, with the same name and environment?"
         answers = Answer("nc", "Cancel", ""), Answer("ys", "Start it again", "again")
-        dialog = Dialog("Start again?", text, answers, self._dashboard.palette)
-        self._dashboard.ask(dialog, partial(self._restart, run))
+        dialog = Dialog("Start again?", text, answers, self.dashboard.palette)
+        self.dashboard.ask(dialog, partial(self._restart, run))
 
     def _restart(self, run: Run, answer: str | None) -> None:
         def work() -> Run:
@@ -118,19 +112,19 @@ class Launching:
                 return start(again(run, run_id), run_id)
 
         if answer:
-            self._dashboard.say(f"starting {plain(run.name)} again…")
+            self.dashboard.say(f"starting {plain(run.name)} again…")
             self._on_a_thread(work, self._started)
 
     def rename(self) -> None:
         """Ask for another name of the run under the cursor."""
         listed = self._changeable("rename")
         if listed is not None:
-            self._dashboard.ask(rename_form(listed.run, self._dashboard.palette), self._renamed)
+            self.dashboard.ask(rename_form(listed.run, self.dashboard.palette), self._renamed)
 
     def _renamed(self, run: object) -> None:
         if isinstance(run, Run):
-            self._list.read_again()
-            self._dashboard.say(f"{run.id} is now {run.name}")
+            self.run_list.read_again()
+            self.dashboard.say(f"{run.id} is now {run.name}")
 
     def delete(self) -> None:
         """Ask whether to delete the run under the cursor, once its size has been measured."""
@@ -138,8 +132,8 @@ class Launching:
         if listed is None:
             return
         run = listed.run
-        if self._watched.shows(run) and not listed.runs:
-            self._dashboard.say(f"the screens show {plain(run.name)}; watch another run first")
+        if self.watched.shows(run) and not listed.runs:
+            self.dashboard.say(f"the screens show {plain(run.name)}; watch another run first")
             return
 
         def size() -> str:
@@ -152,53 +146,53 @@ class Launching:
         name = plain(listed.run.name)
         text = f"Delete {name} ({plain(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
         answers = Answer("nc", "Cancel: keep it", ""), Answer("yd", "Delete it", "delete")
-        dialog = Dialog("Delete the run?", text + "You cannot undo this.", answers, self._dashboard.palette)
-        self._dashboard.ask(dialog, partial(self._delete, listed.run))
+        dialog = Dialog("Delete the run?", text + "You cannot undo this.", answers, self.dashboard.palette)
+        self.dashboard.ask(dialog, partial(self._delete, listed.run))
 
     def _delete(self, run: Run, answer: str | None) -> None:
         async def deleted(_: None) -> None:
-            self._list.read_again()
-            self._dashboard.say(f"deleted {plain(run.name)} ({plain(run.id)})")
+            self.run_list.read_again()
+            self.dashboard.say(f"deleted {plain(run.name)} ({plain(run.id)})")
 
         if answer:
             self._on_a_thread(lambda: removal.delete(run), deleted)
 
     def compare(self) -> None:
         """Mark a run; on another one, compare."""
-        listed = self._list.chosen_run()
-        marked = self._list.of(self._list.marked)
+        listed = self.run_list.chosen_run()
+        marked = self.run_list.of(self.run_list.marked)
         if self._elsewhere("compare"):
             return
         if listed is None:
-            self._dashboard.say("no run to compare")
+            self.dashboard.say("no run to compare")
         elif marked is None:
-            self._list.marked = listed.run.id
-            self._dashboard.say(f"{plain(listed.run.name)} is A; c on another run compares it with A")
+            self.run_list.marked = listed.run.id
+            self.dashboard.say(f"{plain(listed.run.name)} is A; c on another run compares it with A")
         elif marked.run.id == listed.run.id:
-            self._list.marked = None
-            self._dashboard.say(f"{plain(listed.run.name)} is no longer marked")
+            self.run_list.marked = None
+            self.dashboard.say(f"{plain(listed.run.name)} is no longer marked")
         else:
-            self._list.marked = None
+            self.run_list.marked = None
             from ddpmon.tui.screens.compare import Compare  # numpy with it
 
-            self._dashboard.ask(Compare(marked.run, listed.run, self._dashboard.palette), lambda _: None)
+            self.dashboard.ask(Compare(marked.run, listed.run, self.dashboard.palette), lambda _: None)
 
     def _elsewhere(self, verb: str) -> bool:
         """Return whether runs are on another machine, where they can be watched and stopped; then say the way out."""
-        machine = plain(self._watched.place.name)
+        machine = plain(self.watched.place.name)
         if machine:
-            self._dashboard.say(f"to {verb} runs on {machine}, go there: ssh -t {machine} ddpmon attach")
+            self.dashboard.say(f"to {verb} runs on {machine}, go there: ssh -t {machine} ddpmon attach")
         return bool(machine)
 
     def _changeable(self, verb: str) -> Listed | None:
         """The run under the cursor, if runs may be changed from here; else it says why nothing happens."""
-        listed = self._list.chosen_run()
-        if self._readonly:
-            self._dashboard.say(f"read-only: cannot {verb} runs from here")
+        listed = self.run_list.chosen_run()
+        if self.readonly:
+            self.dashboard.say(f"read-only: cannot {verb} runs from here")
         elif self._elsewhere(verb):
             pass
         elif listed is None:
-            self._dashboard.say(f"no run to {verb}")
+            self.dashboard.say(f"no run to {verb}")
         else:
             return listed
         return None
@@ -210,8 +204,8 @@ class Launching:
             try:
                 result = await asyncio.to_thread(work)
             except DdpmonError as error:
-                self._dashboard.say(str(error))
+                self.dashboard.say(str(error))
             else:
                 await then(result)
 
-        self._dashboard.in_background(both())
+        self.dashboard.in_background(both())

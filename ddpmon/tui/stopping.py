@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from ddpmon.errors import DdpmonError
@@ -14,53 +15,43 @@ from ddpmon.tui.screens.ask import Answer, Dialog
 from ddpmon.tui.watched import Watched
 
 
+@dataclass
 class Stopping:
     """Decides whether a run can be stopped from here, and asks before it is."""
 
-    def __init__(
-        self,
-        dashboard: Dashboard,
-        watched: Watched,
-        under_cursor: Callable[[], Listed | None],
-        *,
-        readonly: bool,
-        owns_run: bool,
-    ) -> None:
-        """under_cursor: the run that the Runs screen's cursor is on; None on all other screens.
-
-        readonly, owns_run: as of the app.
-        """
-        self._dashboard = dashboard
-        self._watched = watched
-        self._under_cursor = under_cursor
-        self._readonly = readonly
-        self._owns_run = owns_run
+    dashboard: Dashboard
+    watched: Watched
+    under_cursor: Callable[[], Listed | None]
+    """Returns the run that the Runs screen's cursor is on; None on all other screens."""
+    readonly: bool
+    owns_run: bool
+    """As of the app."""
 
     @property
     def _can_stop_watched(self) -> bool:
-        return self._watched.playback.source.stoppable and not self._readonly and not self._watched.ended
+        return self.watched.playback.source.stoppable and not self.readonly and not self.watched.ended
 
     @property
     def can_stop(self) -> bool:
         """Return whether `stop` would ask, and not say why not."""
-        listed = self._under_cursor()
-        if self._watched.other(listed) is None:
+        listed = self.under_cursor()
+        if self.watched.other(listed) is None:
             return self._can_stop_watched
-        return listed is not None and listed.runs and not self._readonly
+        return listed is not None and listed.runs and not self.readonly
 
     def stop(self) -> None:
         """Ask whether to stop the run: the one under the cursor, or the one that is watched."""
-        other = self._watched.other(self._under_cursor())
+        other = self.watched.other(self.under_cursor())
         if not self.can_stop:
             elsewhere = other.elsewhere() if other is not None else None
             ended = f"it {elsewhere}; stop it there" if elsewhere else "the run has already ended"
-            self._dashboard.say(plain(ended) if other is not None and not self._readonly else self._why_no_stop())
+            self.dashboard.say(plain(ended) if other is not None and not self.readonly else self._why_no_stop())
             return
-        name = self._watched.name if other is None else plain(other.name)
-        if self._watched.place.name:
-            name += f" on {plain(self._watched.place.name)}"
+        name = self.watched.name if other is None else plain(other.name)
+        if self.watched.place.name:
+            name += f" on {plain(self.watched.place.name)}"
         cancel = Answer("nc", "Cancel: let it run", "")
-        if self._watched.stop_asked(other):
+        if self.watched.stop_asked(other):
             text = f"{name} is stopping. Kill all its processes now? An unfinished checkpoint is lost."
             self._ask("Kill now?", text, (cancel, Answer("yk", "Kill now", "now")), other)
             return
@@ -68,22 +59,22 @@ class Stopping:
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:
-        newest = self._watched.playback.newest
+        newest = self.watched.playback.newest
         if newest is not None and newest.state == "unknown":
             return "ddpmon cannot see from here whether it still runs: stop it where it started"
-        if self._watched.ended:
+        if self.watched.ended:
             return "the run has already ended"
-        return "read-only: cannot stop the run from here" if self._readonly else "cannot stop this from here"
+        return "read-only: cannot stop the run from here" if self.readonly else "cannot stop this from here"
 
     def interrupt(self, *, asking: bool) -> None:
         """Ctrl-C: asks what it means where it may mean two things, else leaves.
 
         asking: a question is being asked already: then it leaves, too.
         """
-        if asking or not self._can_stop_watched or not self._owns_run or not self._watched.is_first:
-            self._dashboard.leave()
+        if asking or not self._can_stop_watched or not self.owns_run or not self.watched.is_first:
+            self.dashboard.leave()
             return
-        text = f"{self._watched.name} is still running. Ctrl-C again detaches."
+        text = f"{self.watched.name} is still running. Ctrl-C again detaches."
         answers = (
             Answer("c", "Cancel: stay here", ""),
             Answer("d", "Detach: the run goes on", "detach"),
@@ -92,19 +83,19 @@ class Stopping:
         self._ask("Ctrl-C: what about the run?", text, answers, None)
 
     def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None) -> None:
-        dialog = Dialog(heading, text, answers, self._dashboard.palette)
-        self._dashboard.ask(dialog, partial(self._answered, other))
+        dialog = Dialog(heading, text, answers, self.dashboard.palette)
+        self.dashboard.ask(dialog, partial(self._answered, other))
 
     def _answered(self, other: Run | None, answer: str | None) -> None:
         if answer == "detach":
-            self._dashboard.leave()
+            self.dashboard.leave()
         elif answer and (other is not None or self._can_stop_watched):
             self._stop(other, now=answer == "now")
 
     def _stop(self, other: Run | None, *, now: bool) -> None:
         try:
-            self._watched.stop(other, now=now)
+            self.watched.stop(other, now=now)
         except DdpmonError as error:
-            self._dashboard.say(str(error))
+            self.dashboard.say(str(error))
         else:
-            self._dashboard.say("" if other is None else f"stopping {plain(other.name)}…  x kills it now")
+            self.dashboard.say("" if other is None else f"stopping {plain(other.name)}…  x kills it now")

@@ -197,6 +197,6 @@ MADE = {"late": late, "late_gpu": lambda: late(ranks=8, gpu=True), "standing": s
 if __name__ == "__main__":  # to look at it: python -m tests.tui.inspected late
     import sys
 
-    from ddpmon.tui.app import watch
+    from ddpmon.tui.app import DdpmonApp, watch
 
-    watch(MADE[sys.argv[1]]())
+    watch(DdpmonApp(MADE[sys.argv[1]]()))

@@ -15,7 +15,7 @@ from queue import Queue
 from textual.drivers._writer_thread import WriterThread
 
 from ddpmon.source import FakeSource
-from ddpmon.tui.app import watch
+from ddpmon.tui.app import DdpmonApp, watch
 from tests.tui import kinds, measured, odd, snapshots
 
 
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     made = {**snapshots.STATES, **odd.MADE, **measured.MADE, **kinds.MADE}.get(given.state)
     source = FakeSource(made() if made else None, given.silent)
     source.said = snapshots.said(source.current.run.world_size if source.current else 0)
-    outcome = watch(source, readonly=given.readonly, owns_run=given.owns_run, notify=given.notify)
+    outcome = watch(DdpmonApp(source, readonly=given.readonly, owns_run=given.owns_run, notify=given.notify))
     if given.outcome:
         Path(given.outcome).write_text(f"{outcome.value} {source.stops}")
     print(f"left: {outcome.value}", flush=True)

@@ -87,11 +87,11 @@ def _terminal(command: str, instead: str) -> None:
 
 def _play(run: Run, speed: float) -> int:
     from ddpmon.source.replay import ReplaySource
-    from ddpmon.tui.app import watch
+    from ddpmon.tui.app import DdpmonApp, watch
 
     source = ReplaySource(run, speed)
     try:
-        watch(source, readonly=True)
+        watch(DdpmonApp(source, readonly=True))
     finally:
         source.close()
     return 0
