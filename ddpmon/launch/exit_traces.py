@@ -12,7 +12,7 @@ import sqlite3
 import struct
 
 from ddpmon import runs
-from ddpmon.runs import Process, Run, plain_file, proc
+from ddpmon.runs import Process, Run, proc, rotated
 
 _GET_INFO = 0xC040FF0B
 """PIDFD_GET_INFO of a struct pidfd_info of 64 bytes (linux/pidfd.h), since Linux 6.13."""
@@ -79,7 +79,7 @@ def exit_code(run: Run) -> int | None:
     """
     if run.world_size == 0:
         return None
-    if _TABLE.search(_tail(run)):
+    if _TABLE.search(rotated.tail(runs.run_dir(run.id) / "logs" / "launcher.log", _TAIL_BYTES)):
         return 1
     return 0 if all_said_goodbye(run) else None
 
@@ -111,12 +111,3 @@ def last_sign_at(run: Run) -> float:
                 with contextlib.suppress(OSError):
                     times.append(path.stat().st_mtime)
     return max(times)
-
-
-def _tail(run: Run) -> str:
-    try:
-        with plain_file.opened(runs.run_dir(run.id) / "logs" / "launcher.log") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

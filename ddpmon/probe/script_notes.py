@@ -1,4 +1,4 @@
-"""Read the notes of what a script says itself: values that it logs, steps that it marks, names, progress."""
+"""Read the notes of DataLoaders, and of what a script says itself: values, steps that it marks, names, progress."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from ddpmon.messages import MAX_NAMES
-from ddpmon.probe.fetches import Fetches
+from ddpmon.messages import MAX_NAMES, STARTING_WORKERS
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
 from ddpmon.probe.loops import Loops, Progress
+from ddpmon.probe.records import DATA, OTHER
 from ddpmon.probe.stepclock import StepClock
 
 WAITING = 10_000
 """Values of `ddpmon.log`, and digests, that wait for the sending thread; who never sends keeps no more."""
 
 
-class ScriptNotes(Fetches):
-    """The part of an account that `ddpmon.log`, `ddpmon.step`, `ddpmon.phase` and trainers write to."""
+class ScriptNotes:
+    """The part of an account that DataLoaders, trainers, `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` write to."""
 
     def __init__(self, identity: Identity, journal: Journal) -> None:
-        super().__init__(StepClock(journal.moment), journal)
+        self.clock = StepClock(journal.moment)
+        self.beats = 0
+        """Rises with every note of the training thread: a heartbeat."""
         self._names: dict[int, str] = {}
         """The name of what each optimizer updates, by the id of the optimizer."""
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
@@ -35,6 +37,66 @@ class ScriptNotes(Fetches):
         """True if the script marks its steps itself."""
         self._marked_step = 0
         """The marked step that runs now; 0: none."""
+        self._journal = journal
+        self._begun = False
+        """True if something was fetched or a marked step was entered since the last set-up."""
+        self._fetch_began = 0
+        self._awaits_workers = False
+        """True if the batch that is fetched is the first one of new workers."""
+
+    def _step_may_begin(self) -> None:
+        """Begin the first step, once after each set-up."""
+        if not self._begun:
+            self._begun = True
+            self._begin_first_step()
+
+    def _begin_first_step(self) -> None:
+        if self.clock.step == 0:
+            self.clock.restart()
+
+    def workers_begin(self, *_: object) -> None:
+        """A DataLoader starts its workers."""
+        self.clock.base = OTHER
+        self._step_may_begin()
+        self.pause_begins(STARTING_WORKERS)
+
+    def fetch_begins(self, *_: object) -> None:
+        """A batch is asked for."""
+        self.clock.base = OTHER
+        self._step_may_begin()
+        self._fetch_began = self.clock.enter(DATA)
+
+    def workers_awaited(self, *_: object) -> None:
+        """The batch that is asked for is the first one of workers that were just started: they come up meanwhile."""
+        self._awaits_workers = True
+        self.pause_begins(STARTING_WORKERS)
+
+    def _workers_are_up(self) -> None:
+        if self._awaits_workers:
+            self._awaits_workers = False
+            self.pause_ends()
+            self._fetch_began = self._journal.now
+
+    def fetch_ends(self, iterator: int, samples: int, tokens: int) -> None:
+        """The batch came. iterator: the id of the loader's. samples, tokens: in the batch."""
+        self.beats += 1
+        self._workers_are_up()
+        self.clock.fetched(iterator, self._fetch_began, samples, tokens)
+
+    def fetch_fails(self, iterator: int, *_: object) -> None:
+        """The loader has no more (StopIteration), or it raised."""
+        self._workers_are_up()
+        self.clock.fetch_failed(iterator, self._fetch_began)
+
+    def pause_begins(self, kind: int, *_: object) -> None:
+        """The script does something else than training. kind: index into messages.PAUSES."""
+        self.beats += 1
+        self.clock.begin_pause(kind)
+
+    def pause_ends(self, *_: object) -> None:
+        """The script trains again."""
+        self.beats += 1
+        self.clock.end_pause()
 
     @abstractmethod
     def _step_done(self) -> None:

@@ -18,11 +18,10 @@ from torch.utils.data import DataLoader, Dataset
 from ddpmon.messages import Sample
 from ddpmon.probe import counters
 from ddpmon.probe.cuda import allocator_counters
-from ddpmon.probe.devices import Rates, Sampler, network_cards
+from ddpmon.probe.devices import Rates, Sampler, WorkerMemory, network_cards
 from ddpmon.probe.gpu_counters import throttles
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loader_passes import LoaderPasses
-from ddpmon.probe.worker_memory import WorkerMemory
 
 NO_GPU = Identity("test")
 
