@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ddpmon import tasks
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process, Run, proc
 from ddpmon.runs.proc import Stat
 
 _GROUP_THREADS = ("pt_gloo_runloop", "gloo_tcp_loop", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_gloo", "pt_nccl")
@@ -89,6 +89,18 @@ def find_all(watched: Collection[Process] = ()) -> list[TrainingJob]:
     groups = _grouped(ranks, stats)
     jobs = [_job(group, stats) for group in groups]
     return sorted(jobs, key=lambda job: job.started_at)
+
+
+def unwatched(runs: Iterable[Run]) -> list[TrainingJob]:
+    """Jobs of this user that train here and that ddpmon does not watch, the oldest first. runs: all of this user."""
+    return [
+        job for job in find_all(attached_ranks(runs)) if not job.watched and all(rank.has_group for rank in job.ranks)
+    ]
+
+
+def attached_ranks(runs: Iterable[Run]) -> frozenset[Process]:
+    """Ranks of jobs that these runs are attached to."""
+    return frozenset(each.process for run in runs if not run.ended for each in run.attached)
 
 
 def of_process(pid: int, jobs: Iterable[TrainingJob]) -> list[TrainingJob]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
+from collections.abc import Sequence
 
 from ddpmon import runs
 from ddpmon.attach import obstacles
-from ddpmon.attach.jobs import TrainingJob, find_all, of_process
+from ddpmon.attach.jobs import TrainingJob, attached_ranks, find_all, of_process
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
 from ddpmon.launch.start import start_run, versions
-from ddpmon.runs import Process, Run, proc
+from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
 
 def find(pid: int) -> TrainingJob:
     """The job that a process is part of. UsageError says why there is none that can be attached to."""
-    found = of_process(pid, find_all(attached_ranks()))
+    found = of_process(pid, find_all(attached_ranks(runs.all_runs())))
     if not found:
         raise UsageError(obstacles.no_job(pid))
     if len(found) > 1:
@@ -30,16 +32,6 @@ def find(pid: int) -> TrainingJob:
         if why := obstacles.to_enter(rank):
             raise UsageError(why)
     return job
-
-
-def unwatched() -> list[TrainingJob]:
-    """Jobs of this user that train here and that ddpmon does not watch, the oldest first."""
-    return [job for job in find_all(attached_ranks()) if not job.watched]
-
-
-def attached_ranks() -> frozenset[Process]:
-    """Ranks that runs are attached to."""
-    return frozenset(each.process for run in runs.all_runs() if run.attached and not run.ended for each in run.attached)
 
 
 def _run_of(job: TrainingJob) -> str:
@@ -55,34 +47,40 @@ def _run_of(job: TrainingJob) -> str:
     return ""
 
 
-def attach(job: TrainingJob, run_id: str, *, name: str | None, grace_s: float, on_alert: list[str]) -> Run:
+def attach(
+    job: TrainingJob, run_id: str, *, name: str | None = None, grace_s: float = 20.0, on_alert: Sequence[str] = ()
+) -> Run:
     """Start a run of a job under an id from `runs.new_id`: its supervisor enters the ranks.
 
     DdpmonError where that cannot be started.
     """
+    if name is not None:
+        runs.check_name(name)
+    run = dataclasses.replace(run_of(job, run_id), grace_s=grace_s, on_alert=list(on_alert))
+    return start_run(run if name is None else dataclasses.replace(run, name=name))
+
+
+def run_of(job: TrainingJob, run_id: str) -> Run:
+    """A job as a run that has not begun."""
     place = runs.here()
     script, *args = job.command
-    return start_run(
-        Run(
-            id=run_id,
-            name=runs.check_name(name) if name is not None else spec.name_for(script),
-            argv=list(job.words),
-            script=script,
-            script_args=args,
-            cwd=_folder(job),
-            host=place.host,
-            boot_id=place.boot_id,
-            pid_namespace=place.pid_namespace,
-            created_at=time.time(),
-            created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
-            world_size=job.world_size,
-            nnodes=max(1, -(-job.world_size // len(job.ranks))),
-            versions=versions(),
-            agent=job.launcher,
-            grace_s=grace_s,
-            on_alert=on_alert,
-            attached=[Attached(rank.process, rank.rank, ENTERING) for rank in job.ranks],
-        )
+    return Run(
+        id=run_id,
+        name=spec.name_for(script),
+        argv=list(job.words),
+        script=script,
+        script_args=args,
+        cwd=_folder(job),
+        host=place.host,
+        boot_id=place.boot_id,
+        pid_namespace=place.pid_namespace,
+        created_at=time.time(),
+        created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+        world_size=job.world_size,
+        nnodes=max(1, -(-job.world_size // len(job.ranks))),
+        versions=versions(),
+        agent=job.launcher,
+        attached=[Attached(rank.process, rank.rank, ENTERING) for rank in job.ranks],
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Protocol
 
+from ddpmon.attach import jobs
+from ddpmon.attach.start import run_of
 from ddpmon.launch import stop
 from ddpmon.runs import Run
 from ddpmon.source.attaching import attach
@@ -32,9 +35,26 @@ class Place(Protocol):
 
 
 class Here(AllRuns):
-    """This machine."""
+    """This machine: its runs, before them the jobs that train here without ddpmon."""
 
     name = ""
+
+    def read(self) -> list[Listed]:
+        listed = super().read()
+        return [*self.unwatched([each.run for each in listed]), *listed]
+
+    def unwatched(self, of_user: list[Run]) -> list[Listed]:
+        """A line for each job that trains here without ddpmon. of_user: all runs."""
+        rows = []
+        for job in jobs.unwatched(of_user):
+            run = dataclasses.replace(run_of(job, f"pid {job.pid}"), created_at=job.started_at, attached=[])
+            rows.append(Listed(run, "unwatched", job.pid))
+        return rows
+
+    def verdict(self, listed: Listed) -> ListedVerdict:
+        if listed.pid is not None:
+            return ListedVerdict("trains without ddpmon; Enter attaches to it", "Enter attaches ddpmon to it")
+        return super().verdict(listed)
 
     def attach(self, run: Run) -> Source:
         return attach(run)

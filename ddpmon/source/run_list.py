@@ -22,7 +22,9 @@ class Listed:
 
     run: Run
     state: str
-    """State as `Run.state` returns it, or "stopping"."""
+    """State as `Run.state` returns it, "stopping", or "unwatched"."""
+    pid: int | None = None
+    """Of a job that trains without ddpmon: the process that `ddpmon attach --pid` takes; `run` is then a mere row."""
 
     @property
     def runs(self) -> bool:

@@ -200,7 +200,11 @@ class DdpmonApp(ShowingApp):
 
     async def action_open(self) -> None:
         """Watch the run under the cursor on all screens."""
-        other_run = self.watched.other(self._run_under_cursor())
+        listed = self._run_under_cursor()
+        if listed is not None and listed.pid is not None:
+            self.launching.attach(listed)
+            return
+        other_run = self.watched.other(listed)
         if other_run is None:
             await self.action_go(ViewName.WORLD)
         elif other_run != self.watched.opening:

@@ -37,6 +37,7 @@ BADGES = {
     "unknown": Badge("?", "UNKNOWN", "warn"),
     "stale": Badge("◌", "STALE", "warn"),
     "replay": Badge("↺", "REPLAY", "info"),
+    "unwatched": Badge("◌", "UNWATCHED", "muted"),
     "starting": Badge("◌", "STARTING", "info"),
 }
 

@@ -10,6 +10,9 @@ from functools import partial
 from typing import TypeVar
 
 from ddpmon import runs
+from ddpmon.analysis.words import counted
+from ddpmon.attach.start import attach, find
+from ddpmon.attach.waiting import until_entered
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import last_launch, removal, spec
 from ddpmon.launch.last_launch import LaunchForm
@@ -90,6 +93,33 @@ class Launching:
             self.run_list.chosen = run.id
             await self.watch(run)
 
+    def attach(self, listed: Listed) -> None:
+        """Ask whether to attach to a job that trains without ddpmon."""
+        if self.readonly:
+            self.dashboard.say("read-only: cannot attach to jobs from here")
+            return
+        ranks = counted(listed.run.world_size, "rank")
+        text = (
+            f"Attach to {plain(listed.run.name)} (pid {listed.pid}, {ranks})? ddpmon puts its probe into the ranks, "
+            "each of which stands still for up to a second. ddpmon detach removes it."
+        )
+        answers = Answer("nc", "Cancel: leave it alone", ""), Answer("ya", "Attach", "attach")
+        dialog = Dialog("Attach to the job?", text, answers, self.dashboard.palette)
+        self.dashboard.ask(dialog, partial(self._attach, listed))
+
+    def _attach(self, listed: Listed, answer: str | None) -> None:
+        def work() -> Run:
+            job = find(listed.pid or 0)
+            with runs.reserved() as run_id:
+                run = attach(job, run_id)
+            for _ in until_entered(run):
+                pass
+            return runs.load(run.id)
+
+        if answer:
+            self.dashboard.say(f"attaching to {plain(listed.run.name)}…")
+            self._on_a_thread(work, self._started)
+
     def restart(self) -> None:
         """Ask whether to start the run under the cursor once more."""
         listed = self._changeable("restart")
@@ -163,7 +193,7 @@ class Launching:
         marked = self.run_list.of(self.run_list.marked)
         if self._elsewhere("compare"):
             return
-        if listed is None:
+        if listed is None or listed.pid is not None:
             self.dashboard.say("no run to compare")
         elif marked is None:
             self.run_list.marked = listed.run.id
@@ -193,6 +223,8 @@ class Launching:
             pass
         elif listed is None:
             self.dashboard.say(f"no run to {verb}")
+        elif listed.pid is not None:
+            self.dashboard.say(f"ddpmon does not watch {plain(listed.run.name)}; Enter attaches to it")
         else:
             return listed
         return None

@@ -42,6 +42,10 @@ class Stopping:
     def stop(self) -> None:
         """Ask whether to stop the run: the one under the cursor, or the one that is watched."""
         other = self.watched.other(self.under_cursor())
+        listed = self.under_cursor()
+        if listed is not None and listed.pid is not None:
+            self.dashboard.say(f"ddpmon does not watch {plain(listed.run.name)}; Enter attaches to it")
+            return
         if not self.can_stop:
             elsewhere = other.elsewhere() if other is not None else None
             ended = f"it {elsewhere}; stop it there" if elsewhere else "the run has already ended"
@@ -56,6 +60,8 @@ class Stopping:
             self._ask("Kill now?", text, (cancel, Answer("yk", "Kill now", "now")), other)
             return
         text = f"Stop {name}? Its ranks get SIGTERM (SIGINT without a handler), and SIGKILL after the grace period."
+        if (run := other or self.watched.run) is not None and run.attached:
+            text += " ddpmon did not start this job, and stops it all the same; ddpmon detach only leaves it."
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:

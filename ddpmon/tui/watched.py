@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from functools import partial
 
+from ddpmon import runs
+from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
@@ -93,6 +95,17 @@ class Watched:
         """Return how the run is called in questions."""
         newest = self.playback.newest
         return "the run" if newest is None else plain(newest.run.name) or "the run"
+
+    @property
+    def run(self) -> Run | None:
+        """The run that is shown, where it is one of this machine."""
+        newest = self.playback.newest
+        if newest is None or self.place.name:
+            return None
+        try:
+            return runs.load(newest.run.id)
+        except DdpmonError:  # a recording that is replayed
+            return None
 
     @property
     def ended(self) -> bool:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
+if TYPE_CHECKING:
+    from ddpmon.runs import Run
+
 
 @click.command()
 @run_argument("run", required=False)
 @click.option("--now", is_flag=True, help="Send SIGKILL at once, without a grace period.")
+@click.option("--yes", is_flag=True, help="Stop a job that ddpmon only attached to without asking.")
 @over_ssh
-def stop(run: str | None, now: bool) -> int:
+def stop(run: str | None, now: bool, yes: bool) -> int:
     """Stop RUN, or the latest run that is still running.
 
     A rank with a handler for SIGTERM gets SIGTERM; any other rank gets SIGINT. Ranks that are still alive after the
     grace period (ddpmon run --grace) get SIGKILL. A second stop waits for the first and does not shorten the grace
     period. Ctrl-C during the wait has the same effect as --now.
+
+    A job that ddpmon attached to is stopped through its own launcher, and stop asks first; ddpmon detach leaves such a
+    job without stopping it.
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError
@@ -40,6 +50,9 @@ def stop(run: str | None, now: bool) -> int:
         print(plain(f"{target.name} ({target.id}) has ended already"))
         return 0
     stopping.check_reach(target)
+    if target.attached and not yes and not _agreed(target):
+        print("stopped nothing")
+        return 0
     try:
         if not now:
             left_s = target.grace_left_s()
@@ -56,3 +69,16 @@ def stop(run: str | None, now: bool) -> int:
         raise DdpmonError(f"{target.name} ({target.id}) does not end; still alive: {pids_left or 'its supervisor'}")
     print(plain(f"{target.name} ({target.id}) is {gone.state()}; all its processes have ended"))
     return 0
+
+
+def _agreed(run: Run) -> bool:
+    """Ask whether to stop a job that ddpmon did not start. UsageError where nobody can be asked."""
+    from ddpmon.errors import UsageError
+
+    launcher = f"its launcher (pid {run.agent.pid})" if run.agent else f"its {len(run.attached)} ranks"
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"ddpmon did not start {run.name} ({run.id}): give --yes to stop {launcher}, "
+            f"or leave it with ddpmon detach {run.id}"
+        )
+    return click.confirm(plain(f"ddpmon did not start {run.name} ({run.id}). Stop {launcher}?"))

@@ -68,9 +68,29 @@ def ls(machine: str | None, as_json: bool) -> int:
                 print(plain(f"{run.id} {elsewhere}"))
         sys.stdout.flush()
         _warn_near_bound()
+    if not as_json:
+        _print_unwatched(everything)
     for why in damaged:
         print("ddpmon:", plain(why), file=sys.stderr)
     return 0
+
+
+def _print_unwatched(everything: list[Run]) -> None:
+    """Print the jobs that train here without ddpmon."""
+    from ddpmon.attach.jobs import unwatched
+
+    jobs = unwatched(everything)
+    if not jobs:
+        return
+    rows = [("PID", "RANKS", "AGE", "COMMAND")]
+    rows += [
+        (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), " ".join(job.command)[:80])
+        for job in jobs
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    print("\njobs that train here without ddpmon; ddpmon attach --pid PID watches one")
+    for *cells, command in rows:
+        print(plain("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command])))
 
 
 def _warn_near_bound() -> None:

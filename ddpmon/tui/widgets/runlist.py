@@ -137,7 +137,8 @@ class RunList(Pane):
 
     def chosen_run(self) -> Listed | None:
         """The run under the cursor; the latest before it was moved."""
-        return self.of(self.chosen) or next(iter(self.listed), None)
+        runs = (each for each in self.listed if each.pid is None)
+        return self.of(self.chosen) or next(runs, None) or next(iter(self.listed), None)
 
     def of(self, run_id: str | None) -> Listed | None:
         """The listed run of an id."""
@@ -149,8 +150,10 @@ class RunList(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         going = sum(each.runs for each in self.listed)
+        unwatched = sum(each.pid is not None for each in self.listed)
         marked = self.of(self.marked)
-        heading = f"runs, the latest first: {len(self.listed):,}, {going} running"
+        heading = f"runs, the latest first: {len(self.listed) - unwatched:,}, {going} running"
+        heading += f"; {unwatched} unwatched" if unwatched else ""
         if marked is not None:
             heading += f"   A: {plain(marked.run.name)}, c on another compares"
         if not self.listed:
