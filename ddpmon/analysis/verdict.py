@@ -147,8 +147,8 @@ def _entered(facts: Waiting) -> str:
     """Return how far ddpmon is with the ranks of a job that it attaches to."""
     if facts.in_c_code:
         named = ", ".join(facts.in_c_code[:4]) + (" …" if len(facts.in_c_code) > 4 else "")
-        does = "are in C code, and start" if len(facts.in_c_code) > 1 else "is in C code, and starts"
-        rest = f"{named} {does} the probe on return to Python"
+        does = "have not answered yet, and start" if len(facts.in_c_code) > 1 else "has not answered yet, and starts"
+        rest = f"{named} {does} the probe on return from C code"
         return f"the probe is in {len(facts.stages)}/{counted(facts.world_size, 'rank')}; {rest}"
     if len(facts.stages) < facts.attached:
         return f"attaching to {counted(facts.attached, 'rank')}"

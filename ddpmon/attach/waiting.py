@@ -12,7 +12,7 @@ from ddpmon.launch.stop import wait_until_gone
 from ddpmon.runs import Run
 from ddpmon.runs.attached import ENTERING, IN, WAITING, Attached
 
-ANSWER_S = 3.0
+ANSWER_S = 5.0
 """Time for ranks to come back to Python code, before what is still in C code is said to be."""
 GONE_S = 45.0
 _POLL_S = 0.05
@@ -43,7 +43,7 @@ def until_entered(run: Run) -> Iterator[str]:
         time.sleep(_POLL_S)
     for each in run.attached:
         if each.state == WAITING:
-            yield f"{each.name} is in C code; the probe starts once it returns to Python"
+            yield f"{each.name} has not answered yet; the probe starts once it returns from C code"
 
 
 def _raise(run: Run) -> None:
