@@ -250,8 +250,10 @@ class Supervisor:
     def _ask(self) -> None:
         """SIGTERM where a rank listens to it, else SIGINT: to the launcher, which hands it on, else to the ranks."""
         alive = [process for process, rank in self.ranks.items() if rank.alive()]
-        number = signal.SIGTERM if any(proc.catches(each.pid, signal.SIGTERM) for each in alive) else signal.SIGINT
         to = [self.run.agent] if self.run.agent and self.launcher and self.launcher.alive() else alive
+        listens = any(proc.catches(each.pid, signal.SIGTERM) for each in alive)
+        deaf = any(proc.ignores(each.pid, signal.SIGINT) for each in to)
+        number = signal.SIGTERM if listens or deaf else signal.SIGINT
         say(f"stop: {number.name} to {', '.join(str(each.pid) for each in to)}, {self.run.grace_s:g} s of grace")
         for each in to:
             processes.send(each, number)

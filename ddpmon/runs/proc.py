@@ -177,6 +177,11 @@ def catches(pid: int, number: int) -> bool:
     return _has(status(pid, "SigCgt"), number)
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Return whether a signal does nothing to it, as SIGINT to what a script put into the background."""
+    return _has(status(pid, "SigIgn"), number)
+
+
 def is_pending(pid: int, number: int) -> bool:
     """Return whether it has been sent a signal that it has not taken."""
     return any(_has(status(pid, name), number) for name in ("SigPnd", "ShdPnd"))

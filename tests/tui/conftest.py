@@ -13,6 +13,8 @@ from textual._styles_cache import StylesCache
 from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
+from ddpmon.source.place import Here
+
 
 @pytest.fixture(autouse=True, scope="session")
 def css_is_parsed_once():
@@ -125,3 +127,9 @@ def plain_terminal(monkeypatch, tmp_path):
     monkeypatch.undo()
     time.tzset()
     gc.collect(1)  # here, of its dashboards alone, and not somewhere in the middle of another test's
+
+
+@pytest.fixture(autouse=True)
+def no_other_jobs(monkeypatch):
+    """Whatever else trains on this machine is on no screen; tests/attach is about such jobs."""
+    monkeypatch.setattr(Here, "unwatched", lambda *_: [])
