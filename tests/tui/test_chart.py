@@ -17,7 +17,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import size as size_of
 from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.chart import LABEL
-from tests.tui import charted, golden, odd, snapshots
+from tests.tui import charted, golden, snapshots
 from tests.tui.driving import drive, screen_text, seen
 from tests.tui.tape import replaying
 
@@ -226,13 +226,6 @@ def test_a_replay_shows_them_too():
     assert "REPLAY" in drive(source, "z")[1]
     drive(source, "z", "[")
     assert source.tape.asked == [("skip", -1)]
-
-
-@pytest.mark.parametrize("state", [*snapshots.STATES, *odd.MADE])
-def test_any_state_can_be_charted(state):
-    snapshot = {**snapshots.STATES, **odd.MADE}[state]()
-    _, text = drive(snapshot, "z", "l", "o", "plus", "left", "w", "M", "minus", "pageup", "right", "g")
-    assert "\x1b" not in text
 
 
 def view(seconds, low, median, high, name="loss", **more):

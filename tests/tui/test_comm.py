@@ -22,7 +22,7 @@ from ddpmon.messages import (
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, synclanes, waittable
-from tests.tui import golden, inspected, measured, odd, snapshots, through_time
+from tests.tui import golden, inspected, measured, snapshots, through_time
 from tests.tui.driving import drive, until
 
 STATES = {"waiting": snapshots.waiting, "cores": measured.cpu, "slow": measured.slow, "many": measured.many}
@@ -160,12 +160,6 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
     assert "wait and transfer in a step" in text
 
 
-def test_any_window_can_be_drawn_at_any_size():
-    for size in [(1, 1), (10, 3), (60, 12), (61, 13), (300, 100), (80, 14)]:
-        app, _ = drive(through_time.slow(), "4", "w", "w", "s", size=size)
-        assert app._exception is None
-
-
 def test_a_count_that_began_late_says_since_when():
     sums = CostView("start", (4_001, 9_000), 5_000, None, None)
     assert cost.of_steps(sums) == "all steps since step 4,001, to 9,000"
@@ -215,24 +209,6 @@ def test_a_bucket_waits_until_all_ranks_have_it_and_then_transfers():
     bucket = BucketView(0, 0, 1, 20.0, 80.0, 20.0, [])
     text = "".join(piece for piece, _ in bucketlist.bucket_bar(bucket, 0.0, 100.0, 90.0, 10))
     assert text == "  ╌╌╌╌═══│"
-
-
-def test_any_state_at_any_size():
-    made = [make() for make in (*odd.MADE.values(), *snapshots.STATES.values(), *measured.MADE.values())]
-    sizes = [(10, 3), (300, 100), (60, 12), (61, 13), (149, 20), (150, 12), (80, 24)]
-    source = FakeSource(made[0])
-
-    async def walk(app, pilot):
-        for place, source.current in enumerate(made * 2):
-            width, height = sizes[place % len(sizes)]
-            await pilot.resize_terminal(width, height)
-            app.screen.action_do("buckets")
-            app.tick()
-            await pilot.pause()
-            rows = app.screen._compositor.render_strips()
-            assert [row.cell_length for row in rows] == [width] * height
-
-    drive(source, "4", walk)
 
 
 def test_numbers_that_are_none_are_shown_as_such():

@@ -10,7 +10,7 @@ from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
 from tests.findings import finding
-from tests.tui import golden, inspected, measured, odd, snapshots
+from tests.tui import golden, inspected, measured, snapshots
 from tests.tui.driving import drive, resized, seen, until
 
 STATES = {
@@ -156,26 +156,6 @@ def test_columns_never_need_more_than_they_were_given(make):
         assert sum(len(column.heading) for column in columns) <= width
         for column in columns:
             assert {lines.size(column.cell(rank, "text")) for rank in ranks} == {len(column.heading)}
-
-
-def test_any_state_at_any_size():
-    made = [make() for make in (*odd.MADE.values(), *snapshots.STATES.values(), *measured.MADE.values())]
-    sizes = [(10, 3), (300, 100), (60, 12), (61, 13), (149, 20), (150, 12), (80, 24)]
-    source = FakeSource(made[0])
-
-    async def walk(app, pilot):
-        for place, source.current in enumerate(made * 2):
-            width, height = sizes[place % len(sizes)]
-            await pilot.resize_terminal(width, height)
-            app.screen.action_do("fold")
-            app.screen.action_do("sort")
-            app.screen.action_do("move", 1)
-            app.tick()
-            await pilot.pause()
-            rows = app.screen._compositor.render_strips()
-            assert [row.cell_length for row in rows] == [width] * height
-
-    drive(source, "6", walk)
 
 
 def test_names_from_outside_cannot_write_to_the_terminal():

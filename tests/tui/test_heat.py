@@ -313,12 +313,6 @@ def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     assert source.wished.heat is None
 
 
-def test_any_size_can_be_drawn():
-    for size in [(1, 1), (10, 3), (60, 12), (61, 13), (300, 100), (80, 14)]:
-        app, _ = drive(through_time.slow(gpu=True), "3", "M", "w", "f", "j", "f", "slash", *"3-9", "enter", size=size)
-        assert app._exception is None
-
-
 def test_a_column_more_repaints_no_quiet_row():
     source = through_time.slow()
     store = source.store

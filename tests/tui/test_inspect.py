@@ -1,13 +1,11 @@
 """Inspect: one rank beside its peers, through time; where it is when it is asked; what is most wanted first."""
 
-import pytest
-
 from ddpmon.messages import InspectWish, PastRow
 from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.phasehistory import strip
 from tests.tui import golden, inspected, snapshots
-from tests.tui.driving import drive, resized, until
+from tests.tui.driving import drive, until
 from tests.tui.tape import replaying
 
 
@@ -201,15 +199,6 @@ def test_a_silent_rank_shows_its_process_before_its_numbers():
     source.renew()
     _, text = seen(source)
     assert text.index("─process") < text.index("own ms")
-
-
-@pytest.mark.parametrize("state", inspected.MADE)
-def test_any_size_can_be_drawn(state):
-    first, *others = (10, 3), (1, 1), (60, 12), (61, 13), (79, 24), (128, 20), (300, 100), (45, 30)
-    steps = [step for size in others for step in (resized(*size), "p", "w", "G")]
-    app, text = seen(inspected.MADE[state](), "p", "w", "G", *steps, size=first)
-    assert app._exception is None
-    assert len(text.splitlines()) == 30
 
 
 def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):

@@ -1,7 +1,5 @@
 """What each key does."""
 
-import random
-
 import pytest
 
 from ddpmon.errors import UsageError
@@ -10,7 +8,7 @@ from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import under_cursor
 from ddpmon.tui.watched import Outcome
-from tests.tui import odd, snapshots
+from tests.tui import snapshots
 from tests.tui.driving import drive, seen
 from tests.tui.tape import replaying
 
@@ -200,32 +198,6 @@ def test_a_click_chooses_a_rank_and_presses_a_key():
     app, text = drive(snapshots.slow(), click)
     assert app.views["world"].table.chosen is not None
     assert "Stop the run?" in text
-
-
-PRESSED = [
-    name for key in keys.KEYS for name in key.keys.split(",") if key.action not in {"app.detach", "app.interrupt"}
-]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_keys_in_random_states_never_crash(seed):
-    """Any key in any state, dialogs, help and command palette included; only leaving is left out."""
-    dice = random.Random(seed)
-    made = [None, *(make() for make in (*snapshots.STATES.values(), *odd.MADE.values()))]
-    source = FakeSource()
-
-    def change(app, _):
-        source.current = dice.choice(made)
-        source.silent = dice.choice([0.0, 2.0, 14.0, 1e9])
-        app.tick()
-
-    async def resize(_, pilot):
-        await pilot.resize_terminal(dice.randint(1, 300), dice.randint(1, 100))
-
-    names = [*PRESSED, "escape", "tab", "enter", "ctrl+p", "a", "1", "left", "f1", "slash"]
-    steps = [dice.choice(names) if dice.random() < 0.7 else dice.choice([change, resize]) for _ in range(60)]
-    app, _ = drive(source, *steps, size=(dice.randint(1, 200), dice.randint(1, 60)))
-    assert app._exception is None
 
 
 @pytest.mark.parametrize(

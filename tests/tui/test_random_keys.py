@@ -3,6 +3,7 @@
 Each walk is made from its seed, which is its name; it says what it did where it ended.
 """
 
+import itertools
 import random
 
 import pytest
@@ -35,6 +36,8 @@ MORE_KEYS = (
 )
 """Keys of dialogs, of Textual's own, and of nothing."""
 VIEWS = tuple(sorted(ViewName))
+SIZES = ((80, 24), (10, 3), (160, 50), (60, 12), (61, 13), (1, 1), (149, 20), (300, 100), (2, 80), (80, 14), (128, 20))
+"""The smallest and the largest, and some on either side of where screens are laid out otherwise."""
 LEAVING = {"app.detach", "app.interrupt"}
 PRESSES = [
     (view, key.keys.split(",")[place % (1 + key.keys.count(","))])
@@ -138,19 +141,20 @@ def test_a_random_walk_ends_nowhere(seed):
     assert app._exception is None
 
 
-def test_every_size_is_drawn_whole_on_every_screen():
-    dice = random.Random(7)
+def test_every_state_is_drawn_whole_on_every_screen_at_any_size():
+    sizes = itertools.cycle(SIZES)
     source = AnySource(None, through_time.slow(ranks=4, late=1).store)
-    made, many = states(), measured.many()
+    made = [*states(), *(make() for make in THOUSANDS)]
 
     async def go(app, pilot):
         for view in VIEWS:
             await app.action_go(view)
-            for size in ((10, 3), (300, 100), (60, 12), (dice.randint(10, 300), dice.randint(3, 100))):
-                source.become(many if size == (60, 12) else dice.choice(made))
+            for number, state in enumerate(made):
+                size = next(sizes)
+                source.become(state)
                 await pilot.resize_terminal(*size)
                 app.tick()
-                print(view, size)
+                print(view, number, size)
                 await look(app, pilot)
                 assert app.size == Size(*size)
 

@@ -130,12 +130,6 @@ def test_fewer_ranks_than_were_scrolled_past_are_shown_from_the_first():
     assert len(source.current.timeline.rows) == 2
 
 
-def test_any_size_can_be_drawn():
-    for size in [(1, 1), (60, 12), (61, 13), (300, 100), (80, 14)]:
-        app, _ = drive(through_time.slow(), "5", "w", "j", "G", size=size)
-        assert app._exception is None
-
-
 def steps_shown(text):
     return [word for word in text.splitlines()[4].split() if word.isdigit()]
 

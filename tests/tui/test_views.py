@@ -10,7 +10,7 @@ from ddpmon.runs.logs import Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.rank_marks import accused
 from tests.findings import finding
-from tests.tui import golden, odd, snapshots
+from tests.tui import golden, snapshots
 from tests.tui.driving import drive, seen
 
 
@@ -122,15 +122,6 @@ def test_before_the_first_snapshot_every_screen_stands(keys):
     _, text = drive(FakeSource(), *keys)
     assert "STARTING" in text
     assert "q detach" in text or "no rank" in text
-
-
-@pytest.mark.parametrize("make", [*snapshots.STATES.values(), *odd.MADE.values()])
-def test_any_state_and_any_missing_value_can_be_shown_on_every_screen(make):
-    snapshot = make()
-    app, _ = drive(
-        snapshot, "2", *"sSsS", "right", "G", "enter", "right_square_bracket", "escape", "7", "8", "1", "enter", "G"
-    )
-    assert app.current_mode == ("inspect" if snapshot.ranks else "world")
 
 
 def test_each_screen_stays_as_it_was_left():
