@@ -9,8 +9,6 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 
 
@@ -88,27 +86,3 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_what_a_script_calls_knows_nobody():
     assert not arrows_of(ROOT, "ddpmon")["ddpmon.api"]
-
-
-@pytest.mark.parametrize(
-    "back",
-    [
-        "from package.first import something",
-        "import package.first",
-        "from package import first",
-        "from .first import something",
-        "def later():\n    from package import first",
-        "if TYPE_CHECKING:\n    from package.first import Kind",
-        "importlib.import_module('package.first')",
-    ],
-)
-def test_a_circle_is_seen_however_it_is_closed(tmp_path, back):
-    folder = tmp_path / "package"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("from package.first import something\n")
-    (folder / "first.py").write_text("import os\nfrom package import second\n")
-    (folder / "second.py").write_text(back)
-    (folder / "third.py").write_text("from package import first, something\n")
-    assert circles(arrows_of(tmp_path, "package")) == {frozenset({"package.first", "package.second"})}
-    (folder / "second.py").write_text("import os\n")
-    assert not circles(arrows_of(tmp_path, "package"))
