@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING
 
-from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
+from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
 from ddpmon.analysis.words import WIDTH, counted, duration, fitting, named_ranks, rank_list
 from ddpmon.messages import (
     OUT_OF_DATA,

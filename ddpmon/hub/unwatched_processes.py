@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container
 
-from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
+from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.runs import Process, proc
 
 _TORCH = b"/libtorch_python.so"

@@ -11,7 +11,7 @@ import msgspec
 
 from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.ledger import Judged
-from ddpmon.analysis.processes.unarmed import Unarmed
+from ddpmon.analysis.processes.starts import Unarmed
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.messages import (

@@ -16,7 +16,7 @@ import msgspec
 from ddpmon import runs
 from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.ledger import Judged, Ledger
-from ddpmon.analysis.processes.unarmed import Unarmed, worth_telling
+from ddpmon.analysis.processes.starts import Unarmed, worth_telling
 from ddpmon.analysis.steps.pauses import Times
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.table import Table

@@ -16,7 +16,7 @@ import msgspec
 from ddpmon import runs
 from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.ledger import Judged
-from ddpmon.analysis.processes.unarmed import Unarmed
+from ddpmon.analysis.processes.starts import Unarmed
 from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
 from ddpmon.recording import checked, schema

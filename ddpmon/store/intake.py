@@ -13,22 +13,21 @@ import numpy as np
 
 from ddpmon.analysis import verdict
 from ddpmon.analysis.evidence import BadLoss
+from ddpmon.analysis.kinds.slow_steps import since_change
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.longest_steps import LongestSteps
 from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.analysis.run_state import WARM_UP_STEPS, LongestPauses
-from ddpmon.analysis.since_change import since_change
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.statistics.arrays import Bools
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.buckets import BucketTimes, bucket_times
 from ddpmon.analysis.steps.clocks import Clocks
-from ddpmon.analysis.steps.departed_ranks import DepartedRanks
 from ddpmon.analysis.steps.named_phases import NamedPhases
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
-from ddpmon.analysis.steps.summary import Summary, loss_trend, past_warm_up, summarise
+from ddpmon.analysis.steps.summary import DepartedRanks, Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 
 from ddpmon.analysis.kinds.slow_steps import late_steps, ranks_to_fix
+from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import LATE, least_cell
 from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.analysis.over_time.rank_history import own_courses, rank_courses, sync_courses
-from ddpmon.analysis.over_time.rank_rows import hot_since, worst_cells, worst_column
 from ddpmon.analysis.processes.hangs import why_no_stack
-from ddpmon.analysis.steps.timeline import timeline
+from ddpmon.analysis.steps.what_if import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     HEAT_JUDGED,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import (
     BINS,
     IN_NOISE,
@@ -16,7 +17,6 @@ from ddpmon.analysis.over_time.heat import (
     least_cell,
 )
 from ddpmon.analysis.over_time.rank_groups import group_ranks
-from ddpmon.analysis.over_time.rank_rows import hot_since, worst_cells, worst_column
 from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise

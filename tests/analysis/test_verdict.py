@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.analysis import verdict
-from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE, Unarmed
+from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting

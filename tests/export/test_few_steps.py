@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from ddpmon.analysis.report import report as make_report
-from ddpmon.analysis.steps.departed_ranks import DepartedRanks
+from ddpmon.analysis.steps.summary import DepartedRanks
 from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot

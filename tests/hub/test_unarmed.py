@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.analysis.processes.unarmed import ENVIRONMENT, FLAGS, LATE
+from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE
 from ddpmon.hub.unwatched_processes import Unwatched
 from ddpmon.launch.env import INJECT_DIR
 from ddpmon.runs import Process, proc

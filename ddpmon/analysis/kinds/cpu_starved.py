@@ -10,8 +10,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
-from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
-from ddpmon.analysis.steps.recurrence import recurring_mean_of
+from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean_of
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import DeviceMark, Finding
 

@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
-from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT
+from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, goes_on
 from ddpmon.analysis.steps.pauses import LEAST_US, Pause
-from ddpmon.analysis.steps.recurrence import goes_on
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS, Finding, Loader

@@ -7,12 +7,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
-from ddpmon.analysis.kinds.relevance import BOUND, COSTLY, RELEVANT, SHORTEST_MS, cost, lasting_cost, most_ranks
+from ddpmon.analysis.kinds.relevance import (
+    BOUND,
+    COSTLY,
+    RELEVANT,
+    SHORTEST_MS,
+    cost,
+    goes_on,
+    lasting_cost,
+    most_ranks,
+    recurring_mean,
+)
 from ddpmon.analysis.processes import loaders
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import EXPLAINS
-from ddpmon.analysis.steps.recurrence import goes_on, recurring_mean
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding, Phase

@@ -15,11 +15,12 @@ as long as they need. A start stands still when for START_S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ddpmon.analysis.processes.disagreements import line_of, place_of
 from ddpmon.analysis.processes.hangs import missing
+from ddpmon.analysis.run_state import STARTING_S
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import MEETINGS, Stack
 
@@ -98,3 +99,27 @@ def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, fl
         return None
     # A library that polls is now and then at another line of its own.
     return (places if len(places) == 1 else lines).pop(), still_s
+
+
+FLAGS, ENVIRONMENT, LATE = "flags", "environment", "late"
+
+
+@dataclass(frozen=True)
+class Unarmed:
+    """A process with torch and without the probe."""
+
+    pid: int
+    rank: int | None
+    """Its rank, if a launcher gave it one."""
+    why: str
+    """FLAGS: its interpreter ignores the environment; ENVIRONMENT: that was not passed on; LATE: nothing tells."""
+    seconds: float
+    """Seconds since torch was first seen in it, without the time in which it waited for a core."""
+    gone: bool = False
+    """It has ended."""
+
+
+def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
+    """Return the processes that are not merely importing. over: the run has ended, and nothing arms them any more."""
+    least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
+    return [one for one in processes if one.seconds >= least[one.why]]
