@@ -13,8 +13,7 @@ from math import log
 import numpy as np
 
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.patterns import MORE_OFTEN
-from ddpmon.analysis.slowness.slowdown import Slowdown
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.threshold import Threshold
@@ -30,6 +29,8 @@ COUNTED = 0.3
 BURST_STEPS = 22
 """Steps that a burst lasts at most, as long as nothing is known: experts that get more tokens have them for 5 to 20,
 and the first one is known to 2."""
+MORE_OFTEN = EVIDENCE / 3
+"""Log likelihood ratio at which the slow ranks have more bursts than others: for a change there is evidence already."""
 SEEN_STEPS = 1300
 """Steps, of all ranks together, after which bursts are known: ranks that spend 2% of their steps in bursts of ten, as
 much as is worth telling, have had 2.6 in so many, and none by chance in 7% of the runs."""

@@ -9,7 +9,7 @@ from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all
 from ddpmon.analysis.slowness.bursts import may_be_burst
 from ddpmon.analysis.slowness.past import Past, RunRows
-from ddpmon.analysis.slowness.rotating import describe_rotating, outside_turns
+from ddpmon.analysis.slowness.rotating import describe_rotating
 from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
@@ -44,7 +44,7 @@ def describe(
     """
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
-    rows, signals = RunRows(world, past), outside_turns(signals, before)
+    rows = RunRows(world, past)
     ended = sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
     groups = who.groups(rows, signals, before)
     peers = who.peers(rows, groups).tolist()

@@ -1,12 +1,11 @@
-"""Detect noise that is too large to decide whether a slowdown begins or continues."""
+"""Detect noise that is too large to decide whether a slowdown continues."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.series import SIGMAS_PER_MAD
-from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, Slowdown
+from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, median
 from ddpmon.analysis.threshold import Threshold
@@ -47,47 +46,6 @@ def hidden_since(
     lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
     reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
     return change if lately - reach <= 0 and lately + reach >= level else None
-
-
-def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
-    """Return whether ranks that seem slow since a row vary so much since then that they may be noisy instead.
-
-    Noise that holds them up for some steps varies while it does; a slowdown adds the same to each step. Noise is as
-    large as the values around their trend, and lasts for as long as the correlation of neighbouring ones allows.
-
-    Args:
-        rows: The run.
-        values: [N] The excess.
-        begin: First row of the slowdown.
-        end: Row after its last one.
-
-    """
-    values, begin = values[len(rows.blocks) : end], begin - len(rows.blocks)
-    after, count = values[begin:], len(values) - begin
-    if count < FEWEST_ROWS or begin < count:
-        return False
-    spread, around = _around_trend(after)
-    usual = median(
-        np.array([_around_trend(values[last - count : last])[0] for last in range(begin, count - 1, -count)])
-    )
-    if not NOISIER.reached(spread / max(usual, 1e-9)):
-        return False
-    level = float(around.mean())
-    rest = around - level
-    alike = float((rest[1:] * rest[:-1]).sum() / max(float(rest @ rest), 1e-12))
-    # Two standard errors, and the bias that few values give it.
-    alike = min(alike + (1 + 3 * max(alike, 0.0)) / count + 2 * (1 / count) ** 0.5, 1.0)
-    memory = min((1 + alike) / max(1 - alike, 1e-9), count)
-    return bool(level < CERTAIN_Z * spread * (memory / count) ** 0.5)
-
-
-def _around_trend(values: Floats) -> tuple[float, Floats]:
-    """Return the robust standard deviation of values around a line, and the values less its slope, without outliers."""
-    place = np.arange(len(values)) - (len(values) - 1) / 2
-    level = values - place * float(place @ values) / float(place @ place)
-    middle = median(level)
-    spread = SIGMAS_PER_MAD * median(np.abs(level - middle))
-    return spread, np.clip(level, middle - 4 * spread, middle + 4 * spread)
 
 
 def _variance_change(variance: Floats) -> int:

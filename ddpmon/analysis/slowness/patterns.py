@@ -23,9 +23,6 @@ RECURRENCES = Threshold(
     of="slow stretches of the same ranks, to report them as one recurring slowdown",
     why="Four stretches have three intervals. Two equal intervals are no rhythm yet.",
 )
-MORE_OFTEN = EVIDENCE / 3
-"""Log likelihood ratio at which stretches come more often than before, so that it begins with the first of them: for a
-change there is evidence already, and single hiccups before it are no part of it."""
 UNEVEN = Threshold(
     0.08,
     of="mean deviation of the starts of slow stretches from a regular rhythm, as a share of its period",
@@ -69,7 +66,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
 
     held: they had a rhythm last time.
     """
-    spans = found.spans[_beginning(rows, found) :]
+    spans = found.spans
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
     if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
         return None
@@ -98,23 +95,6 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
     # Each place without a stretch is as rare as all places so far make it.
     return Recurrence(spans, unit, every, (quiet // every - 1) * log(2 * len(begins) + 2) >= EVIDENCE)
-
-
-def _beginning(rows: RunRows, found: Stretches) -> int:
-    """Return the first stretch of those that come more often than stretches did before: two Poisson rates."""
-    spans = found.spans
-    if not RECURRENCES.reached(len(spans)):
-        return 0
-    begins = np.array([begin for begin, _ in spans[: len(spans) - RECURRENCES.enter + 1]])
-    # Blocks of the past may hold several single slow steps.
-    events = found.counts if found.single else np.isin(np.arange(len(rows)), [begin for begin, _ in spans])
-    earlier, before = np.cumsum(events)[begins] - events[begins], np.cumsum(rows.steps)[begins] - rows.steps[begins]
-    later, after = events.sum() - earlier, rows.steps.sum() - before
-    rate_before, rate_after = np.maximum(earlier, 1e-9) / np.maximum(before, 1), later / after
-    logs = earlier * np.log(rate_before) + later * np.log(rate_after)
-    logs[rate_after < rate_before] = -np.inf
-    best = int(logs.argmax())
-    return best if logs[best] - logs[0] >= MORE_OFTEN else 0
 
 
 def _rhythm(

@@ -44,8 +44,7 @@ def describe_rotating(
         Those of the others that are not only turns.
 
     """
-    present = [one for one in last if one.until is None]
-    before = next((one for one in present if one.scope == "rotating"), None)
+    before = next((one for one in last if one.until is None and one.scope == "rotating"), None)
     signal = next((one for one in signals if one.evidence == "turns"), None)
     turns, goes_on = signal.turns if signal else None, signal is not None and signal.up
     uneven = uneven_work(world.last(LATEST_STEPS), held=before is not None and bool(before.work))
@@ -55,12 +54,10 @@ def describe_rotating(
     lead = np.diff(np.partition(world.own_ms, (-2, -1), axis=1)[:, -2:], axis=1)[:, 0]
     since, within = (before.since, before.since_within) if before else _first_step(world, lead, signal)
     turn_steps = turns.turn_steps if turns and goes_on else None
-    known = {rank for one in present if one.scope not in {"all", "rotating"} for rank in one.ranks}
     others = [
         one
         for one in others
         if one.scope == "all"
-        or (known.issuperset(one.ranks) and _began_before(one, since, len(world.ranks)))
         or not _is_turn(world, one, since, round_steps=round((turn_steps or 1.0) * len(world.ranks)))
     ]
     own_reason = {rank for one in others if one.scope != "all" and one.until is None for rank in one.ranks}
@@ -109,13 +106,6 @@ def describe_rotating(
     return described, others
 
 
-def _began_before(one: Slowdown, since: int, ranks: int) -> bool:
-    """Return whether a slowdown began before ranks took turns."""
-    worth = WORTH.reached(max(one.gain, one.gain_alone), held=True)
-    # Of two ranks either is slow in half of the steps then.
-    return one.since < since - TOGETHER_STEPS and worth and ranks > 2
-
-
 def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     """Return whether ranks are slow in some steps only, of a round of turns at least: then it is their turn."""
     columns = [world.ranks.index(rank) for rank in one.ranks]
@@ -126,21 +116,6 @@ def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
     step_ms = float(part.step_ms.mean())
     return not WORTH.reached(step_ms / max(step_ms - mostly_ms, 1e-9))
-
-
-def outside_turns(signals: Sequence[Signal], last: Sequence[Slowdown]) -> list[Signal]:
-    """Return the signals but for those of single ranks that only had their turns, which are over.
-
-    last: the result of last time.
-    """
-    down = next((one.turns for one in signals if one.evidence == "turns" and not one.up), None)
-    over = [(one.since, one.until or (down.until if down else 0)) for one in last if one.scope == "rotating"]
-    return [
-        one
-        for one in signals
-        if one.rank is None
-        or not any(since - TOGETHER_STEPS <= one.step <= until + TOGETHER_STEPS for since, until in over)
-    ]
 
 
 def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:

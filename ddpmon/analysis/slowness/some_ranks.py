@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.excess import Excess, excess_over
-from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
+from ddpmon.analysis.slowness.lost_in_noise import hidden_since
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
@@ -88,9 +88,7 @@ def describe_ranks(
     latest = chosen[-1]
     goes_on = latest.until is None and not found.single
     hidden = hidden_since(rows, series, latest.begin, before) if goes_on else None
-    if before is None and (
-        hidden is not None or (again is None and begins_as_noise(rows, series[0], latest.begin, latest.end))
-    ):
+    if before is None and hidden is not None:
         return []
     if hidden is not None:
         chosen[-1] = replace(latest, end=hidden)

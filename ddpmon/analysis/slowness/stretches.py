@@ -20,12 +20,6 @@ AT_PEERS = Threshold(
     " qualify.",
     below=True,
 )
-COMES_AND_GOES = Threshold(
-    0.6,
-    of="share of a rank's steps that are slow, if its slow steps come and go",
-    why="Every second step may be slow, and a few more by chance. Above this share, the slow steps are the usual ones.",
-    below=True,
-)
 ONE_STEP = EVIDENCE / 3
 """Log likelihood ratio that one step contributes at most: a single hiccup is a third of the evidence for a change."""
 CERTAIN = 1e6
@@ -152,7 +146,7 @@ def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> St
     runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
     share = float(above.mean())
     # Independent steps would make len * share * (1 - share) runs. Stretches of many steps make far fewer.
-    if runs < max(3.0, len(some) * share * (1 - share) / 3) or not COMES_AND_GOES.reached(share):
+    if runs < max(3.0, len(some) * share * (1 - share) / 3):
         return None
     if not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
         return None

@@ -77,7 +77,7 @@ def groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown])
     for signal in sorted(signals, key=lambda one: (not one.up, -one.z)):
         if signal.rank is None and signal.up and signal.series != "transfer":
             new.setdefault(None, []).append(signal)
-        elif signal.rank in column and column[signal.rank] not in taken and not _is_explained(signal, before):
+        elif signal.rank in column and column[signal.rank] not in taken:
             new.setdefault(column[signal.rank], []).append(signal)
     for together in _clusters(_changes(rows, sorted(new.items(), key=lambda one: -one[1][0].z), before)):
         first = round(float(np.median([change.step for change in together])))
@@ -111,13 +111,6 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
     )
     levels: Floats = (mine - medians(theirs)[:, None]).mean(axis=0)
     return levels
-
-
-def _is_explained(signal: Signal, before: Sequence[Slowdown]) -> bool:
-    """Return whether a mean since the start is high because the rank was slow for a while."""
-    return signal.evidence == "start" and any(
-        signal.rank in one.ranks and one.until is not None and one.since <= signal.found for one in before
-    )
 
 
 def _changes(
