@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import isnan, nan
 from typing import Generic, TypeVar
 
@@ -24,18 +24,13 @@ class Threshold(Generic[Number]):
     """The source or the measurement that chose the number; where there is none, "A judgement" and its reason."""
     _: KW_ONLY
     stay: float = nan
-    """Keeps a condition true; as much as `enter` unless it is given, or follows from `keeps`."""
+    """Keeps a condition true; as much as `enter` unless it is given."""
     below: bool = False
     """True where small values make the condition true."""
-    keeps: InitVar[float] = 1.0
-    """`stay` as a share of `enter` (below: `enter` as a share of `stay`)."""
 
-    def __post_init__(self, keeps: float) -> None:
+    def __post_init__(self) -> None:
         if isnan(self.stay):
-            stay = self.enter if keeps == 1 else self.enter / keeps if self.below else self.enter * keeps
-            object.__setattr__(self, "stay", stay)
-        elif keeps != 1:
-            raise ValueError("a threshold has `stay` or `keeps`, not both")
+            object.__setattr__(self, "stay", self.enter)
         if self.stay < self.enter if self.below else self.stay > self.enter:
             raise ValueError("`stay` must be easier to reach than `enter`")
 

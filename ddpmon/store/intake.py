@@ -370,7 +370,7 @@ class Intake:
         world = self.world
         if world is None:
             return {}
-        means = self._named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
+        means = self._named.mean_ms(world)
         return {rank: {name: float(ms[i]) for name, ms in means.items()} for i, rank in enumerate(world.ranks)}
 
     @property

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.steps.named_phases import MAX_NAMES, NamedPhases
 from ddpmon.analysis.steps.table import Rows
+from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import Step
 from tests.findings import judged, unfold
 from tests.worlds import own_times, records, world_of, world_with
@@ -102,33 +103,36 @@ def test_without_names_findings_are_what_they_were():
 NAMES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9000))
 
 
-@given(st.lists(st.tuples(NAMES, NAMES), max_size=30))
+def named_in(told, kept):
+    """Names of so many last steps, and the world of all steps. told: names of each rank in each step."""
+    named = NamedPhases(kept)
+    steps = [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us=names) for names in row] for number, row in enumerate(told, 1)]
+    ranks = range(len(told[0]))
+    for step in steps:
+        named.append(Rows(ranks, [step]))
+    return named, split(Rows(ranks, steps))
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=30))
 def test_means_are_over_all_steps_of_the_window(told):
-    named = NamedPhases(1000)
-    for number, row in enumerate(told, 1):
-        named.append(Rows((0, 1), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us=names) for names in row]]))
-    means = named.mean_ms((1, 0, 7), 1, len(told), max(1, len(told)))
+    named, world = named_in(told, 1000)
+    means = named.mean_ms(world)
     for name in "abc":
-        for place, rank in ((0, 1), (1, 0)):
+        for rank in (0, 1):
             total = sum(row[rank].get(name, 0) for row in told) / 1e3
-            assert means.get(name, [0.0] * 3)[place] * max(1, len(told)) == pytest.approx(total, rel=1e-5)
-        assert means.get(name, [0.0] * 3)[2] == 0.0, "a rank that was not there"
+            assert means.get(name, [0.0] * 2)[rank] * len(told) == pytest.approx(total, rel=1e-5)
 
 
 def test_only_the_last_steps_are_kept():
-    named = NamedPhases(10)
-    for number in range(1, 101):
-        named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={"a": number * 1000})]]))
+    named, world = named_in([[{"a": number * 1000}] for number in range(1, 101)], 10)
     assert len(named._named) == 10
-    assert named.mean_ms((0,), 91, 100, 10)["a"][0] == pytest.approx(95.5)
-    assert named.mean_ms((0,), 99, 100, 2)["a"][0] == pytest.approx(99.5)
+    assert named.mean_ms(world.last(10))["a"][0] == pytest.approx(95.5)
+    assert named.mean_ms(world.last(2))["a"][0] == pytest.approx(99.5)
 
 
 def test_a_script_that_names_every_step_anew_gets_the_largest():
-    named = NamedPhases(1000)
-    for number in range(1, 201):
-        named.append(Rows((0,), [[Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={f"step {number}": number})]]))
-    assert set(named.mean_ms((0,), 1, 200, 200)) == {f"step {n}" for n in range(201 - MAX_NAMES, 201)}
+    named, world = named_in([[{f"step {number}": number}] for number in range(1, 201)], 1000)
+    assert set(named.mean_ms(world)) == {f"step {n}" for n in range(201 - MAX_NAMES, 201)}
 
 
 def test_time_before_forward_that_is_worth_having_is_told():

@@ -21,7 +21,7 @@ def a(enter, **more):
 
 
 def test_what_reaches_it_makes_it_true_and_what_is_true_stays_so_while_it_keeps_enough():
-    one = a(0.4, keeps=0.5)
+    one = a(0.4, stay=0.2)
     assert [one.reached(value) for value in (0.39, 0.4, 0.41)] == [False, True, True]
     assert [one.reached(value, held=True) for value in (0.19, 0.2, 0.3)] == [False, True, True]
     assert (one.asked(), one.asked(True)) == (0.4, 0.2)
@@ -34,24 +34,19 @@ def test_it_keeps_as_much_as_it_asks_for_unless_it_says_less():
 
 
 def test_one_that_is_reached_from_above_stays_true_a_bit_higher():
-    one = a(10.0, below=True, keeps=0.5)
+    one = a(10.0, below=True, stay=20.0)
     assert [one.reached(value) for value in (9.9, 10.0, 10.1)] == [True, True, False]
     assert [one.reached(value, held=True) for value in (15.0, 20.0, 20.1)] == [True, True, False]
 
 
 @pytest.mark.parametrize(
     "more",
-    [{"stay": 0.5}, {"keeps": 1.2}, {"stay": 0.3, "below": True}, {"keeps": 1.2, "below": True}],
-    ids=["value", "share", "value below", "share below"],
+    [{"stay": 0.5}, {"stay": 0.3, "below": True}],
+    ids=["above", "below"],
 )
 def test_what_keeps_a_thing_true_is_no_more_than_what_makes_it_true(more):
     with pytest.raises(ValueError, match="easier to reach"):
         a(0.4, **more)
-
-
-def test_what_keeps_a_thing_true_is_said_once():
-    with pytest.raises(ValueError, match="not both"):
-        a(0.4, stay=0.3, keeps=0.5)
 
 
 @pytest.fixture(scope="module")

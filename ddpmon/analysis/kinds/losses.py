@@ -27,7 +27,7 @@ JUMP = Threshold(
     of="jump of the loss in its standard deviations, or distance of a rank's mean loss in standard errors",
     why="A judgement, far beyond chance: losses have heavy tails, and a few blocks of steps give only a rough standard"
     " error.",
-    keeps=0.7,
+    stay=8.4,
 )
 BEFORE = 30
 """Steps that tell what the loss was before it jumped: a median of fewer follows single batches."""

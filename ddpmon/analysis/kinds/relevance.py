@@ -20,7 +20,7 @@ RELEVANT = Threshold(
     of="share of the run's time that a problem other than a slow rank must cost before ddpmon reports it",
     why="A judgement: without the problem, training is 1.05 times as fast. The fix is usually one line of code or one"
     " cable.",
-    keeps=STAYS,
+    stay=0.05 * STAYS,
 )
 COSTLY = Threshold(
     0.15,
@@ -28,13 +28,13 @@ COSTLY = Threshold(
     " suggests a fix that takes long",
     why="A judgement: this is three times the share that ddpmon reports at all. The problem makes a step about a sixth"
     " longer.",
-    keeps=STAYS,
+    stay=0.15 * STAYS,
 )
 BOUND = Threshold(
     1 / 3,
     of="share of a step in which all ranks wait for data, or transfer data that no computation hides",
     why="A judgement: without it, steps are 1.5 times as fast. That justifies changing how the run trains.",
-    keeps=STAYS,
+    stay=STAYS / 3,
 )
 SHORTEST_MS = Threshold(
     5.0,

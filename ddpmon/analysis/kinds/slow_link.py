@@ -20,7 +20,7 @@ LEAST_MS = Threshold(
     1.0,
     of="ms by which a rank's transfer takes longer than its peers' transfers",
     why="A judgement: a thread that waits for a transfer wakes up later on a busy machine than on an idle one.",
-    keeps=STAYS,
+    stay=1.0 * STAYS,
 )
 PARTS = 4
 """Parts of the window in each of which transfers must take longer as a rule: some long ones in a row are no link."""

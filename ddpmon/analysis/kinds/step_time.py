@@ -111,7 +111,7 @@ def gap(moment: Moment) -> Iterator[Finding]:
     world, named = moment.world, moment.evidence.named
     if named is None or not lasting_cost(moment, most_ranks(world, Phase.OTHER), COSTLY):
         return
-    means = named.mean_ms(world.ranks, int(world.step[0]), int(world.step[-1]), len(world))
+    means = named.mean_ms(world)
     spent = {name: float(np.quantile(means[name], 0.5, method="lower")) for name in GAPS if name in means}
     name = max(spent, key=lambda each: spent[each], default="")
     found = cost(moment, spent.get(name, 0.0))

@@ -21,7 +21,7 @@ SKIPPED = Threshold(
     of=f"skipped updates among the latest {SCALED_UPDATES} that went through a GradScaler",
     why="torch starts with a scale of 65,536, which 16 skipped updates reduce to 1. Later, one skip in 2,000 updates"
     " is normal.",
-    keeps=0.5,
+    stay=10,
 )
 FIRST_STEPS = 2
 """The window may lack the first step."""

@@ -12,7 +12,7 @@ EXPLAINS = Threshold(
     0.5,
     of="share of a rank's excess over its peers that a cause or a named activity explains",
     why="A cause of half the excess outweighs all other causes together.",
-    keeps=0.5,
+    stay=0.25,
 )
 SOME = 64
 """Peers enough to estimate what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)).

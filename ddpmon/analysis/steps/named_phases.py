@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -17,21 +17,13 @@ MAX_NAMES = 32
 """Names that are reported, those with the most time: a script may name every step anew."""
 
 
-class _NamedStep(NamedTuple):
-    """Named times of all ranks in a step."""
-
-    step: int
-    ranks: tuple[int, ...]
-    ms: dict[str, Floats]
-    """[R] by name."""
-
-
 class NamedPhases:
     """Times with a name in the last `steps` steps. Steps without any name cost nothing."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
-        self._named: deque[_NamedStep] = deque()
+        self._named: deque[tuple[int, dict[str, Floats]]] = deque()
+        """Number of each step, and its times [R] by name."""
 
     def append(self, rows: Rows) -> None:
         """Append further steps; the oldest go."""
@@ -43,36 +35,19 @@ class NamedPhases:
                 for name, us in record.named_us.items():
                     ms.setdefault(name, np.zeros(len(columns)))[columns[rank]] = us / 1e3
             if ms:
-                self._named.append(_NamedStep(number, rows.ranks, ms))
-        while self._named and self._named[0].step <= numbers[-1] - self._steps:
+                self._named.append((number, ms))
+        while self._named and self._named[0][0] <= numbers[-1] - self._steps:
             self._named.popleft()
 
-    def mean_ms(self, ranks: Sequence[int], first: int, last: int, steps: int) -> dict[str, Floats]:
-        """Return the mean time of each rank in each name.
-
-        Args:
-            ranks: Ranks that are asked for.
-            first: The first step of a stretch.
-            last: The last step of it.
-            steps: Number of steps in it.
-
-        Returns:
-            [R] ms of a step, by name.
-
-        """
-        asked, sums = tuple(ranks), dict[str, Floats]()
-        for named in self._named:
-            if first <= named.step <= last:
-                for name, ms in named.ms.items():
-                    sums[name] = sums.get(name, 0.0) + (ms if named.ranks == asked else _of_ranks(asked, named, ms))
+    def mean_ms(self, world: World) -> dict[str, Floats]:
+        """[R] Return the mean time of each rank in each name, by name. world: the window, or a part of it."""
+        sums = dict[str, Floats]()
+        for step, times in self._named:
+            if len(world) and world.step[0] <= step <= world.step[-1]:
+                for name, ms in times.items():
+                    sums[name] = sums.get(name, 0.0) + ms
         most = sorted(sums, key=lambda name: -sums[name].sum())[:MAX_NAMES]
-        return {name: sums[name] / max(1, steps) for name in sums if name in most and sums[name].any()}
-
-
-def _of_ranks(ranks: Sequence[int], named: _NamedStep, ms: Floats) -> Floats:
-    """Return the times of other ranks than the step has; 0 where it has none."""
-    by_rank = dict(zip(named.ranks, ms.tolist(), strict=True))
-    return np.array([by_rank.get(rank, 0.0) for rank in ranks])
+        return {name: sums[name] / len(world) for name in sums if name in most and sums[name].any()}
 
 
 class NamedPhase(NamedTuple):
@@ -98,9 +73,8 @@ def explaining_phase(
         over_ms: Excess of its step over that of its peers.
 
     """
-    first, last = max(steps[0], int(world.step[0])), steps[1]
-    count = int(((world.step >= first) & (world.step <= last)).sum())
-    means = named.mean_ms(world.ranks, first, last, count)
+    first, end = np.searchsorted(world.step, (steps[0], steps[1] + 1)).tolist()
+    means = named.mean_ms(world.between(first, end))
     peers = [column for column, other in enumerate(world.ranks) if other != rank and other not in with_ranks]
     if not means or not peers:
         return None
