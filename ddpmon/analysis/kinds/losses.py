@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, median
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
@@ -20,8 +20,6 @@ TIMES = Threshold(
     " value has recovered.",
     stay=1.3,
 )
-OF_DEVIATION = 1.4826
-"""Ratio of σ to the median absolute deviation of a normal distribution."""
 JUMP = Threshold(
     12.0,
     of="jump of the loss in its standard deviations, or distance of a rank's mean loss in standard errors",
@@ -148,7 +146,7 @@ def _usual(smooth: Floats, at: int) -> tuple[float, float]:
     """Return the median of what was before, and how far the values stray from it."""
     before = smooth[max(0, at - BEFORE) : at]
     was = median(before)
-    return was, OF_DEVIATION * median(np.abs(before - was))
+    return was, SIGMAS_PER_MAD * median(np.abs(before - was))
 
 
 def _last_jump(smooth: Floats) -> int | None:
@@ -173,8 +171,8 @@ def _first_rank(loss: Floats, at: int) -> tuple[int | None, int]:
     """Return the column of the rank whose loss rose first, None if all did together; and at which index."""
     begin = max(0, at - FIRST)
     before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
-    was = medians(before.T)
-    high = loss[begin : at + 1] > _high(was, OF_DEVIATION * medians(np.abs(before - was).T))
+    was = column_medians(before)
+    high = loss[begin : at + 1] > _high(was, SIGMAS_PER_MAD * column_medians(np.abs(before - was)))
     rows = np.flatnonzero(high.any(axis=1))
     if not len(rows):
         return None, at

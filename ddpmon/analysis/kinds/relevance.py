@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Moment, StepCost
-from ddpmon.analysis.statistics.arrays import Floats, Ints
+from ddpmon.analysis.statistics.arrays import Floats, Ints, lower_medians
 from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.steps.world import World
@@ -69,11 +69,8 @@ def cost(moment: Moment, cost_ms: float) -> StepCost:
 
 
 def most_ranks(world: World, phase: int) -> Floats:
-    """[S] Return what most ranks spend in a phase of each step at least: half of them are not all."""
-    some = world.phases_ms[:, some_of(np.arange(len(world.ranks))), phase]
-    middle = (some.shape[1] - 1) // 2
-    spent: Floats = np.partition(some, middle, axis=1)[:, middle]
-    return spent
+    """[S] Return what most ranks spend in a phase of each step at least."""
+    return lower_medians(world.phases_ms[:, some_of(np.arange(len(world.ranks))), phase])
 
 
 def gradient_transfer(world: World) -> Floats:

@@ -77,7 +77,7 @@ class SlowRanks:
             "ranks": "several_stragglers",
             "rotating": "moving_straggler",
         }
-        has_more = one.scope not in {"all", "rotating"} and self._explained_by_work is not None
+        has_more = one.is_of_ranks and self._explained_by_work is not None
         return "load_imbalance" if has_more else names.get(one.scope, "straggler")
 
     def finding(self, kind: Kind, words: Callable[[SlowRanks], Words], facts: dict[str, Any] | None = None) -> Finding:

@@ -10,7 +10,7 @@ from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.relevance import RELEVANT, STAYS, cost
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, with_ddp
-from ddpmon.analysis.statistics.arrays import medians
+from ddpmon.analysis.statistics.arrays import column_medians, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, over_peers, some_of
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
@@ -54,7 +54,7 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
         return
     peers = np.delete(np.arange(ranks), slow)
     over = world.transfer_ms[:, slow] - medians(world.transfer_ms[:, some_of(peers)])[:, None]
-    sure = np.min([medians(part.T) for part in np.array_split(over, PARTS)], axis=0) >= least
+    sure = np.min([column_medians(part) for part in np.array_split(over, PARTS)], axis=0) >= least
     if not sure.any():
         return
     late = sorted(world.ranks[column] for column in slow[sure].tolist())

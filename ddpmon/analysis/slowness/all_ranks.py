@@ -13,7 +13,7 @@ from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, column_medians, median, medians
 from ddpmon.messages import OWN_PHASES
 
 SETTLED_STEPS = 150
@@ -50,9 +50,9 @@ def describe_all(
     if before and int(rows.world.step[-1]) - before.since > SETTLED_STEPS:
         since, within, is_ramp = before.since, before.since_within, before.pattern == "ramp"
     begin = max(1, rows.index(since))
-    change = every - medians(every[:begin].T)
+    change = every - column_medians(every[:begin])
     shown = slice(max(begin, min(len(rows.blocks), end - 1)), end)
-    phases = medians(change[shown].T)
+    phases = column_medians(change[shown])
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
     # The slowest rank sets the pace, not the typical one: a step became longer by more than the median rank did.
     length = rows.length_ms - float(np.average(rows.length_ms[:begin], weights=rows.steps[:begin]))
@@ -64,19 +64,15 @@ def describe_all(
         ranks=rows.world.ranks,
         scope="all",
         phases_ms=dict(zip(names, phases.tolist(), strict=True)),
-        phase=names[int(phases.argmax())],
         pattern="ramp" if is_ramp else "lasting" if end == len(rows) else "stretch",
         since=since,
         since_within=within,
         until=None if end == len(rows) else rows.last_step(end - 1),
-        every=None,
-        share=1.0,
         excess_ms=float(phases.sum()),
         cost_ms=cost,
         as_of=int(rows.world.step[-1]),
         gain=gain,
         gain_alone=gain,
-        changed="these",
         increase=float(phases.max() / max(median(every[:begin, int(phases.argmax())]), 1e-9)),
     )
 

@@ -107,7 +107,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         # A part that is over beside one that goes on is worth telling by itself or not at all.
         and (one.until is None or not any(other.until is None and other.ranks == one.ranks for other in found))
     ]
-    present = [one for one in found if one.until is None and _is_of_ranks(one)]
+    present = [one for one in found if one.until is None and one.is_of_ranks]
     # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
     took_ms = float((rows.length_ms * rows.steps).sum())
     of_run = {id(one): took_ms / max(took_ms - one.cost_ms, 1e-9) for one in (*found, *before)}
@@ -122,7 +122,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
     faults = [
         one
         for one in (*found, *before)
-        if _is_of_ranks(one)
+        if one.is_of_ranks
         and threshold.reached(
             of_run[id(one)] if one.until is not None else costs.get(id(one), one.gain), held=one in before
         )
@@ -135,7 +135,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         if one in held
         or (
             threshold.reached(costs[id(one)])
-            and not (_is_of_ranks(one) and (one.share * one.excess_ms < least_ms or may_be_burst(rows, one, faults)))
+            and not (one.is_of_ranks and (one.share * one.excess_ms < least_ms or may_be_burst(rows, one, faults)))
         )
     ]
     together = [one for one in told if one in present]
@@ -143,11 +143,6 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         return told
     joint = _gain(world, together, max(one.since for one in together))
     return [replace(one, gain=max(joint, one.gain_alone)) if one in together else one for one in told]
-
-
-def _is_of_ranks(one: Slowdown) -> bool:
-    """Return whether some ranks are slow against the others."""
-    return one.scope not in {"all", "rotating"}
 
 
 def _gain(world: World, together: Sequence[Slowdown], since: int) -> float:

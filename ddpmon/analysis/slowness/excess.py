@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.series import SIGMAS_PER_MAD
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, median, medians
 from ddpmon.messages import OWN_PHASES
 
 PLAIN_Z = CERTAIN_Z / 3
@@ -60,7 +59,7 @@ class Excess:
         noise = np.sqrt(np.square(self.noise_ms[start:]).mean(axis=0) * self.memory)
         # Noise that has just become loud, in these ranks or in the few that they are compared with, shows here first.
         latest = every[-NOISE_ROWS // 2 :]
-        noise = np.maximum(noise, np.sqrt(np.square(latest - _middle(latest)).mean(axis=0)))
+        noise = np.maximum(noise, np.sqrt(np.square(latest - column_medians(latest)).mean(axis=0)))
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
         phase = OWN if clear[OWN] >= PLAIN_Z else int(clear.argmax())
         values = every[:, phase]
@@ -108,7 +107,7 @@ def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Float
         # Compared with a median of which it is a part, a rank of few strays less than by itself.
         local = stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
     else:
-        local, stray = values - _middles_of(values, NOISE_ROWS)[group], values - _middle(values)
+        local, stray = values - _middles_of(values, NOISE_ROWS)[group], values - column_medians(values)
     single = np.abs(local * np.sqrt(rows.steps)[:, None, None])
     spread = SIGMAS_PER_MAD * _middles_of(single.reshape(-1, series), NOISE_ROWS * ranks)[group]
     spread = np.maximum(spread, 1e-3 * np.maximum(spread.max(axis=0), 1e-6))
@@ -122,7 +121,7 @@ def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Float
                 variance = np.square(means).mean(axis=(0, 1))
             else:  # One change for good is no noise.
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
-                variance = SIGMAS_PER_MAD**2 * _middle(changes) / 2
+                variance = SIGMAS_PER_MAD**2 * column_medians(changes) / 2
             memory = np.maximum(memory, block * variance)
     return spread, memory
 
@@ -131,11 +130,5 @@ def _middles_of(values: Floats, size: int) -> Floats:
     """[N, ...] -> [groups, ...] Return the median of each so many rows; the last group has the rest too."""
     first = max(len(values) // size - 1, 0)
     middles = medians(values[: first * size].reshape(first, size, *values.shape[1:]))
-    both: Floats = np.concatenate([middles, _middle(values[first * size :])[None]])
+    both: Floats = np.concatenate([middles, column_medians(values[first * size :])[None]])
     return both
-
-
-def _middle(values: Floats) -> Floats:
-    """[N, ...] -> [...] Return the median of the rows."""
-    middle: Floats = medians(values[None])[0]
-    return middle

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, CLIP, SIGMAS_PER_MAD, sample_of
+from ddpmon.analysis.slowness.series import BLOCK, CLIP, sample_of
 from ddpmon.analysis.slowness.slowdown import WORTH
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Bools, Floats, Ints, column_medians, median, medians
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
 
@@ -80,7 +80,7 @@ class LongSteps:
 
         """
         levels = self._levels
-        levels.append(medians(own_ms.T))
+        levels.append(column_medians(own_ms))
         if len(levels) <= FEWEST_BLOCKS:
             nothing = np.zeros(self._ranks, bool)
             return nothing, np.full(self._ranks, -np.inf), self._began[0]

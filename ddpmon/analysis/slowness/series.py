@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.slowness.slowdown import WORTH
-from ddpmon.analysis.statistics.arrays import Floats, medians
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, lower_medians, medians
 from ddpmon.analysis.statistics.excess import over_peers
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
@@ -34,8 +34,6 @@ SCALE_RATE = BLOCK / 1000
 """Weight of the latest block in the scale of the noise: it follows a new regime within some 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
 PAST_SERIES = ("own", *OWN_PHASES, "transfer")
-SIGMAS_PER_MAD = 1.4826
-"""Ratio of the standard deviation to the median absolute deviation of a normal distribution."""
 
 
 def sample_of(ranks: int) -> slice:
@@ -68,20 +66,13 @@ class PeerSeries:
         if len(self.names) == 1:
             return over_peers(own_ms)[None]
         sample = sample_of(own_ms.shape[1])
-        shares = medians(medians(phases_ms[:, sample] / np.maximum(own_ms[:, sample, None], 1e-9))[None])[0]
+        shares = column_medians(medians(phases_ms[:, sample] / np.maximum(own_ms[:, sample, None], 1e-9)))
         self._blocks += 1
         self.phase_share += max(1 / self._blocks, SCALE_RATE) * (shares - self.phase_share)
         values = np.empty((len(PEER_SERIES), *own_ms.shape))
         values[0] = own_ms
         values[1:] = np.moveaxis(phases_ms - self.phase_share * own_ms[..., None], -1, 0)
         return over_peers(values.reshape(-1, own_ms.shape[1])).reshape(values.shape)
-
-
-def _lower_median(values: Floats) -> Floats:
-    """[S, R, ...] -> [S, ...] The median, of an even number the lower middle: one slow rank of two does not move it."""
-    place = (values.shape[1] - 1) // 2
-    lower: Floats = np.partition(values, place, axis=1)[:, place]
-    return lower
 
 
 class PastSeries:
@@ -114,9 +105,10 @@ class PastSeries:
 
         """
         times = np.empty((len(PAST_SERIES), len(phases_ms)))
-        times[0] = _lower_median(phases_ms.sum(axis=2))
-        times[1:-1] = _lower_median(phases_ms).T
-        times[-1] = _lower_median(transfer_ms)
+        # Of two ranks a slow one does not move the lower one.
+        times[0] = lower_medians(phases_ms.sum(axis=2))
+        times[1:-1] = lower_medians(phases_ms).T
+        times[-1] = lower_medians(transfer_ms)
         if not (work > 0).all():
             return times[..., None]
         if not self._blocks:

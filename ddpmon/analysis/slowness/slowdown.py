@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from ddpmon.analysis.threshold import Threshold
@@ -39,19 +40,11 @@ class Slowdown:
     """"host": these are all ranks of one host or of several hosts. "rotating": one after another."""
     phases_ms: Mapping[str, float] = field(hash=False)
     """Excess of a slow step in each phase over the other ranks; for scope "all" over the past, with "transfer"."""
-    phase: str
-    """The phase with the largest excess."""
     pattern: PatternName
     since: int
     """Number of the first slow step."""
     since_within: tuple[int, int]
     """95% interval of `since`. Both ends are equal where the step is certain."""
-    until: int | None
-    """Number of the last slow step; None while the slowdown lasts."""
-    every: float | None
-    """Period in steps ("steps") or in seconds ("seconds"); for scope "rotating" the steps of a turn."""
-    share: float
-    """Share of the steps from `since` on that are slow."""
     excess_ms: float
     """Excess of a slow step in own time (scope "all": of the step)."""
     cost_ms: float
@@ -62,7 +55,13 @@ class Slowdown:
     """Time since `since` over the time without this and all other present slowdowns of ranks."""
     gain_alone: float
     """The same without this slowdown alone."""
-    changed: Changed
+    until: int | None = None
+    """Number of the last slow step; None while the slowdown lasts."""
+    every: float | None = None
+    """Period in steps ("steps") or in seconds ("seconds"); for scope "rotating" the steps of a turn."""
+    share: float = 1.0
+    """Share of the steps from `since` on that are slow."""
+    changed: Changed = "these"
     """Ranks that changed at `since`: these became slower, or the others faster."""
     stretches: tuple[tuple[int, int], ...] = ()
     """First and last step of the latest stretches of one that comes again, the present one excepted."""
@@ -74,6 +73,16 @@ class Slowdown:
     """Step from which on noise is too large to tell whether the slowdown goes on."""
     work: str = ""
     """Uneven quantity within each step that causes it (scope "rotating"): "tokens" or "samples"."""
+
+    @cached_property
+    def phase(self) -> str:
+        """The phase with the largest excess."""
+        return max(self.phases_ms, key=lambda name: self.phases_ms[name])
+
+    @property
+    def is_of_ranks(self) -> bool:
+        """Return whether some ranks are slow against the others."""
+        return self.scope not in {"all", "rotating"}
 
     @property
     def is_exact(self) -> bool:

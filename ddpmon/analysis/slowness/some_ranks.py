@@ -1,4 +1,4 @@
-"""Describe a slowdown of some ranks against the others."""
+"""Describe a slowdown of some ranks against the others, until noise is too large to tell whether it goes on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.excess import Excess, excess_over
-from ddpmon.analysis.slowness.lost_in_noise import hidden_since
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
-from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Slowdown
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
-from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
+from ddpmon.analysis.slowness.who import FEWEST_ROWS
+from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
+from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 SETTLED_STEPS = 150
@@ -81,10 +82,6 @@ def describe_ranks(
         chosen = [_span(rows, values, spans, place, before) for place in _places(rows, spans, before)]
         chosen = [part for span in chosen for part in _by_phase(rows, excess, span)]
     scope = who.scope(group.columns, rows.world.ranks, hosts)
-    one = Slowdown(
-        tuple(rows.world.ranks[place] for place in group.columns), scope, {}, "", "lasting", 0, (0, 0), None, None,
-        0.0, 0.0, 0.0, int(rows.world.step[-1]), 1.0, 1.0, group.changed,
-    )  # fmt: skip
     latest = chosen[-1]
     goes_on = latest.until is None and not found.single
     hidden = hidden_since(rows, series, latest.begin, before) if goes_on else None
@@ -92,12 +89,18 @@ def describe_ranks(
         return []
     if hidden is not None:
         chosen[-1] = replace(latest, end=hidden)
-    if again is not None and not found.single:
-        ended_steps = [part for part in found.steps(rows) if part[1] < rows.world.step[-1]]
-        one = replace(one, stretches=tuple(ended_steps[-RECENT:]))
     others = sorted({*range(len(rows.world.ranks))}.difference(peers, group.columns))
-    described = [_described(rows, one, span, found.counts, excess, group, others) for span in chosen]
-    return [*described[:-1], replace(described[-1], hidden_since=None if hidden is None else int(rows.first[hidden]))]
+    described = [_described(rows, scope, span, found.counts, excess, group, others) for span in chosen]
+    comes_again = again is not None and not found.single
+    ended_steps = [part for part in found.steps(rows) if comes_again and part[1] < rows.world.step[-1]]
+    return [
+        *described[:-1],
+        replace(
+            described[-1],
+            stretches=tuple(ended_steps[-RECENT:]),
+            hidden_since=None if hidden is None else int(rows.first[hidden]),
+        ),
+    ]
 
 
 def _places(rows: RunRows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
@@ -161,13 +164,13 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
     end, begin = span.end, max(span.begin, span.end - SEGMENT_ROWS, len(rows.blocks))
     if end - begin < 2 * PHASE_STEPS:
         return [span]
-    now = int(medians(excess.phases_ms[end - PHASE_STEPS : end].T).argmax())
-    was = int(medians(excess.phases_ms[begin : begin + PHASE_STEPS].T).argmax())
+    now = int(column_medians(excess.phases_ms[end - PHASE_STEPS : end]).argmax())
+    was = int(column_medians(excess.phases_ms[begin : begin + PHASE_STEPS]).argmax())
     if now == was:
         return [span]
     found = onset(excess.phases_ms[begin:end, now] - excess.phases_ms[begin:end, was], may_be_constant=False)
     both = [
-        medians(excess.phases_ms[part].T)
+        column_medians(excess.phases_ms[part])
         for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
     ]
     short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
@@ -185,14 +188,14 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
 
 def _described(
     rows: RunRows,
-    one: Slowdown,
+    scope: Scope,
     span: _Span,
     counts: Floats,
     excess: Excess,
     group: who.Group,
     others: Sequence[int],
 ) -> Slowdown:
-    """Fill in size, phase and cost. counts: [N] slow steps of each row. others: columns of other slow ranks."""
+    """Add size, phases and cost. counts: [N] slow steps of each row. others: columns of other slow ranks."""
     old, before = len(rows.blocks), group.before
     before = before if before and before.since == span.since else None
     slow = np.zeros(len(rows))
@@ -200,7 +203,7 @@ def _described(
     slow[span.begin : span.end] = (counts if comes_again else rows.steps)[span.begin : span.end]
     window = np.flatnonzero(slow[old:])
     shown = window + old if len(window) else np.flatnonzero(slow)
-    phases, size = medians(excess.phases_ms[shown].T), median(excess.own_ms[shown])
+    phases, size = column_medians(excess.phases_ms[shown]), median(excess.own_ms[shown])
     total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(slow.sum())
     latest = window
     if before and span.begin < old:
@@ -213,10 +216,10 @@ def _described(
     else:
         cost = count * loss
     gain = total / max(total - cost * alone / max(loss, 1e-9), 1e-9)
-    return replace(
-        one,
+    return Slowdown(
+        ranks=tuple(rows.world.ranks[place] for place in group.columns),
+        scope=scope,
         phases_ms=dict(zip(OWN_PHASES, phases.tolist(), strict=True)),
-        phase=OWN_PHASES[int(phases.argmax())],
         pattern=span.pattern,
         since=span.since,
         since_within=span.within,
@@ -226,6 +229,8 @@ def _described(
         share=count / float(rows.steps[span.begin : span.end].sum()),
         excess_ms=size,
         cost_ms=cost,
+        as_of=int(rows.world.step[-1]),
+        changed=group.changed,
         gain=gain,
         gain_alone=gain,
     )
@@ -250,3 +255,49 @@ def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence
     mean, alone = float(part.step_ms.mean()), 1 - without(columns)
     beside = without(others) - without(sorted({*columns, *others})) if others else alone
     return mean * max(alone, beside), mean * alone
+
+
+NOISIER = Threshold(
+    2.0,
+    of="present spread of the noise, as a multiple of its earlier spread, from which on it may hide a slowdown",
+    why="While noise stays as it was at detection, a slowdown that continues remains detectable.",
+)
+
+
+def hidden_since(
+    rows: RunRows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None
+) -> int | None:
+    """Return the row from which noise is so large that the level may be the peers' as well as the full excess.
+
+    Args:
+        rows: The run.
+        series: `Excess.series` of the slow ranks.
+        begin: First row of the slowdown, which has not ended.
+        before: Its description of last time.
+
+    """
+    values, noise, memory = series
+    if len(rows) - begin < 4 * FEWEST_ROWS:
+        return None
+    change = rows.index(before.hidden_since) if before and before.hidden_since is not None else 0
+    if before and change > begin:
+        level = before.excess_ms
+    else:
+        variance = np.square(noise[begin:])
+        change = _variance_change(variance) + begin
+        level = median(values[begin:change])
+        ratio = variance[change - begin :].mean() / variance[: change - begin].mean()
+        if not NOISIER.reached(float(ratio) ** 0.5):
+            return None
+    # A median, since noise of this size is skewed, and its standard error: 1.25 times that of a mean.
+    lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
+    reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
+    return change if lately - reach <= 0 and lately + reach >= level else None
+
+
+def _variance_change(variance: Floats) -> int:
+    """Return the most likely index at which a variance changes for good."""
+    count = np.arange(1, len(variance))
+    sums = np.cumsum(variance)
+    first, rest = sums[:-1] / count, (sums[-1] - sums[:-1]) / (len(variance) - count)
+    return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1

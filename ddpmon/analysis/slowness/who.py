@@ -70,7 +70,7 @@ def groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown])
     found = [
         Group(tuple(column[rank] for rank in one.ranks), one.since, one.changed, one, one.phase)
         for one in before
-        if one.until is None and one.scope not in {"all", "rotating"} and all(rank in column for rank in one.ranks)
+        if one.until is None and one.is_of_ranks and all(rank in column for rank in one.ranks)
     ]
     taken = {place for group in found for place in group.columns}
     new: dict[int | None, list[Signal]] = {}

@@ -12,6 +12,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.floating[Any])
 
+SIGMAS_PER_MAD = 1.4826
+"""Ratio of the standard deviation to the median absolute deviation of a normal distribution."""
 NARROW = 16
 """Columns up to which sorting rows whole is quicker than sorting out some places and going through the rest."""
 
@@ -40,6 +42,19 @@ def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], 
 def medians(values: NDArray[Number]) -> NDArray[Number]:
     """[S, R, ...] -> [S, ...] The median of each row."""
     return middles(values)[1]
+
+
+def column_medians(values: NDArray[Number]) -> NDArray[Number]:
+    """[S, ...] -> [...] The median over the rows."""
+    middle: NDArray[Number] = middles(values[None])[1][0]
+    return middle
+
+
+def lower_medians(values: NDArray[Number]) -> NDArray[Number]:
+    """[S, R, ...] -> [S, ...] The median of each row; of an even number the lower middle: half of them are not all."""
+    place = (values.shape[1] - 1) // 2
+    lower: NDArray[Number] = np.partition(values, place, axis=1)[:, place]
+    return lower
 
 
 def median(values: NDArray[Number]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, column_medians, median, medians
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
@@ -62,7 +62,7 @@ def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms:
         elif mine > theirs > 0:
             # Attention takes the square of a sequence's length.
             times = (mine / theirs) ** (2 if unit == "tokens" else 1)
-            peers_ms = medians(medians(world.phases_ms[:, peers])[None])[0]
+            peers_ms = column_medians(medians(world.phases_ms[:, peers]))
             explained = np.maximum(np.minimum(over_ms, peers_ms * (times - 1))[_GROWING], 0.0)
             yield Work(unit, mine, theirs, float(explained.sum() / max(np.maximum(over_ms, 0.0).sum(), 1e-9)))
 

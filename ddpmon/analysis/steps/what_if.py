@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median, medians
 from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
@@ -131,7 +131,7 @@ def _slowest_with(
     # A peer strays less from a median that contains it than from the level of all.
     strays = (values[:, some] - typical[:, None]) * (len(peers) / (len(peers) - 1)) ** 0.5
     # Of peers that differ for long each would be one of them: their chance is about their own level.
-    strays -= medians(strays.T)
+    strays -= column_medians(strays)
     turns = np.arange(len(fixed)) // len(some)
     part = len(world) // (DRAWS + int(turns[-1]) + 1)
     for draw in range(DRAWS):
