@@ -35,11 +35,10 @@ def found(ranks, each, late, before=(), conditions=None, **made):
     return [finding for finding in told if finding.severity != "info"]
 
 
-@pytest.mark.parametrize(("ranks", "each"), [(4, 2), (8, 4), (16, 8), (6, 2), (32, 8)])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_host_whose_ranks_are_all_late_is_one_finding_about_it(ranks, each, seed):
+@pytest.mark.parametrize(("ranks", "each"), [(4, 2), (6, 2), (32, 8)])
+def test_a_host_whose_ranks_are_all_late_is_one_finding_about_it(ranks, each):
     late = list(range(each, 2 * each))
-    (finding,) = found(ranks, each, late, seed=seed)
+    (finding,) = found(ranks, each, late)
     assert (finding.kind, finding.subject, finding.ranks, finding.phase) == ("slow_host", "host1", late, "data")
     assert finding.since_step <= 6
     assert finding.cost_ms == pytest.approx(8.0, abs=1.0)
@@ -84,7 +83,7 @@ def test_the_only_rank_of_a_host_is_named_and_its_host_with_it():
     assert "It is the only rank on host2" in finding.advice
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
     rng = np.random.default_rng(seed)
     own = own_times(400, 8, noise=0.03, seed=seed)
@@ -96,7 +95,7 @@ def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
     assert [finding for finding in told if finding.severity != "info"] == []
 
 
-@pytest.mark.parametrize(("seed", "steps"), [(150, 90), (183, 110), (241, 110), (377, 110)])
+@pytest.mark.parametrize(("seed", "steps"), [(150, 90), (377, 110)])
 def test_hosts_of_ranks_that_wander_are_not_slow(seed, steps):
     """A short window of two hosts shows little of how far they stray; their ranks show it."""
     own = own_times(steps, 8, noise=0.01, seed=seed) * wandering(steps, 8, share=0.1, lasts=33, seed=seed)
