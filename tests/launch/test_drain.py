@@ -81,12 +81,12 @@ def test_lines_are_in_the_log_at_once_and_in_their_order(python, tmp_path):
     assert started.until_gone().state() == "done"
 
 
-def test_300_megabytes_of_output_take_what_the_run_may_and_the_rest_is_counted(python, monkeypatch):
+def test_much_output_takes_what_the_run_may_and_the_rest_is_counted(python, monkeypatch):
     monkeypatch.setenv("DDPMON_LOGS", "8M")
     started = python(
         """
         line = "x" * 999 + "\\n"
-        for number in range(300):
+        for number in range(60):
             sys.stdout.write(line * 1_000)
         print("the end")
         """
@@ -97,7 +97,7 @@ def test_300_megabytes_of_output_take_what_the_run_may_and_the_rest_is_counted(p
     assert sum(file.stat().st_size for file in files) <= (8 << 20) + (70 << 10)
     text = "".join(file.read_text() for file in files if file.exists())
     missing = sum(int(found[1].replace(",", "")) for found in MISSING.finditer(text))
-    whole = 300_000_000 + len("the end\n")
+    whole = 60_000_000 + len("the end\n")
     assert len(MISSING.sub("", text)) + missing - whole in {0, 1}  # a newline before the sentence
     assert text.endswith("the end\n")
     assert len(text) > 2 << 20
@@ -197,8 +197,6 @@ def test_without_its_supervisor_a_drain_goes_on_as_long_as_somebody_prints(pytho
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
         ("os._exit(3)", 3),
-        ("import ctypes; ctypes.string_at(0)", 128 + signal.SIGSEGV),
-        ("os.abort()", 128 + signal.SIGABRT),
     ],
 )
 def test_the_last_line_before_a_crash_is_in_the_log(python, ends, code):

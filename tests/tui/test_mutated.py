@@ -7,7 +7,7 @@ import pytest
 from tests.tui import hostile
 from tests.tui.hostile_views import assert_plain, dashboard, texts
 
-PIECE = 6
+PIECE = 3
 """Mutated snapshots on all screens: `benchmarks/hostile.py snapshots` shows as many as are wanted."""
 
 

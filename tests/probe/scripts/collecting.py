@@ -16,7 +16,6 @@ GARBAGE = [[number] for number in range(400_000)]
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("how", choices=["once", "often"])
-    parser.add_argument("--save")
     args = parser.parse_args()
     gc.disable()
     dist.init_process_group("gloo")
@@ -31,8 +30,6 @@ def main():
         optimizer.step()
         if step == 1 or (args.how == "often" and step % EVERY == 1):
             gc.collect()
-    if args.save:
-        torch.save(model.state_dict(), f"{args.save}.{dist.get_rank()}")
     dist.barrier()
     del model
     dist.destroy_process_group()
