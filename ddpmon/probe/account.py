@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ddpmon.messages import SCALED_UPDATES, STAGE_TRAINING, SYNC_GRADIENTS
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.digest import SampledElements
 from ddpmon.probe.gradient_cache import GradientCache
 from ddpmon.probe.identity import Identity
@@ -45,6 +46,10 @@ class Account(ScriptNotes):
         self.unsynchronised = 0
         """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
         self._parallelism = parallelism
+        self.start: CommonStart | None = None
+        """Agreement of all ranks on where steps begin to count, if they trained before they were watched."""
+        self.begins_at: int | None = None
+        """Count of collectives after which they do."""
         self._models = False
         """True if there was a DDP model at the last optimizer step."""
         self._forwards = False
@@ -249,7 +254,35 @@ class Account(ScriptNotes):
         self.iteration.shadowed()
         self._step_done()
 
+    def passed(self, issued: int, count: int, whole: bool) -> None:
+        """A part of a step ended here in a process that trained before it was watched.
+
+        Args:
+            issued: Collectives so far.
+            count: Count of such parts so far, of which none was counted as a step.
+            whole: True if a step ended too.
+
+        """
+        start = self.start
+        if start is not None and self.begins_at is not None and start.begun_at is None and issued >= self.begins_at:
+            self.unsynchronised = self.held_out = self.reductions = 0
+            self._reductions = [0]
+            for before in (self.skips, self.sampled, self.scalars):
+                before.clear()
+            self.iteration.start_anew()
+            self.clock.start_anew()
+            self._begun, self.clock.skips_first = True, not whole
+            start.begun_at = count
+
+    def _counts(self) -> bool:
+        """Return whether steps count by now."""
+        return self.start is None or self.start.begun_at is not None
+
     def _step_done(self) -> None:
+        if not self._counts():
+            self.clock.step = 0
+            self.clock.finished.clear()
+            return
         if self._parallelism.unsettled and self.clock.step:
             settled = self._parallelism.settle(
                 self._identity.world_size,
@@ -318,6 +351,8 @@ class Account(ScriptNotes):
             if len(latest) == ALIKE and len(set(latest)) == 1:
                 self.reductions = latest[0]
             self._reductions = [*latest, 0]
+        if not self.clock.step and not self.clock.held:
+            self.clock.skips_first = False  # the step before ended with its gradients, and this one is whole
         if self.clock.held and not self._marked:
             self.iteration.updated(key)
             self._step_done()

@@ -25,7 +25,8 @@ class Apart:
 
     def __init__(self, parallelism: Parallelism) -> None:
         self._parallelism = parallelism
-        self._updates = 0
+        self.updates = 0
+        """Optimizer steps so far."""
         self._moment = 0
         """The update after which bytes are counted."""
         self._bytes = self._most_bytes = 0.0
@@ -35,10 +36,10 @@ class Apart:
 
     def exchanged(self, exchanged_bytes: float) -> None:
         """Count what is exchanged. Before the first update it says nothing: initial weights are broadcast."""
-        if not self._updates:
+        if not self.updates:
             return
-        if self._moment != self._updates:
-            self._moment, self._bytes = self._updates, 0.0
+        if self._moment != self.updates:
+            self._moment, self._bytes = self.updates, 0.0
         self._bytes += exchanged_bytes
         self._most_bytes = max(self._most_bytes, self._bytes)
 
@@ -62,8 +63,8 @@ class Apart:
 
         The first step is left out: some scripts broadcast their weights after it. optimizers: the ids of all.
         """
-        self._updates += 1
-        if not due(self._updates) or self._updates == FIRST[0] or world_size < 2 or self._parallelism.is_wrapped:
+        self.updates += 1
+        if not due(self.updates) or self.updates == FIRST[0] or world_size < 2 or self._parallelism.is_wrapped:
             return None
         parameters = list(islice(parameters_of(optimizer), MAX_PARAMETERS))
         size = sum(one.numel() * one.element_size() for one in parameters)
@@ -72,7 +73,7 @@ class Apart:
         # Ranks that hold parts of a model differ in its shapes.
         shapes = zlib.crc32(repr([tuple(one.shape) for one in parameters]).encode())
         number = list(optimizers).index(id(optimizer))
-        return sample(parameters, number, f"shapes {shapes:08x}", 0, self._updates)
+        return sample(parameters, number, f"shapes {shapes:08x}", 0, self.updates)
 
 
 def _bytes(payload: Any) -> float:

@@ -122,6 +122,7 @@ def _arm(socket: str, run_id: str, folder: str) -> dict[str, Any]:
         if not (found.models or found.optimizers or listener.has_group or "RANK" in os.environ):
             raise _CannotWatchError("this process trains nothing yet: attach once it has a model and an optimizer")
         listener.start()
+        listener.hot.start = listener.account.start  # now that another thread reads the notes
     except BaseException:
         arming.leave(lambda: None)
         run_settings.give(None)

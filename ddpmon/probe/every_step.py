@@ -27,8 +27,10 @@ from ddpmon.probe.account import (
     OPTIMIZER_ENDS,
     Account,
 )
+from ddpmon.probe.collectives import issued, position
 from ddpmon.probe.comparisons import Comparisons
 from ddpmon.probe.counting import count, links_nodes
+from ddpmon.probe.digest import next_due
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.interception import argument
 from ddpmon.probe.loader_passes import LoaderPasses
@@ -254,8 +256,36 @@ class EveryStep(Comparisons):
         """A backward reduced gradients."""
         self.hot.updates[UPDATES] += 1
         self._synchronised_backwards += 1
-        if self._synchronised_backwards == self._digests_at:
+        if self.hot.start is not None:
+            self._synchronised_backwards = self._count_from_start(self._synchronised_backwards, whole=False)
+            self._digests_at = next_due(self._synchronised_backwards)
+        elif self._synchronised_backwards == self._digests_at:
             self.digests_due()
+
+    def _count_from_start(self, count: int, *, whole: bool) -> int:
+        """Tell where a part of a step ended, until it is known which steps count.
+
+        Args:
+            count: Synchronisations, or updates, so far.
+            whole: True if a step ended too.
+
+        Returns:
+            Those since steps count, once they do.
+
+        """
+        start = self.hot.start
+        if start is None:
+            return count
+        if start.begun_at is not None:
+            self.hot.start = None
+            return count - start.begun_at
+        model = next((model for one in list(self.replicas.values()) if (model := one.model()) is not None), None)
+        issued_so_far = sum(issued().values()) if model is None else position(model.process_group)[1]
+        if start.first is None:
+            self.hold()
+            start.first = issued_so_far
+        self.record(Account.passed, issued_so_far, count, whole)
+        return count
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
@@ -329,10 +359,19 @@ class EveryStep(Comparisons):
         if hot.unreduced:
             hot.unreduced = False
             hot.updates[UPDATES] += 1
-            if self.replicas:
+            if hot.start is not None:
+                self._update_before_start()
+            elif self.replicas:
                 self.update_unsynchronised()
             else:
                 self.update_apart(optimizer)
+
+    def _update_before_start(self) -> None:
+        """An optimizer took gradients that were not reduced, when steps may not count yet."""
+        if not self.replicas:
+            self.apart.updates = self._count_from_start(self.apart.updates + 1, whole=True)
+        elif self.account.unsynchronised:  # else the probe came too late to notice the reducer of this step
+            self._count_from_start(0, whole=True)
 
     def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""

@@ -71,6 +71,12 @@ class Iteration:
         self._stepped_in_backward = False
         """True if one of them stepped in the backward that runs."""
 
+    def start_anew(self) -> None:
+        """Forget everything but which optimizers there are."""
+        candidates = self._candidates
+        Iteration.__init__(self, self._clock, self._name_of)
+        self._candidates = candidates
+
     def optimizer_made(self, optimizer: Hashable) -> None:
         """An optimizer was made."""
         self._candidates.add(optimizer)

@@ -37,6 +37,8 @@ class Journal:
         self.every_step: Sequence[Callable[..., object]] = ()
         """Readers that notes name by their place here."""
         self._waiting: deque[Any] = deque()
+        self._held: deque[Any] | None = None
+        """Notes that are not read yet though others are, until `release`."""
         self._release = release
         self._event: DeviceEvent | None = None
         self._used = False
@@ -53,6 +55,21 @@ class Journal:
     def defer(self) -> None:
         """Let notes wait from now on until another thread calls `read`."""
         self.note = self._waiting.append
+
+    def hold(self) -> None:
+        """Keep notes from being read, from now on until `release`. Called by the training thread."""
+        self._held = deque()
+        self.note = self._held.append
+
+    @property
+    def held(self) -> int:
+        """Return how many notes are kept from being read."""
+        return 0 if self._held is None else len(self._held)
+
+    def release(self) -> None:
+        """Let notes be read again. Called by the thread that reads, when it has read all before."""
+        if self._held is not None:
+            self._waiting, self._held = self._held, None
 
     def read(self, most: int) -> bool:
         """Read so many notes at most; whether there may be more."""

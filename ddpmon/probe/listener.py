@@ -5,6 +5,7 @@ One object per process. `hooks` calls it; `account` reads what it notes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic_ns
@@ -16,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpmon import api
 from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, SYNC_BUFFERS, SYNC_COLLECTIVE
 from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.counting import count
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.every_step import EveryStep
@@ -84,6 +86,9 @@ class Listener(EveryStep):
         """This process trained before it was watched: take what there is from its process group."""
         if self.has_group:
             self._take_group()
+        here = os.environ.get("LOCAL_WORLD_SIZE", "")
+        ranks = int(here) if here.isdecimal() else self.identity.world_size
+        self.account.start = CommonStart(min(ranks, self.identity.world_size))
         self.set_up()
 
     def model_wrapped(self, _result: object, arguments: tuple[Any, ...]) -> None:

@@ -199,6 +199,13 @@ class Sender(threading.Thread):
         listener = self._listener
         while listener.journal.read(NOTES_AT_ONCE):
             self._make_way()
+        start = listener.account.start
+        if start is not None and listener.account.begins_at is None:
+            listener.account.begins_at = start.agreed(listener.identity, listener.journal.held)
+            if listener.account.begins_at is not None:
+                listener.journal.release()
+                self._read()
+                return
         clock = listener.clock
         updates.mark_read(listener.hot.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
 

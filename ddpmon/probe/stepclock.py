@@ -40,6 +40,8 @@ class StepClock(PauseClock):
         self.learning_rate: float | None = None
         self.marked_samples: int | None = None
         """Samples of the current step, where the script says so itself."""
+        self.skips_first = False
+        """True if the first step that is finished is not to count, as its begin was not noticed."""
         self.begin_part(self._time())
 
     def begin_part(self, start: int) -> None:
@@ -54,6 +56,13 @@ class StepClock(PauseClock):
         """The part that runs begins now, on the device's timeline too."""
         self.begin_part(self._time())
         self._mark(OTHER, self.part.start)
+
+    def start_anew(self) -> None:
+        """Count steps from here on: none of those before."""
+        self.held.clear()
+        self.finished.clear()
+        self.step = 0
+        self.restart()
 
     def follow(self, device: Device) -> None:
         """Place steps on the device's timeline from here on; the current one begins now."""
@@ -172,9 +181,12 @@ class StepClock(PauseClock):
 
         updates: of a step that updates several models, whose each update was, and after how many parts.
         """
-        self.step += 1
         *before, last = self.held[:parts]
         del self.held[:parts]
+        if self.skips_first:
+            self.skips_first = False
+            return
+        self.step += 1
         last.step, last.before, last.updates = self.step, tuple(before), updates
         last.marked_samples, self.marked_samples = self.marked_samples, None
         self.finished.append(last)

@@ -22,6 +22,7 @@ from ddpmon import api
 from ddpmon.probe import updates
 from ddpmon.probe.account import EVERY_STEP, Account
 from ddpmon.probe.changes import Changes
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import Journal, Note
@@ -69,6 +70,8 @@ class HotPathState:
     """Counts updates of models, in memory that the hub reads once this process was killed."""
     optimizers: dict[int, str] = field(default_factory=dict)
     """Optimizers that live, by their id: a name for the parameters each updates, "" before its first step."""
+    start: CommonStart | None = None
+    """Steps do not count yet: the process trained before it was watched."""
     rates: dict[int, float] = field(default_factory=dict)
     """The learning rate of each."""
 
@@ -124,6 +127,11 @@ class ThreadListener:
     def defer(self) -> None:
         """Another thread will read the notes from now on."""
         self.journal.defer()
+        self.hot.write_with(self.journal.note, self.hot.events)
+
+    def hold(self) -> None:
+        """Keep notes from being read from now on. Called by the training thread."""
+        self.journal.hold()
         self.hot.write_with(self.journal.note, self.hot.events)
 
     @property

@@ -38,7 +38,7 @@ def attached(ear: Ear, folder: Path, *arguments: str) -> Attached:
     return Attached(folder, 2, bare.stdout, watched.stdout, ear, entries)
 
 
-@pytest.fixture(scope="module", params=[(), ("--workers", "1")], ids=["plain", "workers"])
+@pytest.fixture(scope="module", params=[("--delay", "0.3"), ("--workers", "1")], ids=["one after the other", "workers"])
 def job(
     request: pytest.FixtureRequest, socket_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Attached]:
@@ -73,6 +73,21 @@ def test_every_step_is_told_until_the_probe_leaves(job: Attached) -> None:
         assert numbers == sorted(numbers[: numbers.index(1, 1)]) + sorted(numbers[numbers.index(1, 1) :])
     assert job.ear.goodbyes() == {0, 1}
     assert {hello.parallelism for hello in job.ear.hellos()} >= {"DDP"}
+
+
+def test_ranks_count_the_same_steps_though_they_are_entered_one_after_the_other(job: Attached) -> None:
+    counts = [
+        [(scalar.step, scalar.value) for batch in job.ear.batches(rank) for scalar in batch.scalars] for rank in (0, 1)
+    ]
+    for number in range(TIMES):
+        begins = [[place for place, (step, _) in enumerate(rank) if step == 1] for rank in counts]
+        of_rank = [
+            dict(rank[begin[number] : (*begin, len(rank))[number + 1]])
+            for rank, begin in zip(counts, begins, strict=True)
+        ]
+        common = of_rank[0].keys() & of_rank[1].keys()
+        assert len(common) > 5
+        assert all(of_rank[0][step] == of_rank[1][step] for step in common)
 
 
 def test_a_process_without_torch_is_refused(tmp_path: Path) -> None:

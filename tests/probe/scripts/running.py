@@ -22,6 +22,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+import ddpmon
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--save", type=Path, required=True)
 parser.add_argument("--attach", type=int, default=0, help="so many times, each followed by a detach")
@@ -163,6 +165,7 @@ for epoch in range(args.epochs):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+        ddpmon.log(true=steps)
         steps += 1
     model.eval()
     with torch.no_grad():
