@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from ddpmon.messages import SCALED_UPDATES, STAGE_TRAINING, SYNC_GRADIENTS
-from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.digest import SampledElements
 from ddpmon.probe.gradient_cache import GradientCache
 from ddpmon.probe.identity import Identity
@@ -46,10 +45,6 @@ class Account(ScriptNotes):
         self.unsynchronised = 0
         """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
         self._parallelism = parallelism
-        self.start: CommonStart | None = None
-        """Agreement of all ranks on where steps begin to count, if they trained before they were watched."""
-        self.begins_at: int | None = None
-        """Count of collectives after which they do."""
         self._models = False
         """True if there was a DDP model at the last optimizer step."""
         self._forwards = False
@@ -169,7 +164,8 @@ class Account(ScriptNotes):
     def digest_taken(self, sampled: SampledElements, *_: object) -> None:
         """A few elements of a model were taken: of the step that runs."""
         sampled.step = self.clock.step
-        self.sampled.append(sampled)
+        if self.steps_count:
+            self.sampled.append(sampled)
 
     # --- synchronisations --------------------------------------------------------------------------------------
 
@@ -274,12 +270,8 @@ class Account(ScriptNotes):
             self._begun, self.clock.skips_first = True, not whole
             start.begun_at = count
 
-    def _counts(self) -> bool:
-        """Return whether steps count by now."""
-        return self.start is None or self.start.begun_at is not None
-
     def _step_done(self) -> None:
-        if not self._counts():
+        if not self.steps_count:
             self.clock.step = 0
             self.clock.finished.clear()
             return

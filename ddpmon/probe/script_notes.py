@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ddpmon.messages import MAX_NAMES, STARTING_WORKERS
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
@@ -32,6 +33,10 @@ class ScriptNotes:
         self.loops = Loops(identity.add_note)
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
         self.total_steps: int | None = None
+        self.start: CommonStart | None = None
+        """Agreement of all ranks on where steps begin to count, if they trained before they were watched."""
+        self.begins_at: int | None = None
+        """Count of collectives after which they do."""
         self._identity = identity
         self._marked = False
         """True if the script marks its steps itself."""
@@ -102,11 +107,17 @@ class ScriptNotes:
     def _step_done(self) -> None:
         """A step may have been finished."""
 
+    @property
+    def steps_count(self) -> bool:
+        """Return whether steps count by now."""
+        return self.start is None or self.start.begun_at is not None
+
     def logged(self, values: list[tuple[str, object]], *_: object) -> None:
         """Values of the current step: numbers, or readings on their way from the device."""
         self.beats += 1
         step = self._marked_step or self.clock.step + 1
-        self.scalars.extend((step, name, value) for name, value in values)
+        if self.steps_count:
+            self.scalars.extend((step, name, value) for name, value in values)
 
     def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
         """A step that the script marks itself begins."""

@@ -30,7 +30,7 @@ parser.add_argument("--attach", type=int, default=0, help="so many times, each f
 parser.add_argument("--socket", default="")
 parser.add_argument("--steps", type=int, default=30, help="steps that pass before each entry, and between two of them")
 parser.add_argument("--delay", type=float, default=0.0, help="seconds that rank 1 is entered later than rank 0")
-parser.add_argument("--epochs", type=int, default=12)
+parser.add_argument("--epochs", type=int, default=0, help="0: until each rank was entered as often as it should be")
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--slow", type=float, default=0.0, help="seconds that rank 1 is slower in each forward")
 args = parser.parse_args()
@@ -39,7 +39,6 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
 steps = 0
-done = threading.Event()
 
 
 class Net(torch.nn.Module):
@@ -124,7 +123,7 @@ def settled(before):
 
 def wait_steps(count):
     target = steps + count
-    while steps < target and not done.is_set():
+    while steps < target:
         time.sleep(0.001)
 
 
@@ -145,6 +144,7 @@ attached.arm(socket={args.socket!r}, run_id='test', folder={str(run)!r}, reply={
 """
         enter(text)
         answers = [answered(reply)]
+        answered(folder / f"arm.{number}.{1 - rank}")
         wait_steps(args.steps)
         reply = folder / f"disarm.{number}.{rank}"
         enter(f"from ddpmon.probe import attached\nattached.disarm(reply={str(reply)!r})")
@@ -159,8 +159,9 @@ sampler = DistributedSampler(data)
 loader = DataLoader(data, batch_size=16, sampler=sampler, num_workers=args.workers)
 entering = threading.Thread(target=attach_and_detach)
 entering.start()
-for epoch in range(args.epochs):
-    sampler.set_epoch(epoch)
+epochs, entered = 0, torch.zeros(1)
+while not entered and not 0 < args.epochs == epochs:
+    sampler.set_epoch(epochs)
     for x, y in loader:
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x), y).backward()
@@ -171,8 +172,12 @@ for epoch in range(args.epochs):
     with torch.no_grad():
         model(data.tensors[0][:64])
     model.train()
-done.set()
+    epochs += 1
+    entered = torch.tensor([float(not args.epochs and not entering.is_alive())])
+    dist.all_reduce(entered, dist.ReduceOp.MIN)
 entering.join()
+if args.attach and rank == 0:
+    print(json.dumps({"epochs": epochs}), flush=True)
 torch.save(model.state_dict(), f"{args.save}.{rank}")
 dist.barrier()
 del model
