@@ -30,6 +30,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -152,7 +153,7 @@ def stops(folder: Path, entries: list[tuple[float, bool]], figures: Figures) -> 
     ranks = []
     for rank in (0, 1):
         ends = array.array("d", (folder / f"ends.{rank}").read_bytes())
-        ranks.append([(end, end - before) for before, end in zip(ends, ends[1:], strict=False)])
+        ranks.append([(end, end - before) for before, end in pairwise(ends)])
     for begin, is_detach in entries:
         longest = 0.0
         for steps in ranks:
@@ -163,7 +164,13 @@ def stops(folder: Path, entries: list[tuple[float, bool]], figures: Figures) -> 
 
 
 def one_job(
-    way: str, moment: str, bare: Path, folder: Path, environment: dict[str, str], chance: random.Random, figures: Figures
+    way: str,
+    moment: str,
+    bare: Path,
+    folder: Path,
+    environment: dict[str, str],
+    chance: random.Random,
+    figures: Figures,
 ) -> None:
     """Attach to a job some times, and see whether it computed what the bare one did."""
     name, entries = f"{way}, {moment}", []
@@ -199,7 +206,9 @@ def named_after(folder: Path, environment: dict[str, str], *, attached: bool) ->
     pattern = r"[!].*rank 1 is slow"
     if attached:
         with started("ddp", "slow", folder, environment, 3 * STEPS) as job:
-            watching = Watching("attach", "--pid", str(job.pid), "--headless", "--every", "0.2", environment=environment)
+            watching = Watching(
+                "attach", "--pid", str(job.pid), "--headless", "--every", "0.2", environment=environment
+            )
             return _named(watching, pattern, environment)
     folder.mkdir()
     words = ["run", "--headless", "--every", "0.2", "--nproc", "2", str(JOB), "ddp", "slow", str(folder)]
@@ -237,7 +246,10 @@ def main() -> int:
             one_job(way, moment, bare[kind], Path(top) / str(number), environment, chance, figures)
             print(f"{way}, {moment}: {figures.attaches} attaches so far", *figures.harmed[before:], flush=True)
         told = {
-            word: [named_after(Path(top) / f"{word}{n}", environment, attached=word == "attach") for n in range(args.straggler)]
+            word: [
+                named_after(Path(top) / f"{word}{n}", environment, attached=word == "attach")
+                for n in range(args.straggler)
+            ]
             for word in ("run", "attach")
         }
     report(figures, jobs, told)
