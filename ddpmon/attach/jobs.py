@@ -19,10 +19,13 @@ from ddpmon.runs.proc import Stat
 _GROUP_THREADS = ("pt_gloo_runloop", "gloo_tcp_loop", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_gloo", "pt_nccl")
 """Beginnings of the names that threads of a process group have, in torch and in gloo itself."""
 _TORCH = b"/libtorch_python.so"
-_LAUNCHERS = ("python", "mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_proxy", "torchrun")
-"""Beginnings of the names of programs that start ranks, and hand a signal on to them."""
-_SPAWNED = b"--multiprocessing-fork"
-_WATCHED = b"DDPMON_RUN_ID="
+_MPI = ("mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_proxy")
+"""Beginnings of the names of MPI's programs that start ranks, and hand a signal on to them."""
+_ELASTIC = "TORCHELASTIC_RUN_ID"
+"""Variable that torchrun sets for its ranks, and whoever starts them as torchrun does: Accelerate, Ray Train."""
+_DEEPSPEED = b"deepspeed.launcher.launch"
+_SPAWNED = "--multiprocessing-fork"
+_WATCHED = "DDPMON_RUN_ID"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class RankProcess:
     """Words of its command line."""
     task: tasks.Task | None
     """Its place in the job, where the environment says so."""
+    has_launcher: bool
+    """Its parent is a launcher, which hands a signal on to it or ends it: no shell, and no program of another purpose.
+    """
     has_group: bool
     """It has set up a process group: before, it imports and is no rank yet."""
     watched: bool = False
@@ -79,7 +85,7 @@ class TrainingJob:
     def command(self) -> tuple[str, ...]:
         """The script or module with its arguments, as its first rank runs it; else the whole command line."""
         first = self.ranks[0].words
-        return _script(self.words if _SPAWNED.decode() in first else first)
+        return _script(self.words if _SPAWNED in first else first)
 
 
 def find_all(watched: Collection[Process] = ()) -> list[TrainingJob]:
@@ -144,8 +150,10 @@ def _ranks(stats: Mapping[int, Stat], watched: Collection[Process]) -> dict[int,
         except OSError:
             continue
         process = Process(pid, stat.start_ticks)
-        is_watched = process in watched or _WATCHED.decode()[:-1] in variables
-        found[pid] = RankProcess(process, stat.parent, words, tasks.task(variables), pid in grouped, is_watched)
+        is_watched = process in watched or _WATCHED in variables
+        has_launcher = _is_launcher(stat.parent, parent, words, variables)
+        task = tasks.task(variables)
+        found[pid] = RankProcess(process, stat.parent, words, task, has_launcher, pid in grouped, is_watched)
     return found
 
 
@@ -175,7 +183,7 @@ def _grouped(ranks: Mapping[int, RankProcess], stats: Mapping[int, Stat]) -> lis
                 keys[pid] = key(rank.parent)
             elif rank.task and rank.task.job:
                 keys[pid] = rank.task.job
-            elif _is_launcher(rank.parent, stats):
+            elif rank.has_launcher:
                 keys[pid] = Process(rank.parent, stats[rank.parent].start_ticks)
         return keys[pid]
 
@@ -192,7 +200,8 @@ def _job(group: list[RankProcess], stats: Mapping[int, Stat]) -> TrainingJob:
     members = {rank.process.pid for rank in group}
     parents = {rank.parent for rank in group}
     launcher = None
-    if len(parents) == 1 and not parents & members and _is_launcher(parent := parents.pop(), stats):
+    if len(parents) == 1 and not parents & members and all(rank.has_launcher for rank in group):
+        parent = parents.pop()
         launcher = Process(parent, stats[parent].start_ticks)
     words = group[0].words
     if launcher:
@@ -205,14 +214,19 @@ def _job(group: list[RankProcess], stats: Mapping[int, Stat]) -> TrainingJob:
     return TrainingJob(tuple(group), launcher, words, time.time() - age_s)
 
 
-def _is_launcher(pid: int, stats: Mapping[int, Stat]) -> bool:
-    """Return whether a process starts ranks for a living: it is this user's, and no shell."""
-    if pid not in stats or pid == 1 or proc.owner(pid) != os.getuid():
+def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...], of_child: Mapping[str, str]) -> bool:
+    """Return whether a process started a rank as a launcher does. variables: its own; child, of_child: the rank's."""
+    if pid <= 1 or proc.owner(pid) != os.getuid():
         return False
     try:
-        return os.path.basename(proc.executable(pid)).startswith(_LAUNCHERS)
+        words = proc.arguments(pid)[:-1]
+        if os.path.basename(proc.executable(pid)).startswith(_MPI):
+            return True
     except OSError:
         return False
+    forked = tuple(word.decode(errors="replace") for word in words) == child
+    started = _ELASTIC in of_child and _ELASTIC not in variables
+    return started or forked or _SPAWNED in child or _DEEPSPEED in words
 
 
 def _above(pid: int, stats: Mapping[int, Stat]) -> list[int]:

@@ -13,7 +13,8 @@ from ddpmon.attach.entry import EntryError
 from ddpmon.attach.jobs import RankProcess
 from ddpmon.runs import proc
 
-NO_DEBUGGER = "there is no gdb here, and Python below 3.14 needs one: apt install gdb, or conda install gdb"
+INSTALL_GDB = "apt install gdb, or conda install gdb"
+NO_DEBUGGER = f"there is no gdb here, and Python below 3.14 needs one: {INSTALL_GDB}"
 _DISABLED = b"PYTHON_DISABLE_REMOTE_DEBUG="
 
 
@@ -86,13 +87,14 @@ def tracing_denied(pid: int) -> str:
     try:
         os.close(os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
-        return f"no permission to trace it; {_way_out()}"
+        return f"no permission to trace it; {way_out()}"
     except OSError as error:
         return f"it cannot be examined: {error.strerror}"
     return ""
 
 
-def _way_out() -> str:
+def way_out() -> str:
+    """What gives the permission to trace other processes of this user."""
     scope = proc.ptrace_scope()
     if scope == 1:
         return "allow it with: sudo sysctl kernel.yama.ptrace_scope=0"

@@ -72,12 +72,12 @@ Writer = Callable[[Path], str]
 def arm(socket: str, run_id: str, folder: Path, reply: Path) -> str:
     """The text that arms the probe. folder: the run's. reply: the file that says how it went."""
     values = {"socket": socket, "run_id": run_id, "folder": str(folder), "reply": str(reply), "folders": folders()}
-    return _text(_ARM.format(**values), reply)
+    return written(_ARM.format(**values), reply)
 
 
 def disarm(reply: Path) -> str:
     """The text that removes the probe, and says that it is gone where it never came."""
-    return _text(_DISARM.format(reply=str(reply)), reply)
+    return written(_DISARM.format(reply=str(reply)), reply)
 
 
 def folders() -> list[str]:
@@ -86,6 +86,7 @@ def folders() -> list[str]:
     return list(dict.fromkeys(os.path.dirname(os.path.dirname(spec.origin)) for spec in found if spec and spec.origin))
 
 
-def _text(body: str, reply: Path) -> str:
+def written(body: str, reply: Path) -> str:
+    """The text of statements, indented by eight, that answers for what they raise."""
     code = _FRAME.format(reply=str(reply), body=body.strip("\n"))
     return f"exec({code!r}, {{'__name__': 'ddpmon_entry'}})"

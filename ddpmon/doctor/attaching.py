@@ -1,0 +1,32 @@
+"""Attaching to a job that was started without ddpmon: whether this machine allows it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from ddpmon.attach import entry, obstacles
+from ddpmon.doctor.check import Check, note, ok
+from ddpmon.runs import proc
+
+DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
+
+
+def attaching(environ: Mapping[str, str]) -> Check:
+    """Return whether ddpmon attach --pid works for jobs that run this version of Python."""
+    version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    if sys.version_info >= entry.REMOTE:
+        how = "Python itself runs the probe"
+        if environ.get(DISABLED):
+            return note(
+                "attach", f"{DISABLED} is set: jobs started like this cannot be attached to", f"unset {DISABLED}"
+            )
+    elif (program := entry.debugger()) is None:
+        return note("attach", "no debugger: ddpmon cannot attach to running jobs", obstacles.INSTALL_GDB)
+    else:
+        how = f"through {os.path.basename(program)}"
+    if os.geteuid() != 0 and proc.ptrace_scope():
+        scope = proc.ptrace_scope()
+        return note("attach", f"no permission to trace running jobs (ptrace_scope {scope})", obstacles.way_out())
+    return ok("attach", f"works for running jobs on {version}, {how}")

@@ -1,0 +1,141 @@
+"""`ddpmon attach --pid` watches a job that trains already, and `ddpmon detach` leaves it as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from ddpmon import runs
+from ddpmon.runs import proc
+from tests.attach.conftest import needs_gdb
+from tests.conftest import ddpmon_program, wait_for
+
+pytestmark = [pytest.mark.e2e, needs_gdb]
+
+
+@pytest.fixture
+def attached(fresh_programs, tmp_path):
+    """Start `ddpmon attach --pid` for a process; the run, once its ranks are in."""
+    watching: list[subprocess.Popen[bytes]] = []
+
+    def call(pid: int, *options: str) -> runs.Run:
+        with (tmp_path / f"attach-{pid}").open("wb") as output:
+            command = [ddpmon_program(), "attach", "--pid", str(pid), "--headless", *options]
+            watching.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+
+        def run() -> runs.Run | None:
+            latest = [one for one in runs.all_runs() if not one.ended]
+            assert watching[-1].poll() is None, (tmp_path / f"attach-{pid}").read_text()
+            return next((one for one in latest if all(rank.state == "in" for rank in one.attached)), None)
+
+        return wait_for(run, 120)
+
+    yield call
+    for process in watching:
+        process.kill()
+        process.wait()
+
+
+def status(cli, run):
+    return json.loads(cli("status", run.id, "--json").stdout)
+
+
+def trains(cli, run):
+    """Wait until the hub has steps of all ranks."""
+    return wait_for(lambda: (told := status(cli, run)).get("step", 0) > 5 and told, 120, 0.5)
+
+
+def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
+    started = job("torchrun")
+    pids = started.pids
+    before = descriptors(pids)
+    run = attached(pids[1])
+    assert [rank.process.pid for rank in run.attached] == pids
+    assert run.agent.pid == started.started[0].pid
+    assert trains(cli, run)["world_size"] == 2
+    assert str(run.agent.pid) not in cli("ls").stdout.partition("without ddpmon")[2]
+    again = cli("attach", "--pid", str(pids[0]), "--headless")
+    assert (again.returncode, run.id in again.stderr) == (2, True)
+
+    left = cli("detach")
+    assert (left.returncode, "goes on without the probe" in left.stdout) == (0, True), left.stderr
+    assert runs.load(run.id).state() == "detached"
+    assert "the job goes on without ddpmon" in cli("report", run.id).stdout
+    started.goes_on()
+    assert wait_for(lambda: descriptors(pids) == before)
+    assert f"\n{run.agent.pid} " in cli("ls").stdout
+
+    second = attached(run.agent.pid, "--name", "again")
+    trains(cli, second)
+    assert started.end() == [0]
+    ended = wait_for(lambda: (last := runs.load(second.id)).ended and last)
+    assert (ended.name, ended.state(), ended.exit_code) == ("again", "done", 0)
+
+
+def descriptors(pids):
+    return {pid: sorted(link.partition(":")[0] for _, link in proc.descriptors(pid)) for pid in pids}
+
+
+def test_stop_asks_and_then_signals_the_launcher(job, attached, cli):
+    started = job("spawn")
+    run = attached(started.started[0].pid)
+    refused = cli("stop", run.id)
+    assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
+    started.goes_on()
+    stopped = cli("stop", run.id, "--yes")
+    assert stopped.returncode == 0, stopped.stderr
+    assert runs.load(run.id).state() == "stopped"
+    assert started.started[0].wait(60) != 0
+
+
+def test_a_rank_that_cannot_be_entered_has_all_ranks_left(job, cli, fresh_programs):
+    started = job("hand", REFUSES="1")
+    refused = cli("attach", "--pid", str(started.pids[0]), "--headless", timeout=120)
+    assert refused.returncode == 1, refused.stdout
+    (line,) = refused.stderr.splitlines()
+    assert "rank 1" in line
+    assert "ddpmon" in line
+    assert runs.all_runs() == []
+    started.goes_on()
+    assert not any("/ddpmon/" in line for pid in started.pids for line in proc.mapped(pid).decode().splitlines())
+
+
+def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
+    started = job("hand")
+    (started.folder / "nap").write_text("25")
+    wait_for(lambda: proc.kernel_function(started.pids[1]) and not _moves(started))
+    with subprocess.Popen(
+        [ddpmon_program(), "attach", "--pid", str(started.pids[0]), "--headless"], stdout=subprocess.PIPE, text=True
+    ) as watching:
+        (started.folder / "nap").unlink()
+        lines = iter(watching.stdout.readline, "")
+        assert any("rank 1" in line and "has not answered yet" in line for line in lines)
+        (run,) = runs.all_runs()
+        trains(cli, run)
+        watching.send_signal(signal.SIGINT)
+    assert started.end() == [0, 0]
+
+
+def _moves(started):
+    import time
+
+    before = started.steps(1)
+    time.sleep(1)
+    return started.steps(1) != before
+
+
+def test_a_killed_supervisor_gets_a_successor(job, attached, cli):
+    started = job("hand")
+    run = attached(started.pids[0])
+    trains(cli, run)
+    os.kill(run.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: runs.load(run.id).supervisor not in {run.supervisor, None})
+    assert status(cli, run)["state"] in {"running", "slow"}
+    os.kill(started.pids[1], signal.SIGKILL)
+    started.started[0].wait(60)
+    ended = wait_for(lambda: (last := runs.load(run.id)).ended and last)
+    assert (ended.state(), ended.exit_code) in {("failed", 137), ("failed", 1), ("failed", 134)}

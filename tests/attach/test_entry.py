@@ -1,0 +1,113 @@
+"""A text runs on the main thread of another process, between two bytecodes, and leaves nothing behind there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon.attach import entry, symbols, texts
+from ddpmon.attach.entry import Entry, EntryError
+from ddpmon.runs import Process
+from tests.attach.conftest import needs_gdb
+from tests.conftest import wait_for
+
+SCRIPT = """
+import signal, sys, time
+def leave(*_):
+    raise SystemExit(7)
+signal.signal(signal.SIGTERM, leave)
+names = set(globals()) | {"names"}
+print("up", flush=True)
+try:
+    while True:
+        time.sleep(0.01)
+        if extra := set(globals()) - names - {"extra"}:
+            print(extra, flush=True)
+finally:
+    print("left", flush=True)
+"""
+
+
+@pytest.fixture
+def target():
+    """A Python process that loops."""
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        yield process
+        process.kill()
+
+
+def ran(target, body, folder):
+    """Have a process run a text, up to where it is scheduled; the file that gets its answer."""
+    reply = folder / "reply.json"
+    running = Entry(Process.of(target.pid), texts.written(body, reply), folder, "try")
+    wait_for(running.poll)
+    return reply
+
+
+@needs_gdb
+def test_a_text_runs_and_leaves_no_name_in_the_script(target, tmp_path):
+    reply = ran(
+        target, f"        open({str(tmp_path / 'ran')!r}, 'x').close()\n        raise ValueError('no')", tmp_path
+    )
+    wait_for(reply.exists)
+    assert json.loads(reply.read_text()) == {"ok": False, "error": "ValueError: no"}
+    assert (tmp_path / "ran").exists()
+    target.terminate()
+    assert target.stdout.read() == "left\n"
+
+
+@needs_gdb
+def test_what_a_signal_handler_raises_meanwhile_reaches_the_script(target, tmp_path):
+    mark = tmp_path / "runs"
+    body = f"        open({str(mark)!r}, 'x').close()\n        import time\n        while True: time.sleep(0.01)"
+    reply = ran(target, body, tmp_path)
+    wait_for(mark.exists)
+    target.terminate()
+    assert target.wait(60) == 7
+    assert target.stdout.read() == "left\n"
+    assert "signal handler" in json.loads(reply.read_text())["error"]
+
+
+@needs_gdb
+def test_a_process_in_c_code_runs_it_when_it_returns(tmp_path):
+    code = "import sys, time; print(1, flush=True); time.sleep(4); sum(range(10))\nfor _ in range(10**9): pass"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        reply = ran(process, "        raise ValueError", tmp_path)
+        assert process.poll() is None
+        wait_for(reply.exists)
+        process.kill()
+
+
+def test_functions_are_found_in_memory(target):
+    memory = os.open(f"/proc/{target.pid}/mem", os.O_RDONLY)
+    found = {}
+    for image in symbols.images(target.pid):
+        if image.path.name.startswith(("libpython", "python", "libc.so")):
+            names = ("Py_AddPendingCall", "mmap", "no_such_function")
+            found |= symbols.find(image, names, lambda at, size: os.pread(memory, size, at))
+    os.close(memory)
+    assert found.keys() == {"Py_AddPendingCall", "mmap"}
+    assert entry.addresses(target.pid).mmap == found["mmap"]
+
+
+def test_a_program_without_python_has_no_addresses():
+    with subprocess.Popen(["sleep", "600"]) as process:
+        with pytest.raises(EntryError, match="Py_AddPendingCall"):
+            wait_for(lambda: entry.addresses(process.pid))
+        process.send_signal(signal.SIGKILL)
+
+
+@needs_gdb
+def test_an_ended_process_is_an_error_in_one_line(target, tmp_path):
+    process = Process.of(target.pid)
+    target.kill()
+    target.wait()
+    with pytest.raises((EntryError, OSError)):
+        Entry(process, "pass", tmp_path, "try")

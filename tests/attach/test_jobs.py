@@ -1,0 +1,53 @@
+"""Jobs that train without ddpmon are found by /proc: which processes are ranks, and who started them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ddpmon.attach import jobs
+from ddpmon.source.place import Here
+from tests.conftest import wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+def test_ranks_of_torchrun_are_one_job_which_its_launcher_names(job, cli):
+    started = job("torchrun")
+    (launcher,) = started.started
+    found = started.found()
+    assert (found.launcher.pid, found.world_size) == (launcher.pid, 2)
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert found.command[0].endswith("train.py")
+    assert not found.watched
+    listed = cli("ls").stdout
+    assert f"\n{launcher.pid} " in listed
+    assert "ddpmon attach --pid" in listed
+    assert launcher.pid in [listed.pid for listed in Here().read()]
+
+
+def test_spawned_ranks_are_a_job_and_their_workers_are_no_ranks(job):
+    started = job("spawn")
+    (main,) = started.started
+    found = wait_for(started.found)
+    ranks = {rank.process.pid for rank in found.ranks}
+    assert (found.launcher.pid, len(ranks)) == (main.pid, 2)
+    workers = [process for process in _below(ranks) if process not in ranks]
+    assert workers, "each rank has a DataLoader worker"
+    for pid in (main.pid, *ranks, workers[0]):
+        assert jobs.of_process(pid, jobs.find_all()) == [found]
+
+
+def test_ranks_started_by_hand_are_one_job_by_their_meeting_place(job):
+    started = job("hand")
+    found = started.found()
+    assert found.launcher is None
+    assert [rank.process.pid for rank in found.ranks] == [process.pid for process in started.started]
+    assert found in jobs.of_process(os.getpid(), jobs.find_all()), "it runs below this process"
+
+
+def _below(pids):
+    from ddpmon.launch.processes import descendants
+
+    return [process.pid for _, process in descendants(*pids)]

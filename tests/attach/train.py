@@ -1,0 +1,61 @@
+"""A job of two ranks that knows nothing of ddpmon. Each step is a line in a file of the rank.
+
+train.py FOLDER WAY [RANK]: WAY is env (the launcher's variables), spawn, or hand. FOLDER/end ends the job, FOLDER/nap
+has rank 1 sleep in C code while it is there, for as many seconds as it says.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import eager  # noqa: F401
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+STEP_S = 0.02
+
+
+def batches(workers):
+    data = [torch.randn(8) for _ in range(64)]
+    while True:
+        yield from DataLoader(data, batch_size=4, num_workers=workers)
+
+
+def train(folder, workers=0):
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DistributedDataParallel(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with open(folder / f"steps-{rank}", "a", buffering=1) as written:
+        for batch in batches(workers):
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            time.sleep(STEP_S)
+            if rank == 1 and (folder / "nap").exists():
+                time.sleep(float((folder / "nap").read_text()))
+            written.write(f"{loss.item()}\n")
+            ends = torch.tensor([float((folder / "end").exists())])
+            dist.all_reduce(ends)
+            if ends.item():
+                break
+    dist.destroy_process_group()
+
+
+def spawned(rank, folder, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE="2")
+    train(folder, workers=1)
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "spawn":
+        mp.spawn(spawned, (Path(sys.argv[1]), sys.argv[3]), 2)
+    else:
+        if os.environ.get("REFUSES") == os.environ.get("RANK"):
+            sys.modules["ddpmon"] = None  # no import of it succeeds in this rank
+        train(Path(sys.argv[1]))
