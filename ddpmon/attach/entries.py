@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ddpmon.attach.entry import Entry, EntryError
+from ddpmon.attach.texts import BEGUN
 from ddpmon.runs import Process, plain_file
-from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, WAITING, Attached
+from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
+_UNDER_WAY = {ENTERING, WAITING, STARTING}
 _LARGEST_REPLY = 1 << 16
 
 
@@ -38,7 +40,7 @@ class Entries:
     def poll(self) -> bool:
         """See how far they are; return whether that is further than the last time."""
         before = list(self.ranks)
-        self.ranks = [self._advanced(each) if each.state in {ENTERING, WAITING} else each for each in before]
+        self.ranks = [self._advanced(each) if each.state in _UNDER_WAY else each for each in before]
         return self.ranks != before
 
     def _advanced(self, rank: Attached) -> Attached:
@@ -46,7 +48,9 @@ class Entries:
         try:
             if rank.state == ENTERING and running.poll():
                 rank = dataclasses.replace(rank, state=WAITING)
-            answer = _read(reply) if rank.state == WAITING else None
+            if rank.state == WAITING and Path(f"{reply}{BEGUN}").exists():
+                rank = dataclasses.replace(rank, state=STARTING)
+            answer = _read(reply) if rank.state == STARTING else None
         except EntryError as error:
             return _refused(rank, str(error))
         if answer is not None:
@@ -68,7 +72,7 @@ class Entries:
     @property
     def settled(self) -> bool:
         """Return whether every rank has answered, was refused, or has ended."""
-        return not any(each.state in {ENTERING, WAITING} for each in self.ranks)
+        return not any(each.state in _UNDER_WAY for each in self.ranks)
 
     @property
     def entering(self) -> bool:

@@ -33,7 +33,7 @@ from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.signing import become_supervisor
 from ddpmon.launch.supervisor_log import SupervisorLog
 from ddpmon.runs import Process, proc
-from ddpmon.runs.attached import DETACH, ENDED, ENTERING, IN, WAITING, Attached
+from ddpmon.runs.attached import DETACH, ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
 IDLE_S, BUSY_S = 1.0, 0.05
 LEAVING_S = 20.0
@@ -161,7 +161,11 @@ class Supervisor:
         """Remove the probe from every rank that has it or is going to. why: "" if somebody asked for it."""
         say(f"leaving the ranks: {why or 'on request'}")
         self.why_left, self.leaving_since = why, time.monotonic()
-        inside = [each for each in self.run.attached if each.state in {ENTERING, WAITING, IN} and each.process.alive()]
+        inside = [
+            each
+            for each in self.run.attached
+            if each.state in {ENTERING, WAITING, STARTING, IN} and each.process.alive()
+        ]
         self.entries = self._round(inside, "disarm", texts.disarm)
 
     def _round(self, ranks: list[Attached], what: str, text: texts.Writer) -> Entries:

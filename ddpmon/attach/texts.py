@@ -15,6 +15,8 @@ from pathlib import Path
 PACKAGES = ("ddpmon", "msgspec", "psutil", "pynvml")
 """Packages that the probe imports."""
 
+BEGUN = ".begun"
+"""End of the name of a file that a text makes first, beside the one for its answer."""
 _FRAME = """
 def attempt():
     import json, os, sys
@@ -23,6 +25,7 @@ def attempt():
             json.dump({{"ok": False, "error": " ".join(error.split())[:400]}}, file)
         os.replace({reply!r} + ".part", {reply!r})
     try:
+        open({reply!r} + "{begun}", "w").close()
 {body}
     except Exception as error:
         try:
@@ -88,5 +91,5 @@ def folders() -> list[str]:
 
 def written(body: str, reply: Path) -> str:
     """The text of statements, indented by eight, that answers for what they raise."""
-    code = _FRAME.format(reply=str(reply), body=body.strip("\n"))
+    code = _FRAME.format(reply=str(reply), begun=BEGUN, body=body.strip("\n"))
     return f"exec({code!r}, {{'__name__': 'ddpmon_entry'}})"

@@ -10,10 +10,10 @@ from ddpmon.errors import DdpmonError
 from ddpmon.launch import removal
 from ddpmon.launch.stop import wait_until_gone
 from ddpmon.runs import Run
-from ddpmon.runs.attached import ENTERING, IN, WAITING, Attached
+from ddpmon.runs.attached import ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 ANSWER_S = 5.0
-"""Time for ranks to come back to Python code, before what is still in C code is said to be."""
+"""Time for ranks to come back to Python code, before it is said which have not."""
 GONE_S = 45.0
 _POLL_S = 0.05
 
@@ -33,10 +33,10 @@ def until_entered(run: Run) -> Iterator[str]:
                 yield f"{each.name} is watched"
         if run.ended or run.lost():
             _raise(run)
-        under_way = {each.state for each in run.attached}
-        if not under_way & {ENTERING, WAITING}:
+        states = {each.state for each in run.attached}
+        if not states & {ENTERING, WAITING, STARTING, REFUSED}:
             return
-        if ENTERING not in under_way:
+        if not states & {ENTERING, STARTING, REFUSED}:  # after a refusal the others are left, and the run ends
             answer_by = answer_by or time.monotonic() + ANSWER_S
             if time.monotonic() >= answer_by:
                 break
@@ -47,9 +47,9 @@ def until_entered(run: Run) -> Iterator[str]:
 
 
 def _raise(run: Run) -> None:
-    """Say why the ranks could not be entered, and delete the run of which nothing was recorded."""
+    """Say why the ranks could not be entered, and delete the run, which has nothing to show."""
     gone = wait_until_gone(run, GONE_S) or run
-    if gone.state() == "failed" and gone.error and not any(each.state == IN for each in gone.attached):
+    if gone.state() == "failed" and any(each.state == REFUSED for each in gone.attached):
         removal.delete(gone)
         raise DdpmonError(f"not attached: {gone.error}")
     raise DdpmonError(f"{gone.name} ({gone.id}) has ended already: {gone.error or gone.state()}")

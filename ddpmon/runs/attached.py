@@ -13,13 +13,15 @@ ENTERING = "entering"
 """A debugger is at work."""
 WAITING = "waiting"
 """It is going to run what it was given, once it comes back to Python code."""
+STARTING = "starting"
+"""It runs what it was given."""
 IN = "in"
 """The probe is in it."""
 REFUSED = "refused"
 """It cannot be entered."""
 ENDED = "ended"
 """Its process has ended."""
-STATES = (ENTERING, WAITING, IN, REFUSED, ENDED)
+STATES = (ENTERING, WAITING, STARTING, IN, REFUSED, ENDED)
 
 
 @dataclass(frozen=True)
