@@ -152,15 +152,14 @@ def blocks(page: Path) -> Iterator[str]:
 
 
 def lines() -> list[tuple[str, str]]:
-    """(page, command line) of every line in a block of code that begins with ddpmon."""
-    commands = [
-        (str(page.relative_to(ROOT)), re.split(r"\s{2,}#|\s>\s", line)[0])
-        for page in PAGES
-        if page.name != "commands.md"  # help texts, in which any line may begin with the word
-        for line in blocks(page)
-        if line.startswith("ddpmon ")
-    ]
-    return [each for each in dict.fromkeys(commands) if not {"…", "|", "["} & set(each[1])]
+    """(page, command line) of every line in a block of code that begins with ddpmon; of several pages, the first."""
+    commands: dict[str, str] = {}
+    for page in PAGES:
+        if page.name != "commands.md":  # help texts, in which any line may begin with the word
+            for line in blocks(page):
+                if line.startswith("ddpmon "):
+                    commands.setdefault(re.split(r"\s{2,}#|\s>\s", line)[0], str(page.relative_to(ROOT)))
+    return [(page, line) for line, page in commands.items() if not {"…", "|", "["} & set(line)]
 
 
 def parsed(words: list[str]) -> click.Context:

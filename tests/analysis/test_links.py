@@ -72,8 +72,8 @@ def test_a_rank_that_leaves_later_than_others_is_not_named_while_all_wait_for_an
 
 
 def test_without_a_slow_link_nobody_is_named():
-    for seed in range(20):
-        for ranks in (2, 3, 4, 8):
+    for seed in range(5):
+        for ranks in (2, 3, 8):
             assert (
                 judged(world_of(slow_links(own_times(120, ranks, noise=0.2, seed=seed), [0] * ranks)), Evidence()) == []
             )

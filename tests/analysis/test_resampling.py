@@ -30,7 +30,7 @@ def test_values_without_chance_have_blocks_too(values):
 @pytest.mark.parametrize(("steps", "likeness"), [(400, 0.0), (400, 0.9), (60, 0.6), (30, 0.3)])
 def test_two_runs_of_the_same_are_told_apart_about_as_seldom_as_promised(steps, likeness):
     """5% are promised. Steps drawn one by one would tell apart half of those that are like their neighbours."""
-    pairs = 80
+    pairs = 40
     drawn = [resampled(chained(steps, likeness, seed)) for seed in range(2 * pairs)]
     apart = sum(
         ratio(a.median, a.medians, b.median, b.medians).certain

@@ -35,7 +35,7 @@ def test_a_fix_is_told_with_how_much_it_helped_and_a_relapse_fails_a_check(cli, 
     script = tmp_path / "train.py"
     script.write_text(LOOP)
     for name, late_s in (("late", "0.04"), ("fixed", "0")):
-        told = cli("exec", "--name", name, "--", *launcher(4, script, late_s), timeout=90)
+        told = cli("exec", "--name", name, "--", *launcher(3, script, late_s), timeout=90)
         assert told.returncode == 0, told.stdout + told.stderr
     made = json.loads(called("diff", "late", "fixed", "--format", "json").stdout)
     assert made["outcome"] == "faster"
