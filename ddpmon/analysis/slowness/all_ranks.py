@@ -8,6 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.detector import ALL_RANKS_STEPS
 from ddpmon.analysis.slowness.excess import own_change, sample_of_peers
+from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
@@ -45,7 +46,9 @@ def describe_all(
     begin, end = spans[-1]
     since, within, is_ramp, evidence = _first_step(rows, over[0][:end], begin)
     begin = max(1, rows.index(since))
-    if before is None and (end - begin < ALL_RANKS_STEPS or evidence < EVIDENCE):
+    if before is None and (
+        end - begin < ALL_RANKS_STEPS or evidence < EVIDENCE or begins_as_noise(rows, over[0], begin, end)
+    ):
         return None
     if before and int(rows.world.step[-1]) - before.since > SETTLED_STEPS:
         since, within, is_ramp = before.since, before.since_within, before.pattern == "ramp"

@@ -24,6 +24,12 @@ RAMP = Threshold(
     of="log Bayes factor of a gradual rise over a sudden one",
     why='This is "very strong" evidence (Kass and Raftery, 1995). We require it because most changes are sudden.',
 )
+LASTING = Threshold(
+    0.5,
+    of="variance explained by a sudden rise at that step, as a share of what the best rise explains",
+    why="Filters for wandering noise mistake a short spike for a lasting rise. After a spike the level falls"
+    " again, so a lasting rise at that step explains less of the variance.",
+)
 OUTLYING = 4.0
 """Robust standard deviations from the running median of five to which single values are cut."""
 COVERS = 0.95
@@ -63,6 +69,9 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
         for kind, explained in enumerate((step, ramp)):
             logs[kind, row, 1:] = -(count - 2) / 2 * np.log(np.maximum(left - explained[1:], floor))
             logs[kind, row, 1:][explained[1:] <= 0] = -np.inf
+        if row == 0:
+            lasting = step >= LASTING.enter * step[1:].max()
+    logs[0, :, ~lasting] = -np.inf
     # A size of change costs what a unit of information does (Schwarz); each index is as likely as the others.
     logs -= 0.5 * np.log(count) + np.log(count - 1)
     logs[1, :, -SMOOTHED:] = -np.inf  # a ramp of a few values is a step

@@ -1,4 +1,4 @@
-"""Describe a slowdown of some ranks against the others, until noise is too large to tell whether it goes on."""
+"""Describe a slowdown of some ranks against the others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import numpy as np
 
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.excess import Excess, excess_over
+from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown
 from ddpmon.analysis.slowness.stretches import stretches
-from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 SETTLED_STEPS = 150
@@ -85,7 +84,9 @@ def describe_ranks(
     latest = chosen[-1]
     goes_on = latest.until is None and not found.single
     hidden = hidden_since(rows, series, latest.begin, before) if goes_on else None
-    if before is None and hidden is not None:
+    if before is None and (
+        hidden is not None or (again is None and begins_as_noise(rows, series[0], latest.begin, latest.end))
+    ):
         return []
     if hidden is not None:
         chosen[-1] = replace(latest, end=hidden)
@@ -255,49 +256,3 @@ def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence
     mean, alone = float(part.step_ms.mean()), 1 - without(columns)
     beside = without(others) - without(sorted({*columns, *others})) if others else alone
     return mean * max(alone, beside), mean * alone
-
-
-NOISIER = Threshold(
-    2.0,
-    of="present spread of the noise, as a multiple of its earlier spread, from which on it may hide a slowdown",
-    why="While noise stays as it was at detection, a slowdown that continues remains detectable.",
-)
-
-
-def hidden_since(
-    rows: RunRows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None
-) -> int | None:
-    """Return the row from which noise is so large that the level may be the peers' as well as the full excess.
-
-    Args:
-        rows: The run.
-        series: `Excess.series` of the slow ranks.
-        begin: First row of the slowdown, which has not ended.
-        before: Its description of last time.
-
-    """
-    values, noise, memory = series
-    if len(rows) - begin < 4 * FEWEST_ROWS:
-        return None
-    change = rows.index(before.hidden_since) if before and before.hidden_since is not None else 0
-    if before and change > begin:
-        level = before.excess_ms
-    else:
-        variance = np.square(noise[begin:])
-        change = _variance_change(variance) + begin
-        level = median(values[begin:change])
-        ratio = variance[change - begin :].mean() / variance[: change - begin].mean()
-        if not NOISIER.reached(float(ratio) ** 0.5):
-            return None
-    # A median, since noise of this size is skewed, and its standard error: 1.25 times that of a mean.
-    lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
-    reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
-    return change if lately - reach <= 0 and lately + reach >= level else None
-
-
-def _variance_change(variance: Floats) -> int:
-    """Return the most likely index at which a variance changes for good."""
-    count = np.arange(1, len(variance))
-    sums = np.cumsum(variance)
-    first, rest = sums[:-1] / count, (sums[-1] - sums[:-1]) / (len(variance) - count)
-    return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1

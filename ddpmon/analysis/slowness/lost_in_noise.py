@@ -1,0 +1,97 @@
+"""Detect noise that is too large to decide whether a slowdown begins or continues."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.analysis.slowness.past import RunRows
+from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, Slowdown
+from ddpmon.analysis.slowness.who import FEWEST_ROWS
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, median
+from ddpmon.analysis.threshold import Threshold
+
+NOISIER = Threshold(
+    2.0,
+    of="present spread of the noise, as a multiple of its earlier spread, from which on it may hide a slowdown",
+    why="While noise stays as it was at detection, a slowdown that continues remains detectable.",
+)
+
+
+def hidden_since(
+    rows: RunRows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None
+) -> int | None:
+    """Return the row from which noise is so large that the level may be the peers' as well as the full excess.
+
+    Args:
+        rows: The run.
+        series: `Excess.series` of the slow ranks.
+        begin: First row of the slowdown, which has not ended.
+        before: Its description of last time.
+
+    """
+    values, noise, memory = series
+    if len(rows) - begin < 4 * FEWEST_ROWS:
+        return None
+    change = rows.index(before.hidden_since) if before and before.hidden_since is not None else 0
+    if before and change > begin:
+        level = before.excess_ms
+    else:
+        variance = np.square(noise[begin:])
+        change = _variance_change(variance) + begin
+        level = median(values[begin:change])
+        ratio = variance[change - begin :].mean() / variance[: change - begin].mean()
+        if not NOISIER.reached(float(ratio) ** 0.5):
+            return None
+    # A median, since noise of this size is skewed, and its standard error: 1.25 times that of a mean.
+    lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
+    reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
+    return change if lately - reach <= 0 and lately + reach >= level else None
+
+
+def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
+    """Return whether ranks that seem slow since a row vary so much since then that they may be noisy instead.
+
+    Noise that holds them up for some steps varies while it does; a slowdown adds the same to each step. Noise is as
+    large as the values around their trend, and lasts for as long as the correlation of neighbouring ones allows.
+
+    Args:
+        rows: The run.
+        values: [N] The excess.
+        begin: First row of the slowdown.
+        end: Row after its last one.
+
+    """
+    values, begin = values[len(rows.blocks) : end], begin - len(rows.blocks)
+    after, count = values[begin:], len(values) - begin
+    if count < FEWEST_ROWS or begin < count:
+        return False
+    spread, around = _around_trend(after)
+    usual = median(
+        np.array([_around_trend(values[last - count : last])[0] for last in range(begin, count - 1, -count)])
+    )
+    if not NOISIER.reached(spread / max(usual, 1e-9)):
+        return False
+    level = float(around.mean())
+    rest = around - level
+    alike = float((rest[1:] * rest[:-1]).sum() / max(float(rest @ rest), 1e-12))
+    # Two standard errors, and the bias that few values give it.
+    alike = min(alike + (1 + 3 * max(alike, 0.0)) / count + 2 * (1 / count) ** 0.5, 1.0)
+    memory = min((1 + alike) / max(1 - alike, 1e-9), count)
+    return bool(level < CERTAIN_Z * spread * (memory / count) ** 0.5)
+
+
+def _around_trend(values: Floats) -> tuple[float, Floats]:
+    """Return the robust standard deviation of values around a line, and the values less its slope, without outliers."""
+    place = np.arange(len(values)) - (len(values) - 1) / 2
+    level = values - place * float(place @ values) / float(place @ place)
+    middle = median(level)
+    spread = SIGMAS_PER_MAD * median(np.abs(level - middle))
+    return spread, np.clip(level, middle - 4 * spread, middle + 4 * spread)
+
+
+def _variance_change(variance: Floats) -> int:
+    """Return the most likely index at which a variance changes for good."""
+    count = np.arange(1, len(variance))
+    sums = np.cumsum(variance)
+    first, rest = sums[:-1] / count, (sums[-1] - sums[:-1]) / (len(variance) - count)
+    return int((count * np.log(first) + (len(variance) - count) * np.log(np.maximum(rest, 1e-30))).argmin()) + 1
