@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.evidence import Cpu, Evidence
+from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.steps.alignment import Aligner
@@ -120,7 +120,6 @@ def sample(second: int) -> Sample:
 def _evidence(recent_samples: RecentSamples, ranks: list[RankProcess]) -> Evidence:
     recent = [(one, recent_samples.of(one)) for one in ranks]
     return Evidence(
-        cpu=[Cpu(one.rank, "host", told.starved, 1, 1) for one, told in recent],
         memory=[told.memory for _, told in recent if told.memory],
         conditions=[told.conditions for _, told in recent],
         world_size=len(ranks),

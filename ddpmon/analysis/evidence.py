@@ -18,27 +18,6 @@ from ddpmon.messages import DDP, Attempt, GpuUser, Loader, Model, Setup, StackSa
 
 
 @dataclass(frozen=True)
-class Cpu:
-    """A rank's CPU over the last seconds."""
-
-    rank: int
-    host: str
-    starved: Sequence[float]
-    """Share of each second in which the training thread could run and got no core."""
-    cores: int = 0
-    """Cores that it may run on; 0: not known."""
-    compute_threads: int = 0
-    """Threads that torch uses for one operation; 0: not known."""
-    affinity: frozenset[int] = frozenset()
-    """The cores that its training thread may run on by now; none: not known."""
-
-
-def starved_share(shares: Sequence[float]) -> float | None:
-    """Mean over the seconds in which it was measured; None without any."""
-    return sum(shares) / len(shares) if shares else None
-
-
-@dataclass(frozen=True)
 class Memory:
     """A rank's memory, as it was last measured; None: it was not."""
 
@@ -131,7 +110,6 @@ class Evidence:
     configurations: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Settings that should be the same on all ranks, by rank."""
     unsynchronised: Sequence[Unsynchronised] = ()
-    cpu: Sequence[Cpu] = ()
     memory: Sequence[Memory] = ()
     named: NamedPhases | None = None
     """Times that scripts named in the window's steps."""

@@ -58,8 +58,6 @@ class Recent:
 
     time_us: int
     """Time of the latest sample."""
-    starved: list[float]
-    """Shares of the latest seconds of training in which its training thread got no core."""
     conditions: Conditions
     memory: Memory | None
     """None: there is no sample."""
@@ -107,10 +105,10 @@ def _recent(
     process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], floors: Mapping[str, Floors]
 ) -> Recent:
     last, around = process.sample, partial(_around, process, training, earlier)
+    starved = [sample.starved_share for sample in training if sample.starved_share is not None]
     return Recent(
         last.time_us if last else 0,
-        [sample.starved_share for sample in training if sample.starved_share is not None],
-        _conditions(process, training, around=around),
+        _conditions(process, training, around=around, starved=starved),
         _memory(process, floors) if last else None,
     )
 
@@ -164,6 +162,8 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
         process.hello.host,
         gpu_throttled=most[0][0] if most and 2 * most[0][1] >= len(samples) else (),
         cores=process.hello.cores,
+        affinity=frozenset(process.hello.setup.cores),
+        compute_threads=process.hello.compute_threads,
         worker_cores=frozenset(process.hello.setup.worker_cores),
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),

@@ -10,7 +10,7 @@ from math import inf
 
 from ddpmon.analysis import verdict
 from ddpmon.analysis.events import Announcement, Announcer
-from ddpmon.analysis.evidence import BadLoss, Cpu, Evidence, Unsynchronised, Wait
+from ddpmon.analysis.evidence import BadLoss, Evidence, Unsynchronised, Wait
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.processes import failures as failing
@@ -165,13 +165,6 @@ class Store(Intake):
             skipped={p.rank: p.skipped for p in processes if p.skipped},
             configurations={p.rank: p.configuration for p in processes if p.hello.configuration},
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
-            cpu=[
-                Cpu(
-                    *(p.rank, p.hello.host, recent.starved, p.hello.cores, p.hello.compute_threads),
-                    frozenset(p.hello.setup.cores),
-                )
-                for p, recent in recent_samples
-            ],
             memory=[
                 memory for p in processes if (ended or not p.left) and (memory := self.recent_samples.of(p).memory)
             ],

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.evidence import Cpu, Evidence
+from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.relevance import COSTLY
+from ddpmon.analysis.processes.conditions import Conditions
 from tests.analysis.noise import STEP_MS, bursts, wandering
 from tests.findings import judged, unfold
 from tests.worlds import OWN, own_times, records, world_of, world_with
@@ -82,7 +83,7 @@ def test_ranks_that_are_equally_slow_cost_what_the_others_wait_for_each():
 
 def test_a_host_that_is_short_of_cores_stays_so_while_its_share_strays_around_the_threshold():
     def told(share, before=()):
-        return judged(None, Evidence(cpu=[Cpu(0, "here", [share] * 10)]), before)
+        return judged(None, Evidence(conditions=[Conditions(0, "here", starved=[share] * 10)]), before)
 
     first = told(1.1 * COSTLY.enter)
     assert [f.severity for f in first] == ["warn"]

@@ -1,20 +1,27 @@
 """Ranks that could run and get no core."""
 
+from dataclasses import replace
+
 import pytest
 
 from ddpmon.analysis.events import Announcer
-from ddpmon.analysis.evidence import Cpu, Evidence
+from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
 from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
+def waiting(rank, host, starved, cores=0, threads=0, affinity=frozenset()):
+    """The conditions of a rank that got no core for these shares of each second."""
+    return Conditions(rank, host, starved=starved, cores=cores, compute_threads=threads, affinity=affinity)
+
+
 def found_in(shares, before=(), *, cores=2, threads=1, hosts=None, seconds=10):
     told = [
-        Cpu(rank, (hosts or ["n0"] * len(shares))[rank], [share] * seconds, cores, threads)
+        waiting(rank, (hosts or ["n0"] * len(shares))[rank], [share] * seconds, cores, threads)
         for rank, share in enumerate(shares)
     ]
-    return judged(None, Evidence(world_size=len(shares), cpu=told), before)
+    return judged(None, Evidence(world_size=len(shares), conditions=told), before)
 
 
 def test_more_busy_ranks_than_cores_are_said_with_both_numbers():
@@ -42,7 +49,7 @@ def test_cores_that_others_take_are_not_blamed_on_the_ranks():
 def test_one_busy_second_is_no_want_of_cores():
     for busy, kinds in ([1], []), ([1, 1], ["cpu_starved"]):
         starved = [0.0] * (10 - len(busy)) + busy
-        found = judged(None, Evidence(world_size=2, cpu=[Cpu(rank, "n0", starved, 2, 1) for rank in (0, 1)]))
+        found = judged(None, Evidence(world_size=2, conditions=[waiting(rank, "n0", starved, 2, 1) for rank in (0, 1)]))
         assert [finding.kind for finding in found] == kinds
 
 
@@ -66,10 +73,10 @@ def test_each_host_has_its_own():
 
 
 def test_while_one_of_them_has_just_begun_it_is_not_said_how_many_share_the_cores():
-    begun = [Cpu(rank, "n0", [0.4] * (10 if rank < 3 else 2), 2, 1) for rank in range(4)]
-    assert judged(None, Evidence(world_size=4, cpu=begun)) == []
+    begun = [waiting(rank, "n0", [0.4] * (10 if rank < 3 else 2), 2, 1) for rank in range(4)]
+    assert judged(None, Evidence(world_size=4, conditions=begun)) == []
     (before,) = found_in([0.4] * 4)
-    (still,) = judged(None, Evidence(world_size=4, cpu=begun), [before])
+    (still,) = judged(None, Evidence(world_size=4, conditions=begun), [before])
     assert still.text.startswith("4 ranks on 2 cores")
 
 
@@ -84,8 +91,8 @@ def test_while_one_of_them_has_just_begun_it_is_not_said_how_many_share_the_core
 def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_is_nobodys_matter(late_ms, cores, kinds):
     own = own_times(200, 4, noise=0.03)
     own[100:, 3, 1] += late_ms
-    cpu = [Cpu(rank, "n0", [0.4] * 10, cores, 1) for rank in range(4)]
-    found = judged(world_with(own), Evidence(world_size=4, cpu=cpu))
+    cpu = [waiting(rank, "n0", [0.4] * 10, cores, 1) for rank in range(4)]
+    found = judged(world_with(own), Evidence(world_size=4, conditions=cpu))
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
@@ -93,17 +100,17 @@ def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_i
 def test_so_it_is_with_several_that_are_late_by_as_little_together(cores, kinds):
     own = own_times(600, 8, noise=0.03)
     own[:, [1, 3, 5], 1] += 4.0
-    cpu = [Cpu(rank, "n0", [0.3] * 10, cores, 1) for rank in range(8)]
-    found = judged(world_with(own), Evidence(world_size=8, cpu=cpu))
+    cpu = [waiting(rank, "n0", [0.3] * 10, cores, 1) for rank in range(8)]
+    found = judged(world_with(own), Evidence(world_size=8, conditions=cpu))
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
 def test_who_waits_for_a_core_does_so_in_its_own_time_for_a_share_of_the_whole_step():
     own = own_times(200, 4, noise=0.03)
     own[100:, 3, 1] += 12.0
-    cpu = [Cpu(rank, "n0", [0.2] * 10, 2, 1) for rank in range(4)]
+    cpu = [waiting(rank, "n0", [0.2] * 10, 2, 1) for rank in range(4)]
     for transfer_ms, kinds in ((1.0, {"straggler", "cpu_starved"}), (40.0, {"cpu_starved"})):
-        found = judged(world_with(own, transfer=transfer_ms), Evidence(world_size=4, cpu=cpu))
+        found = judged(world_with(own, transfer=transfer_ms), Evidence(world_size=4, conditions=cpu))
         assert kinds == {one.kind for one in found if one.severity == "warn"} - {"communication_bound"}
 
 
@@ -118,9 +125,8 @@ def test_it_stays_as_it_was_while_ranks_leave_and_get_each_others_cores():
 def test_who_is_late_once_the_others_have_left_is_named_if_it_waits_for_no_core_any_more(share, kinds):
     own = own_times(200, 2, noise=0.03)
     own[100:, 1, 1] += 4.0
-    cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(2)]
-    conditions = [Conditions(rank, "n0", share) for rank in range(2)]
-    found = judged(world_with(own), Evidence(world_size=4, cpu=cpu, conditions=conditions), found_in([0.4] * 4))
+    cpu = [replace(waiting(rank, "n0", [share] * 10, 2, 1), starved_share=share) for rank in range(2)]
+    found = judged(world_with(own), Evidence(world_size=4, conditions=cpu), found_in([0.4] * 4))
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
@@ -129,16 +135,16 @@ def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_aga
     own[100:, 3, 1] += 4.0
     world, found, news, events = world_with(own), [], Announcer(), []
     for seconds, end, share in ((0.0, 200, 0.0), (40.0, 210, 0.4), (80.0, 220, 0.4), (120.0, 230, 0.4)):
-        cpu = [Cpu(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
-        before, found = found, judged(world.between(0, end), Evidence(world_size=4, cpu=cpu), found)
+        cpu = [waiting(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
+        before, found = found, judged(world.between(0, end), Evidence(world_size=4, conditions=cpu), found)
         events += [event.text for event in news.announce(before, found, seconds)]
     assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]
 
 
 def test_ranks_that_a_script_has_bound_to_few_cores_are_told_which():
     def found(affinities, starved=0.5):
-        told = [Cpu(rank, "n0", [starved] * 10, 4, 1, frozenset(bound)) for rank, bound in enumerate(affinities)]
-        return judged(None, Evidence(world_size=2, cpu=told))
+        told = [waiting(rank, "n0", [starved] * 10, 4, 1, frozenset(bound)) for rank, bound in enumerate(affinities)]
+        return judged(None, Evidence(world_size=2, conditions=told))
 
     (finding,) = found([{0}, {0}])
     assert finding.text == "2 ranks may run on core 0 alone, of 4: each is starved 50% of the time"

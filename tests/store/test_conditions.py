@@ -58,10 +58,10 @@ def test_before_the_first_step_nothing_is_known():
 def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
     known, rank = RecentSamples(), process(samples(4, starved_share=0.5, rss_bytes=100))
     first = known.of(rank)
-    assert (first.starved, first.memory.rss_bytes) == ([0.5] * 4, 100)
+    assert (first.conditions.starved, first.memory.rss_bytes) == ([0.5] * 4, 100)
     assert known.of(rank) is first
     rank.samples.append(Sample(30 * SECOND, starved_share=0.1))
-    assert known.of(rank).starved == [0.5] * 4 + [0.1]
+    assert known.of(rank).conditions.starved == [0.5] * 4 + [0.1]
 
 
 def test_a_rank_without_samples_has_no_memory_to_tell_of():

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.evidence import Cpu, starved_share
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean_of
+from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import DeviceMark, Finding
 
@@ -49,8 +49,8 @@ def cpu_starved(moment: Moment) -> Iterator[Finding]:
     cores, but nobody has fixed the cause.
     """
     before = {finding.subject: finding for finding in moment.held}
-    hosts: dict[str, list[Cpu]] = {}
-    for one in moment.evidence.cpu:
+    hosts: dict[str, list[Conditions]] = {}
+    for one in moment.evidence.conditions:
         if one.starved:
             hosts.setdefault(one.host, []).append(one)
     leaving = [one for host, one in before.items() if len(hosts.get(host, ())) < one.evidence["ranks"]]
@@ -61,7 +61,7 @@ def cpu_starved(moment: Moment) -> Iterator[Finding]:
     yield from leaving
 
 
-def _of_host(moment: Moment, ranks: Sequence[Cpu], before: Finding | None) -> Finding | None:
+def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None) -> Finding | None:
     """Return the finding about the ranks of a host; None if they get the cores they want."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
         return None  # the others have just begun: how many ranks share the cores is not seen yet
@@ -70,7 +70,7 @@ def _of_host(moment: Moment, ranks: Sequence[Cpu], before: Finding | None) -> Fi
     starved = sorted(rank for rank, share in lasting.items() if share >= least)
     if not starved:
         return None
-    shares = {one.rank: starved_share(one.starved) or 0.0 for one in ranks}
+    shares = {one.rank: float(np.mean(one.starved)) for one in ranks}
     bound = sorted(frozenset().union(*(one.affinity for one in ranks)))
     at_start = min(one.cores for one in ranks)
     is_bound = 0 < len(bound) < at_start

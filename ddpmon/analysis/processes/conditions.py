@@ -53,8 +53,14 @@ class Conditions:
     gpu_temperature_c: float | None = None
     gpu_throttled: tuple[str, ...] = ()
     """Why its GPU held its clocks down for at least half of the time."""
+    starved: Sequence[float] = ()
+    """`starved_share` of each second in which it was measured."""
     cores: int = 0
     """That it might run on when it started; 0: unknown."""
+    affinity: frozenset[int] = frozenset()
+    """The cores that its training thread may run on by now; none: unknown."""
+    compute_threads: int = 0
+    """Threads that torch uses for one operation; 0: unknown."""
     worker_cores: frozenset[int] = frozenset()
     """That the workers of its DataLoader may run on; none: unknown."""
     loader_workers: int | None = None

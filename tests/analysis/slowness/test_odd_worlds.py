@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.evidence import Cpu, Evidence, Memory
+from ddpmon.analysis.evidence import Evidence, Memory
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.conditions import MEASURED, Conditions
 from ddpmon.analysis.slowness.engine import Engine
@@ -104,10 +104,6 @@ def facts(draw, ranks, slowdowns):
         skipped={rank: draw.of(0, 30, 1 << 40) for rank in some},
         held_out={rank: draw.of(0, 30, 1 << 40) for rank in some},
         gpu_users={rank: [GpuUser(7, "vllm", 1 << 30, of_run=draw.of(True, False))] for rank in some},
-        cpu=[
-            Cpu(rank, host[rank], draw.of([], [0.0] * 9, [0.9] * 9, [1e9]), draw.of(0, 1, 9), draw.of(0, 8))
-            for rank in some
-        ],
         memory=[
             Memory(
                 rank, host[rank], draw.of(0.0, 99.0, 1e9), *size,
@@ -120,6 +116,7 @@ def facts(draw, ranks, slowdowns):
             Conditions(
                 rank, host[rank], **{name: draw.of(None, 0.0, 0.5, 1e-300, 1e300) for name in MEASURED},
                 gpu_throttled=draw.of((), ("hot",)), cores=draw.of(0, 1, 9), loader_workers=draw.of(None, 0, 4),
+                starved=draw.of([], [0.0] * 9, [0.9] * 9, [1e9]), compute_threads=draw.of(0, 8),
                 loader_pinned=draw.of(None, False), device_name=draw.of("", "H100"),
                 means={name: draw.of(0.0, 1e300) for name in ("sent", "received")} if draw.of(True, False) else {},
             )
