@@ -7,8 +7,8 @@ import pytest
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence, Wait
 from ddpmon.analysis.findings import findings
+from ddpmon.analysis.kinds.hang import NEAR, NOT_ENFORCED
 from ddpmon.analysis.kinds.kind import NEARLY_ALL
-from ddpmon.analysis.kinds.timeout_near import NEAR, NOT_ENFORCED
 from ddpmon.analysis.processes.hangs import Standstill
 from tests.analysis.test_hangs import REDUCE, stack
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ddpmon.analysis.kinds.communication import communication_bound, needless_reductions, unused_search
+from ddpmon.analysis.kinds.communication import communication_bound, needless_reductions, slow_link, unused_search
 from ddpmon.analysis.kinds.cpu_starved import cpu_starved
 from ddpmon.analysis.kinds.failed import rank_failed, restart_loop
 from ddpmon.analysis.kinds.gpus import gpu_error, gpu_shared, gpu_throttled
-from ddpmon.analysis.kinds.hang import hang
+from ddpmon.analysis.kinds.hang import hang, timeout_near
 from ddpmon.analysis.kinds.kind import Kind
 from ddpmon.analysis.kinds.late_ranks import LATE, moving_straggler, run_slowed
 from ddpmon.analysis.kinds.losses import loss_diverged, loss_not_finite, loss_spiked
@@ -23,9 +23,7 @@ from ddpmon.analysis.kinds.replicas import (
 )
 from ddpmon.analysis.kinds.samples import same_data, same_order, same_worker_seeds, samplers_disagree, uneven_batches
 from ddpmon.analysis.kinds.setup import configuration_differs, debugging, telemetry_lost
-from ddpmon.analysis.kinds.slow_link import slow_link
 from ddpmon.analysis.kinds.step_time import data_bound, gap, gc_pauses, overhead_bound
-from ddpmon.analysis.kinds.timeout_near import timeout_near
 from ddpmon.analysis.kinds.updates import (
     learning_rate_zero,
     learning_rates_differ,

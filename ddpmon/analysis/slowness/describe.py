@@ -8,9 +8,9 @@ from dataclasses import replace
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.all_ranks import describe_all
 from ddpmon.analysis.slowness.bursts import may_be_burst
+from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.past import Past, RunRows
 from ddpmon.analysis.slowness.rotating import describe_rotating
-from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
 from ddpmon.analysis.statistics.arrays import median

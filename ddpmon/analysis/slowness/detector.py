@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log, sqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,8 @@ from ddpmon.analysis.slowness.contrasts import ALL_RANKS_Z, CHANGE_Z, REFERENCE_
 from ddpmon.analysis.slowness.level_since_start import LevelSinceStart
 from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
-from ddpmon.analysis.slowness.rotation_test import TurnDetector
+from ddpmon.analysis.slowness.rotation_test import TurnDetector, Turns
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
-from ddpmon.analysis.slowness.signal import Evidence, Signal
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
@@ -31,6 +30,34 @@ ALL_RANKS_STEPS = MEDIUM[1]
 """Steps for which all ranks are slower at least: a pause of the file system takes some steps of all."""
 WARM_UP_BLOCKS = 1
 """Blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
+
+Evidence = Literal["change", "long_steps", "start", "turns"]
+"""A lasting change; single long steps of which this rank has too many; the mean since the start; ranks that stand apart
+from all others in turn."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A change that chance does not explain."""
+
+    rank: int | None
+    """None: all ranks, compared with their own past."""
+    series: str
+    """"own" (own time), a phase, or "transfer". Of a rank's phases: less their usual share of its own time, so that a
+    delay in one phase is a change down in the others."""
+    step: int
+    """Step number with which it began, estimated to about the length of the contrast that found it."""
+    up: bool
+    """Slower; otherwise faster."""
+    z: float
+    """Largest strength so far, as a value of the standard normal distribution."""
+    evidence: Evidence
+    found: int
+    """Step number after which it was found first."""
+    held: int
+    """Step number after which it was found last."""
+    turns: Turns | None = None
+    """Turns of ranks that stand apart in turn."""
 
 
 def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.onset import onset
-from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, WORTH, Slowdown
 from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_STEPS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, medians

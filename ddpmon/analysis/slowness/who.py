@@ -8,10 +8,10 @@ from itertools import islice
 
 import numpy as np
 
+from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.excess import sample_of_peers
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.threshold import Threshold

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ddpmon.analysis.slowness.describe import describe
+from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.past import Past
-from ddpmon.analysis.slowness.signal import Signal
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
 from tests.worlds import world_with

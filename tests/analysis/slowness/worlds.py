@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.slowness.detector import Detector
-from ddpmon.analysis.slowness.signal import Signal
+from ddpmon.analysis.slowness.detector import Detector, Signal
 from ddpmon.analysis.steps.world import World
 
 STEP_MS = 46.0
