@@ -23,7 +23,7 @@ import time
 import traceback
 
 from ddpmon import runs
-from ddpmon.attach import ending, jobs, texts
+from ddpmon.attach import ending, jobs, output, texts
 from ddpmon.attach.entries import Entries
 from ddpmon.launch import processes
 from ddpmon.launch.exit_traces import Stranger
@@ -83,6 +83,8 @@ class Supervisor:
             self._go_on()
         self._keep_hub()
         if not self._takes_over:
+            with contextlib.suppress(OSError):  # a full disk
+                output.note(self.run.id, self.run.attached)
             self._enter(self.run.attached)
         last_fault = ""
         while True:

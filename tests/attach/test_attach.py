@@ -61,6 +61,7 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     again = cli("attach", "--pid", str(pids[0]), "--headless")
     assert (again.returncode, run.id in again.stderr) == (2, True)
 
+    assert f"prints to {started.folder / 'out-0'}" in cli("logs", run.id).stdout
     left = cli("detach")
     assert (left.returncode, "goes on without the probe" in left.stdout) == (0, True), left.stderr
     assert runs.load(run.id).state() == "detached"

@@ -1,0 +1,43 @@
+"""Says where the output of a job goes that ddpmon did not start. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ddpmon import runs
+from ddpmon.runs import proc
+from ddpmon.runs.attached import Attached
+
+_KINDS = (
+    ("/dev/pts/", "the terminal {}"),
+    ("/dev/tty", "the terminal {}"),
+    ("/", "{}"),
+    ("pipe:", "a pipe of whoever started it"),
+)
+
+
+def note(run_id: str, ranks: Sequence[Attached]) -> None:
+    """Leave a line for each place on the run's log, where people look for the output. OSError."""
+    path = runs.run_dir(run_id) / "logs" / "launcher.log"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as log:
+        log.writelines(
+            # INFO: no line that a job fails of
+            f"INFO ddpmon did not start this job: {', '.join(names)} prints to {place}\n"
+            for place, names in _places(ranks).items()
+        )
+
+
+def _places(ranks: Sequence[Attached]) -> dict[str, list[str]]:
+    """Return who prints where."""
+    places: dict[str, list[str]] = {}
+    for each in ranks:
+        try:
+            target = proc.descriptor_link(1, each.process.pid)
+        except OSError:
+            target = ""
+        place = next(
+            (text.format(target) for begin, text in _KINDS if target.startswith(begin)), "where ddpmon cannot see"
+        )
+        places.setdefault(place, []).append(each.name)
+    return places
