@@ -41,7 +41,7 @@ def test_comm(state, size):
     golden.check(f"comm-{state}", drive(STATES[state](), "4", size=size)[1], size)
 
 
-@golden.both_sizes
+@golden.at(golden.WIDE)
 def test_comm_with_buckets(size):
     golden.check("comm-buckets", drive(measured.bucketed(), *"4bjj", size=size)[1], size)
 
@@ -224,7 +224,7 @@ def test_numbers_that_are_none_are_shown_as_such():
     assert "nan" in text
 
 
-@golden.at(golden.WIDE, (240, 70))
+@golden.at(golden.WIDE)
 def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
     source = inspected.late()
 

@@ -33,7 +33,7 @@ def two():
 COMPARED = ("8", "G", "c", "k", "c", settle)
 
 
-@golden.both_sizes
+@golden.at(golden.NARROW)
 def test_two_runs_side_by_side(two, size):
     golden.check("compare", drive(snapshots.slow(), *COMPARED, size=size)[1], size)
 

@@ -216,19 +216,24 @@ def test_a_column_shows_whatever_a_finding_says_of_machines():
     [
         ("gpus", (120, 40), {"ranks": 8}),
         ("beside", (240, 24), {"ranks": 32}),
-        ("tall", (240, 70), {"ranks": 16}),
     ],
 )
 def test_every_gpu_and_core_through_time(name, size, world):
+    golden.check(f"devices-lanes-{name}", at_work(size, **world), size)
+
+
+def at_work(size, **world):
     source = inspected.at_work(**world)
-    _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=size)
-    golden.check(f"devices-lanes-{name}", text, size)
+    return drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=size)[1]
+
+
+def test_on_a_tall_screen_the_cores_stand_below_the_lanes():
+    text = at_work((240, 70), ranks=16)
+    assert text.index("─through time, the last 104 s") < text.index("─the 16 cores of node00, the last 2 min")
 
 
 def test_ranks_without_room_for_a_lane_are_counted():
-    source = inspected.at_work(8)
-    _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k")
-    assert "6 of 8 ranks" in text
+    assert "6 of 8 ranks" in at_work((80, 24), ranks=8)
 
 
 def test_as_many_cores_are_shown_as_there_is_room_for():

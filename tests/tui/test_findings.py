@@ -34,7 +34,7 @@ def found(findings=FOUND):
     return snapshots.replace(snapshots.slow(), findings=list(findings))
 
 
-@golden.both_sizes
+@golden.at(golden.NARROW)
 def test_every_finding_is_readable(size):
     golden.check("findings", drive(found(), "9", size=size)[1], size)
 

@@ -337,7 +337,7 @@ def few(size, *keys, ranks=4, **options):
     return source, drive(source, "3", there, *keys, tick, tick, size=size)[1]
 
 
-@golden.at(golden.WIDE, (240, 70))
+@golden.at(golden.WIDE)
 def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
     _, text = few(size, "j", "k")
     golden.check("heat-few", text, size)

@@ -167,7 +167,7 @@ def few(size, *steps, long=(40, 90)):
     return source, drive(source, "5", tick, *steps, tick, tick, size=size)[1]
 
 
-@golden.both_sizes
+@golden.at(golden.WIDE)
 def test_steps_of_few_ranks_stand_below_one_another(size):
     golden.check("timeline-few", few(size)[1], size)
 

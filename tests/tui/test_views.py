@@ -27,7 +27,7 @@ def test_ranks(state, size):
     golden.check(f"ranks-{state}", text, size)
 
 
-@golden.of_states({"slow": golden.SIZES, "waiting": [golden.NARROW], "failed": [golden.WIDE]})
+@golden.of_states({"slow": [golden.NARROW], "waiting": [golden.NARROW], "failed": [golden.WIDE]})
 def test_inspect(state, size):
     _, text = drive(snapshots.STATES[state](), "enter", size=size)
     golden.check(f"inspect-{state}", text, size)
