@@ -1,4 +1,4 @@
-"""Memory cgroups of this process. Standard library only.
+"""Cgroups of this process. Standard library only.
 
 Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of the kernel describe the files in their folders.
 """
@@ -12,35 +12,35 @@ from typing import NamedTuple
 PROC = Path("/proc")
 
 
-class MemoryCgroup(NamedTuple):
-    """A cgroup that counts the memory of this process, and may limit it."""
+class Cgroup(NamedTuple):
+    """A cgroup that counts what this process uses of something, and may limit it."""
 
     folder: Path
     version: int
 
 
-def memory_cgroups(proc: Path = PROC) -> list[MemoryCgroup]:
-    """Return the memory cgroups of this process, the closest first.
+def cgroups_of(controller: str, proc: Path = PROC) -> list[Cgroup]:
+    """Return the cgroups of this process under a controller ("memory", "cpu"), the closest first.
 
-    Of version 1 it is the closest alone; where there is one, none of version 2 counts memory.
+    Of version 1 it is the closest alone; where there is one, none of version 2 has that controller.
     """
     paths: dict[str, str] = {}
     for line in read(proc / "self/cgroup").splitlines():
         _, _, named = line.partition(":")
         controllers, _, path = named.partition(":")
-        if not controllers or "memory" in controllers.split(","):
+        if not controllers or controller in controllers.split(","):
             paths["cgroup" if controllers else "cgroup2"] = path
-    found: list[MemoryCgroup] = []
+    found: list[Cgroup] = []
     for kind, options, root, mounted in _mounts(proc):
-        if kind not in paths or not mounted or (kind == "cgroup" and "memory" not in options.split(",")):
+        if kind not in paths or not mounted or (kind == "cgroup" and controller not in options.split(",")):
             continue
         inside, top = Path(paths[kind]), Path(mounted)
         folder = top / inside.relative_to(root) if inside.is_relative_to(root) else top
         if kind == "cgroup":
-            found.insert(0, MemoryCgroup(folder, 1))
+            found.insert(0, Cgroup(folder, 1))
         else:
             above = [place for place in (folder, *folder.parents) if place.is_relative_to(top)]
-            found += [MemoryCgroup(place, 2) for place in above]
+            found += [Cgroup(place, 2) for place in above]
     return found
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpmon.cgroups import MemoryCgroup, memory_cgroups, read
+from ddpmon.cgroups import Cgroup, cgroups_of, read
 from ddpmon.runs.proc import ROOT
 
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
@@ -33,7 +33,7 @@ class MemoryKills:
 
 def count(proc: Path = ROOT) -> MemoryKills:
     """Return what the counters say now."""
-    files = map(_counting_file, memory_cgroups(proc))
+    files = map(_counting_file, cgroups_of("memory", proc))
     cgroup = next((kills for file in files if (kills := _kills(file)) is not None), None)
     return MemoryKills(cgroup, _kills(proc / "vmstat"))
 
@@ -43,5 +43,5 @@ def _kills(file: Path) -> int | None:
     return int(line[1]) if line else None
 
 
-def _counting_file(cgroup: MemoryCgroup) -> Path:
+def _counting_file(cgroup: Cgroup) -> Path:
     return cgroup.folder / ("memory.oom_control" if cgroup.version == 1 else "memory.events")

@@ -17,6 +17,7 @@ Times inside a step are whole microseconds.
 
 from __future__ import annotations
 
+from ddpmon.messages.cpu_rivals import CpuProgram, CpuRivals
 from ddpmon.messages.gpu_users import NO_RANK, GpuUser
 from ddpmon.messages.quantities import (
     GPU,

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from ddpmon.messages.cpu_rivals import CpuRivals
 from ddpmon.messages.gpu_users import GpuErrors, GpuUsers
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.setup import Setup
@@ -271,6 +272,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Other processes that hold memory of its GPU."""
     gpu_errors: GpuErrors = []
     """Critical errors of its GPU since it trains, each kind once: "Xid 79"."""
+    cpu_rivals: CpuRivals = CpuRivals()
+    """What took its cores when it last waited for one."""
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):

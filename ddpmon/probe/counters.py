@@ -10,11 +10,12 @@ import contextlib
 import functools
 import os
 from pathlib import Path
+from typing import NamedTuple
 
-from ddpmon.cgroups import PROC, MemoryCgroup, memory_cgroups
+from ddpmon.cgroups import PROC, Cgroup, cgroups_of
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_THREADS, _RSS_PAGES = 17, 21
+_PARENT, _USER_TICKS, _SYSTEM_TICKS, _THREADS, _RSS_PAGES, _CORE = 1, 11, 12, 17, 21, 36
 """Fields of /proc/PID/stat, counted from the state on (proc(5))."""
 _RECEIVED, _SENT = 0, 8
 """Fields of /proc/net/dev behind a card's name."""
@@ -74,6 +75,34 @@ def idle_core_seconds() -> float | None:
         return None
 
 
+class Times(NamedTuple):
+    """What a process used so far (proc(5))."""
+
+    parent: int
+    ticks: int
+    """Processor time of all its threads, in clock ticks."""
+    core: int
+    """The core that its main thread ran on last."""
+
+
+def pids() -> list[int]:
+    """Return the pid of every process that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def times(pid: int) -> Times | None:
+    """Return what a process used so far; None where it is gone."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # its name comes before, and may hold anything
+    if len(fields) <= _CORE:
+        return None
+    return Times(int(fields[_PARENT]), int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS]), int(fields[_CORE]))
+
+
+def arguments(pid: int) -> list[bytes]:
+    """Return the words of a process's command line; none where it is gone."""
+    return _read(f"/proc/{pid}/cmdline").split(b"\0")
+
+
 def program(pid: int) -> bytes:
     """Return the name of a process's program; empty where it is gone."""
     return _read(f"/proc/{pid}/comm").rstrip(b"\n")
@@ -97,10 +126,10 @@ def memory_left_bytes(proc: Path = PROC) -> int | None:
     return min(left, default=None)
 
 
-_cgroups = functools.cache(memory_cgroups)
+_cgroups = functools.cache(functools.partial(cgroups_of, "memory"))
 
 
-def _left(cgroup: MemoryCgroup) -> int | None:
+def _left(cgroup: Cgroup) -> int | None:
     """Return what a cgroup has left of its limit; files in the page cache make way. None: it has no limit."""
     limit, used, prefix = (
         ("memory.max", "memory.current", b"") if cgroup.version == 2

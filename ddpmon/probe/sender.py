@@ -33,6 +33,7 @@ from ddpmon.messages import (
 from ddpmon.plain import utf8
 from ddpmon.probe import output, stack_signal, updates
 from ddpmon.probe.configuration import configuration
+from ddpmon.probe.cpu_rivals import RivalSearch
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.devices import Sampler
@@ -94,6 +95,7 @@ class Sender(threading.Thread):
         self._stacks = StackReporter(listener)
         self._stack_sampler = StackSampler(listener)
         self._setup = SetupReader(listener)
+        self._rival_search = RivalSearch(listener.identity.run_id)
 
     def start(self) -> None:
         """Begin to read and to send: from now on the training thread's notes wait for this thread."""
@@ -172,6 +174,7 @@ class Sender(threading.Thread):
             self._last_sample = now
             self._samples.append(self._sampler.sample(self._make_way))
             self._make_way()
+            self._look_for_rivals(self._samples[-1].starved_share, now)
         self._read()
         if self._last_sample == now:
             self._progress = self._listener.loops.progress(self._listener.clock.step, now)
@@ -193,6 +196,12 @@ class Sender(threading.Thread):
             self._hub.send_once(self._stacks.capture(now))  # only the latest matters
         if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:
             self._hub.send_once(samples)  # where it gets lost, the hub asks again
+
+    def _look_for_rivals(self, starved: float | None, now: float) -> None:
+        thread = self._listener.native_thread or 0
+        rivals = self._rival_search.look(starved, thread, now, self._make_way)
+        if rivals is not None:
+            self._listener.identity.change(cpu_rivals=rivals)
 
     def _read(self) -> None:
         """Read all notes of the training thread."""

@@ -10,9 +10,9 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean_of
-from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.processes.conditions import Conditions, rivals_facts, rivals_words
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
-from ddpmon.messages import DeviceMark, Finding
+from ddpmon.messages import CpuRivals, DeviceMark, Finding
 
 FEWEST_SAMPLES = 5
 """Samples of a rank, taken once a second, that are needed: a script that starts is busy for a second or two."""
@@ -72,6 +72,7 @@ def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None
         return None
     shares = {one.rank: float(np.mean(one.starved)) for one in ranks}
     bound = sorted(frozenset().union(*(one.affinity for one in ranks)))
+    rivals = max((one.cpu_rivals for one in ranks if one.rank in starved), key=lambda rivals: rivals.used_cores)
     at_start = min(one.cores for one in ranks)
     is_bound = 0 < len(bound) < at_start
     facts = {
@@ -83,14 +84,15 @@ def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None
         "compute_threads": max(1, *(one.compute_threads for one in ranks)),
         "cores_at_start": at_start if is_bound else None,
         "bound_to": bound if is_bound else None,
+        **rivals_facts(rivals),
     }
     was_costly = before is not None and before.severity == "warn"
     harms = COSTLY.reached(float(np.mean([lasting[rank] for rank in starved])), held=was_costly)
-    words = _words(facts, starved, moment.evidence.world_size)
+    words = _words(facts, starved, moment.evidence.world_size, rivals)
     return moment.finding(facts, starved, severity="warn" if harms else "info", words=words, subject=ranks[0].host)
 
 
-def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int) -> Words:
+def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int, rivals: CpuRivals) -> Words:
     """Return who waits, on how many cores, and on which if a script has bound them to these."""
     cores, threads, ranks = evidence["cores"] or 0, evidence["compute_threads"], evidence["ranks"]
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
@@ -108,18 +110,31 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int)
             f" it. os.sched_setaffinity(0, range({at_start})) after the imports gives the cores back.",
             lead=lead,
         )
+    who_has = rivals_words(rivals, evidence["starved_share"])
+    who_has = f"{who_has[:1].upper()}{who_has[1:]}." if who_has else ""
+    if who_has and not rivals.programs:
+        return Words(fitting(waits, f" under a CPU quota of {rivals.quota_cores:g} cores"), who_has)
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"
         return Words(
             f"{lead} {waits}",
-            f"OMP_NUM_THREADS={max(1, cores // ranks)} gives each rank its share of the {counted(cores, 'core')}."
-            if threads > 1 and cores >= ranks
-            else f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores: ranks that share"
-            " cores take turns, and all wait for whoever had the last one.",
+            _fewer_threads(cores, ranks, threads) + (f" {who_has}" if who_has else ""),
             lead=lead,
         )
+    if who_has:
+        return Words(fitting(waits, f" beside {rivals.programs[0].title}"), who_has)
     return Words(
         f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
         "Something besides the training threads takes the cores: look for other programs, and for more DataLoader"
         f" workers than {evidence['host'] or 'the machine'} has cores for.",
+    )
+
+
+def _fewer_threads(cores: int, ranks: int, threads: int) -> str:
+    """Return how ranks that outnumber the cores would get along."""
+    if threads > 1 and cores >= ranks:
+        return f"OMP_NUM_THREADS={max(1, cores // ranks)} gives each rank its share of the {counted(cores, 'core')}."
+    return (
+        f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores: ranks that share cores take"
+        " turns, and all wait for whoever had the last one."
     )

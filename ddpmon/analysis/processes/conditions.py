@@ -18,13 +18,15 @@ import msgspec
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import MB, counted
-from ddpmon.messages import QUANTITIES, Finding
+from ddpmon.messages import QUANTITIES, CpuRivals, Finding
 
 SLOWER_CLOCK = Threshold(
     0.07,
     of="share by which the clocks of other GPUs are higher than this GPU's clock",
     why="A judgement: clocks of identical GPUs differ by less.",
 )
+LISTED_PROGRAMS = 3
+"""Programs that a sentence names: further ones take less."""
 FAULT_MS = 8.0
 """Milliseconds that a page fault takes which waits for a disk: a seek; less on solid state."""
 BYTES_PER_S = Threshold(
@@ -73,6 +75,8 @@ class Conditions:
     """Its GPU's; "": it has none."""
     other_program: str = ""
     """The program, not of this run, that holds most memory of its GPU besides it: "pid 4711 (vllm)"; "": none."""
+    cpu_rivals: CpuRivals = field(default_factory=CpuRivals)
+    """What took its cores when it last waited for one."""
     means: Mapping[str, float] = field(default_factory=dict)
     """Means of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
     around: Callable[[int, int], tuple[Conditions | None, Conditions | None]] = field(
@@ -198,6 +202,7 @@ def typical(them: Sequence[Conditions]) -> Conditions:
         loader_workers=max(workers) if workers else None,
         device_name=names.pop() if len(names) == 1 else "",
         other_program=next((one.other_program for one in them if one.other_program), ""),
+        cpu_rivals=max((one.cpu_rivals for one in them), key=lambda rivals: rivals.used_cores),
         **measured,
     )
 
@@ -252,17 +257,41 @@ def _shared_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) 
 def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
     if mine.starved_share is None:
         return None
-    theirs = median_of(one.starved_share for one in others) or 0.0
+    theirs, rivals = median_of(one.starved_share for one in others) or 0.0, mine.cpu_rivals
+    who = rivals_words(rivals, mine.starved_share)
+    look = who or f"look at what else runs on {mine.host or 'its machine'}"
+    bound = f", and at the cores that {'they are' if late.host else 'the rank is'} bound to"
+    by = f" by {rivals.programs[0].title}" if who and rivals.programs else " by its CPU quota" if who else ""
     return Cause(
         "cpu_starved",
-        f", starved {mine.starved_share:.0%} of the time",
+        f", starved {mine.starved_share:.0%}{by or ' of the time'}",
         f"{'Its ranks are' if late.host else 'It is'} starved of a core {mine.starved_share:.0%} of the time,"
         f" {late.others} {theirs:.0%}",
-        f"that alone can be it. Look at what else runs on {mine.host or 'its machine'}, and at the cores that"
-        f" {'they are' if late.host else 'the rank is'} bound to",
-        {"starved_share": mine.starved_share, "peers_starved_share": theirs},
+        f"that alone can be it. {look[:1].upper()}{look[1:]}{'' if who else bound}",
+        {"starved_share": mine.starved_share, "peers_starved_share": theirs} | rivals_facts(rivals),
         ms=(mine.starved_share - theirs) * late.step_ms,
     )
+
+
+def rivals_words(rivals: CpuRivals, starved_share: float) -> str:
+    """Return what takes the cores of a rank that gets none, as a sentence without its end; "": it is not known."""
+    if rivals.throttled_share >= EXPLAINS.enter * starved_share:
+        quota = (
+            f"a CPU quota of {rivals.quota_cores:g} cores, which is used up {rivals.throttled_share:.0%} of the time"
+        )
+        return f"its container has {quota}: raise that limit (cpu.max of its cgroup), or start fewer ranks and threads"
+    if rivals.used_cores < EXPLAINS.enter * starved_share:
+        return ""
+    names = ", ".join(program.title for program in rivals.programs[:LISTED_PROGRAMS])
+    return f"{names} {'run' if len(rivals.programs) > 1 else 'runs'} on its cores: end or move what is not needed there"
+
+
+def rivals_facts(rivals: CpuRivals) -> dict[str, Any]:
+    """Return what the report says of what takes a rank's cores."""
+    facts: dict[str, Any] = {"programs": [program.title for program in rivals.programs]} if rivals.programs else {}
+    if rivals.quota_cores:
+        facts |= {"quota_cores": rivals.quota_cores, "throttled_share": rivals.throttled_share}
+    return facts
 
 
 def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:

@@ -1,0 +1,148 @@
+"""Real runs of two gloo ranks with one cause of slowness each, and whether ddpmon names its line or its program.
+
+    python benchmarks/causes.py                          # all of them, one after the other: some 15 minutes
+    python benchmarks/causes.py --only decode,regex
+    python benchmarks/causes.py --only clean             # nothing is slow: nobody may be sampled
+
+The causes are in causes_steps.py; a comment marks the line that a person would name. A cause is found if the finding
+with the greatest cost names that line (or a range of lines around it, or the function that holds it), or the program or
+the quota that takes the cores. A line of the script that has nothing to do with the cause is a wrong one. The table has
+the seconds from the first finding about the rank until the line was there, and how many samples it rests on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpmon import runs
+from ddpmon.messages import Finding
+from ddpmon.source import snapshot_now
+
+STEPS = Path(__file__).with_name("causes_steps.py")
+PROGRAMS = Path(sys.executable).parent
+LINES = (
+    *("decode", "sleep", "file", "lock", "collate", "regex", "subprocess", "table", "logging", "metric"),
+    *("checkpoint", "forward_hook", "backward_hook", "optimizer_hook", "worker"),
+)
+OTHERS = {"busy": r"pid \d+ \(.*causes_busy.py\)", "quota": "quota", "garbage": "garbage collector|gc.collect"}
+"""Causes that are no line, and what the finding has to say."""
+LIMIT_S = 150.0
+POLL_S = 0.5
+
+
+@dataclass
+class Seen:
+    """What a run's screen and report said."""
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    slow_at: float | None = None
+    line_at: float | None = None
+
+
+def marked(cause: str) -> tuple[set[int], str]:
+    """Return the lines that are marked with a cause, and the functions around them."""
+    lines, function, found, functions = STEPS.read_text().splitlines(), "", set(), set()
+    for number, line in enumerate(lines, 1):
+        if match := re.match(r"\s*def (\w+)", line):
+            function = match[1]
+        if (match := re.search(r"# slow: (.*)$", line)) and cause in match[1].split():
+            found.add(number)
+            functions.add(function)
+    return found, "|".join(functions)
+
+
+def verdict(cause: str, seen: Seen) -> tuple[str, str]:
+    """Return "right", "wrong" or "silent", and what was said."""
+    slow = [one for one in seen.findings if one["severity"] != "info" or "line" in one["evidence"]]
+    lines = [one["evidence"] for one in slow if "line" in one["evidence"]]
+    text = " / ".join(f"{one['text']} {one['advice']}" for one in slow)
+    if cause == "clean":
+        return ("wrong" if lines else "right"), lines[0]["line"] if lines else ""
+    if cause in OTHERS and re.search(OTHERS[cause], text):
+        return "right", re.search(OTHERS[cause], text)[0]
+    if not lines:
+        return "silent", slow[0]["text"] if slow else ""
+    said = lines[0]["line"]
+    numbers, _ = marked(cause)
+    file, _, where = said.partition(":")
+    first, last = (int(each) for each in (re.findall(r"\d+", where.partition(" ")[0]) * 2)[:2])
+    right = file == STEPS.name and any(first <= number <= last for number in numbers)
+    inside = f", inside {lines[0]['line_inside']}" if lines[0].get("line_inside") else ""
+    return ("right" if right else "wrong"), f"{said}{inside} ({lines[0]['line_ms']:.1f} ms)"
+
+
+def run(cause: str, seconds: float, folder: Path) -> Seen:
+    """Run the loop with a cause under ddpmon, and watch its screen."""
+    environment = os.environ | {"DDPMON_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+    (folder / "home").mkdir(mode=0o700)
+    os.environ["DDPMON_HOME"] = environment["DDPMON_HOME"]
+    command = [
+        str(PROGRAMS / "ddpmon"),
+        "run",
+        "--headless",
+        "--nproc",
+        "2",
+        str(STEPS),
+        cause,
+        "--seconds",
+        str(seconds),
+    ]
+    seen = Seen()
+    with (folder / "output").open("wb") as output:
+        started = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment)
+        deadline = time.monotonic() + LIMIT_S
+        while started.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            with contextlib.suppress(Exception):
+                look(seen, snapshot_now(runs.find(None)).findings)
+        started.terminate()
+        started.wait(60)
+    report = [str(PROGRAMS / "ddpmon"), "report", "--format", "json"]
+    printed = subprocess.run(report, env=environment, capture_output=True, check=False).stdout
+    seen.findings = json.loads(printed)["findings"] if printed else []
+    return seen
+
+
+def look(seen: Seen, findings: list[Finding]) -> None:
+    """Note when the rank was first called slow, and when a line was first named."""
+    now = time.monotonic()
+    late = [one for one in findings if one.severity != "info" and "pattern" in one.evidence]
+    if late and seen.slow_at is None:
+        seen.slow_at = now
+    if any("line" in one.evidence for one in late) and seen.line_at is None:
+        seen.line_at = now
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="A,B", help="these causes")
+    parser.add_argument("--seconds", type=float, default=30.0, help="length of each run's training")
+    arguments = parser.parse_args()
+    causes = arguments.only.split(",") if arguments.only else [*LINES, *OTHERS, "clean"]
+    print("| cause | found | what was named | s after the finding | samples |\n|---|---|---|---|---|")
+    counts: dict[str, int] = {}
+    for cause in causes:
+        with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as folder:
+            os.chmod(folder, 0o700)
+            seen = run(cause, arguments.seconds, Path(folder))
+        judged, said = verdict(cause, seen)
+        counts[judged] = counts.get(judged, 0) + 1
+        samples = next((one["evidence"]["line_samples"] for one in seen.findings if "line" in one["evidence"]), "")
+        after = f"{seen.line_at - seen.slow_at:.1f}" if seen.line_at and seen.slow_at else ""
+        print(f"| {cause} | {judged} | {said} | {after} | {samples} |", flush=True)
+    print(f"\n{', '.join(f'{count} {judged}' for judged, count in sorted(counts.items()))} of {len(causes)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Finds what takes this rank's cores, while it waits for one: other programs, or the CPU quota of its container.
+
+Two readings of /proc/PID/stat of all processes, a second apart, tell what each process used (proc(5)). Nothing of this
+is read as long as the training thread gets its cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ddpmon.cgroups import Cgroup, cgroups_of
+from ddpmon.messages import CpuProgram, CpuRivals
+from ddpmon.messages.cpu_rivals import MAX_CPU_PROGRAMS
+from ddpmon.messages.vocabulary import MAX_NAME
+from ddpmon.plain import utf8
+from ddpmon.probe import counters
+
+STARVED_SHARE = 0.1
+"""Share of a second without a core from which on it is asked who has them."""
+EVERY_S = 5.0
+"""Time between two answers: a reading of a thousand processes takes some 20 ms of the background thread."""
+LEAST_CORES = 0.1
+"""Use from which on a program is named."""
+AT_ONCE = 20
+"""Processes that are read before the training thread may have the GIL."""
+INTERPRETERS = ("python", "node", "perl", "ruby", "java", "bash", "sh")
+"""Beginnings of program names that say less than the script which they run."""
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Throttling(NamedTuple):
+    """A container's CPU quota."""
+
+    quota_cores: float
+    throttled_s: float
+    """Time so far in which it was used up."""
+
+
+class RivalSearch:
+    """Keeps the last reading of the process table. run_id: of this rank's run, whose processes are no rivals."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = os.fsencode(run_id)
+        self._before: tuple[float, dict[int, counters.Times], Throttling | None] | None = None
+        self._quiet_until = 0.0
+
+    def look(self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]) -> CpuRivals | None:
+        """Return what takes the cores; None: nothing new is known.
+
+        Args:
+            starved: Share of the last second in which the training thread got no core.
+            thread: The training thread, as the kernel counts threads.
+            now: Seconds, monotonic.
+            make_way: Called now and then, so that the training thread gets the GIL.
+
+        """
+        if starved is None or starved < STARVED_SHARE or now < self._quiet_until:
+            self._before = None
+            return None
+        times: dict[int, counters.Times] = {}
+        for number, pid in enumerate(counters.pids()):
+            if number % AT_ONCE == 0:
+                make_way()
+            if (read := counters.times(pid)) is not None:
+                times[pid] = read
+        throttling = read_throttling()
+        before, self._before = self._before, (now, times, throttling)
+        if before is None or now <= before[0]:
+            return None
+        self._before, self._quiet_until = None, now + EVERY_S
+        took = now - before[0]
+        programs = self._programs(before[1], times, took, os.sched_getaffinity(thread))
+        quota, share = 0.0, 0.0
+        if throttling is not None and before[2] is not None:
+            quota = throttling.quota_cores
+            share = min(1.0, max(0.0, (throttling.throttled_s - before[2].throttled_s) / took))
+        return CpuRivals(programs, round(quota, 2), round(share, 3))
+
+    def _programs(
+        self, before: Mapping[int, counters.Times], after: Mapping[int, counters.Times], took: float, mine: set[int]
+    ) -> list[CpuProgram]:
+        """Return the programs that used these cores between two readings."""
+        used = {
+            pid: (times.ticks - before[pid].ticks) * _TICK_S / took
+            for pid, times in after.items()
+            if pid in before and {times.core, before[pid].core} & mine
+        }
+        busiest = sorted((pid for pid, cores in used.items() if cores >= LEAST_CORES), key=lambda pid: -used[pid])
+        others = [pid for pid in busiest if not self._is_ours(pid, after)]
+        return [CpuProgram(pid, _named(pid), round(used[pid], 2)) for pid in others[:MAX_CPU_PROGRAMS]]
+
+    def _is_ours(self, pid: int, times: Mapping[int, counters.Times]) -> bool:
+        """Return whether a process belongs to this run: it says so, or this rank's launcher started it."""
+        launcher = os.getppid()
+        if self._run_id and counters.environment(pid).get(b"DDPMON_RUN_ID") == self._run_id:
+            return True
+        while pid > 1:
+            if pid == os.getpid() or (pid == launcher and launcher > 1):
+                return True
+            pid = times[pid].parent if pid in times else 0
+        return False
+
+
+def read_throttling(cgroups: Callable[[], list[Cgroup]] | None = None) -> Throttling | None:
+    """Return the CPU quota that allows this process least; None: it has none."""
+    found = (_throttling(one) for one in (cgroups or _cpu_cgroups)())
+    return min((one for one in found if one is not None), default=None)
+
+
+def _cpu_cgroups() -> list[Cgroup]:
+    return cgroups_of("cpu")
+
+
+def _throttling(cgroup: Cgroup) -> Throttling | None:
+    """Read a cgroup's quota (cgroup-v2.rst: cpu.max, cpu.stat; sched-bwc.rst for version 1)."""
+    try:
+        if cgroup.version == 2:
+            quota, period = (cgroup.folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((cgroup.folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        if quota.strip() in {"max", "-1"}:
+            return None
+        stat = dict(line.split() for line in (cgroup.folder / "cpu.stat").read_text().splitlines())
+        throttled_s = int(stat.get("throttled_usec", 0)) / 1e6 + int(stat.get("throttled_time", 0)) / 1e9
+        return Throttling(int(quota) / int(period), throttled_s)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _named(pid: int) -> str:
+    """Return the name of a process's program, with the script where it is an interpreter's."""
+    name = counters.program(pid).decode(errors="replace")
+    if name.startswith(INTERPRETERS):
+        words = [word.decode(errors="replace") for word in counters.arguments(pid)[1:]]
+        script = next((Path(word).name for word in words if word and not word.startswith("-")), "")
+        name = f"{name} {script}".rstrip()
+    return utf8(name)[:MAX_NAME] or "?"
