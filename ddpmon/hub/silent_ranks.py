@@ -22,8 +22,8 @@ from ddpmon.analysis.processes.disagreements import line_of
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.hub.cpu_activity import TICKS_PER_S
-from ddpmon.hub.dumps import frames
 from ddpmon.messages import Stack, WireError
+from ddpmon.messages.dumps import frames
 from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
 from ddpmon.messages.wire import check_stack
 from ddpmon.runs import Process, plain_file, proc
@@ -176,7 +176,7 @@ class SilentRanks:
                 since_us=since_us,
                 phase=process.phase,
                 frames=stack_frames,
-                own=own,
+                own=own[0] if own else None,
             )
             check_stack(stack)
         except (OSError, WireError):

@@ -47,6 +47,8 @@ class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
     """Samples in them, those in which the rank waited for others included."""
     stacks: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)]
     """Stacks in the phases of its own work, the most frequent first."""
+    workers: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)] = []
+    """Stacks of the DataLoader workers that it waited for, without the frames in which they were started."""
 
     @property
     def sample_ms(self) -> float:

@@ -254,6 +254,6 @@ def check_samples(samples: StackSamples) -> None:
     """Check what the types of the fields do not; WireError names the field."""
     require(samples.first_step + samples.steps - 1 <= samples.last_step, "sampled steps", samples.steps)
     require(sum(stack.count for stack in samples.stacks) <= samples.count, "samples", samples.count)
-    for stack in samples.stacks:
+    for stack in (*samples.stacks, *samples.workers):
         require(sum(map(len, stack.frames)) <= MAX_TEXT, "length of frames", "too long")
         require(all(index < len(stack.frames) for index in stack.own), "own", stack.own)

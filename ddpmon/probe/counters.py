@@ -119,6 +119,14 @@ def parent(pid: int) -> int:
     return next(iter(_fields(f"/proc/{pid}/status", b":", b"PPid")), 0)
 
 
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal (SigCgt of proc(5))."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
 def memory_left_bytes(proc: Path = PROC) -> int | None:
     """Return the memory that this process's host, or the one of its cgroups with the least, can still give out."""
     of_host = _fields(str(proc / "meminfo"), b":", b"MemAvailable")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from ddpmon.messages import MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
 from ddpmon.probe.records import OTHER, RawStep
-from ddpmon.probe.stack import place_frames
+from ddpmon.probe.stack import place_frames, places
 from ddpmon.probe.step_records import parts
+from ddpmon.probe.worker_sampler import WorkerSampler
 
 if TYPE_CHECKING:
     from ddpmon.probe.account import Account
@@ -30,6 +31,8 @@ PATIENCE = 4
 MOST_WAITING = 20_000
 """Samples of steps that have not ended; further ones are thrown away."""
 
+FETCHING = "_MultiProcessingDataLoaderIter."
+"""Beginning of a method's name in the stack of a thread that waits for DataLoader workers."""
 Key = tuple[tuple[CodeType, int], ...]
 """A stack, innermost frame first: code and the instruction that it is at."""
 Sampled = tuple[int, int, Key, int]
@@ -48,6 +51,7 @@ class StackSampler:
         self._waiting: list[Sampled] = []
         """Samples of steps that have not been seen to end."""
         self._stacks: Counter[tuple[int, Key]] = Counter()
+        self._workers = WorkerSampler()
         self._count = self._steps = self._first_step = self._last_step = self._span_ns = 0
 
     @property
@@ -68,9 +72,11 @@ class StackSampler:
             return
         end = time.monotonic() + seconds
         while (due := time.monotonic() + INTERVAL_S) < end + INTERVAL_S and not stopping.wait(INTERVAL_S):
-            self._take(due)
+            key = self._take(due)
+            if any(code.co_qualname.startswith(FETCHING) for code, _ in key):
+                self._workers.take(self._listener.passes.awaited_pid(), places())
 
-    def _take(self, due: float) -> None:
+    def _take(self, due: float) -> Key:
         """Take a sample. due: when it should have been; compiled code that kept the GIL since then counts more."""
         late = time.monotonic() - due
         frame = sys._current_frames().get(self._listener.thread or 0)
@@ -82,6 +88,7 @@ class StackSampler:
             # A note like those of the training thread: when it is read, the phase is that of this moment.
             count = 1 + int(late / INTERVAL_S)
             self._listener.hot.note((_read_sample, time.monotonic_ns(), None, self, tuple(key), count))
+        return tuple(key)
 
     def keep(self, phase: int, key: Key, count: int) -> None:
         """Take a sample whose note is read now, in this phase."""
@@ -128,6 +135,7 @@ class StackSampler:
             span_us=self._span_ns // 1000,
             count=self._count,
             stacks=made,
+            workers=self._workers.result(),
         )
         self._reset()
         return samples if samples.count and samples.steps else None

@@ -106,6 +106,13 @@ def keep(thread: int | None) -> None:
             withdraw()  # an answer would be another thread's
 
 
+def answer_path() -> str | None:
+    """Return the file in which processes forked from this one answer too; None: they do not."""
+    if _armed is None or not _armed.offered or _handler() != _armed.handler:
+        return None
+    return f"{_armed.path}.stack"
+
+
 def withdraw() -> None:
     """Take the offer back. The handler stays: without it, a signal that is on its way would kill."""
     if _armed is not None and _armed.offered:

@@ -163,8 +163,13 @@ def _line_words(slow: SlowRanks, line: SlowLine) -> str:
     inside = f", inside {line.inside}" if line.inside else ""
     excess_ms = slow.excess_ms * slow.slowdown.share
     took = f"Look at {line.place}{inside}: {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step go there"
-    mine = f"{line.share:.0%} of {counted(line.samples, 'stack sample')} of rank {slow.slowdown.ranks[0]} show it"
-    return f"{took} (95% interval {low:.1f} to {high:.1f}). {mine}, and {line.peer_share:.0%} of rank {line.peer}'s."
+    rank, seen = slow.slowdown.ranks[0], f"{line.share:.0%} of {counted(line.samples, 'stack sample')}"
+    if line.of_workers:
+        return (
+            f"{took} (95% interval {low:.1f} to {high:.1f}). {seen} of the DataLoader workers of rank {rank} show it."
+        )
+    others = f"{line.peer_share:.0%} of rank {line.peer}'s"
+    return f"{took} (95% interval {low:.1f} to {high:.1f}). {seen} of rank {rank} show it, and {others}."
 
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:

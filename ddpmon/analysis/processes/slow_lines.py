@@ -46,6 +46,8 @@ class SlowLine:
     """The rank's samples."""
     peer: int
     """The rank that it is compared with."""
+    of_workers: bool = False
+    """Samples, shares and place are of the DataLoader workers that it waited for."""
 
     @property
     def brief(self) -> str:
@@ -64,7 +66,11 @@ def slow_line(mine: StackSamples, theirs: StackSamples, phase: str, excess_ms: f
 
     """
     index = OWN_PHASES.index(phase)
-    ours, others = _Profile(mine, index), _Profile(theirs, index)
+    of_workers = phase == "data" and waits_for_workers(mine)
+    if of_workers:
+        ours, others = _of_workers(mine, excess_ms), _Profile([], 1.0)
+    else:
+        ours, others = (_Profile(_in_phase(one, index), one.sample_ms / one.steps) for one in (mine, theirs))
     places = [place for place in ours.depth if _explains(ours, others, place, excess_ms)]
     if not places:
         return None
@@ -83,10 +89,11 @@ def slow_line(mine: StackSamples, theirs: StackSamples, phase: str, excess_ms: f
         inside=ours.called(where),
         ms=ours.ms(where) - others.ms(where),
         interval_ms=(max(0.0, low), high),
-        share=ours.counts[where] / mine.count,
+        share=ours.counts[where] / (ours.total if of_workers else mine.count),
         peer_share=others.counts[where] / theirs.count,
-        samples=mine.count,
+        samples=ours.total if of_workers else mine.count,
         peer=theirs.rank,
+        of_workers=of_workers,
     )
 
 
@@ -95,6 +102,17 @@ def waits_for_workers(samples: StackSamples) -> bool:
     data = [stack for stack in samples.stacks if OWN_PHASES[stack.phase] == "data"]
     waiting = sum(stack.count for stack in data if _is_waiting(stack))
     return waiting > 0.5 * sum(stack.count for stack in data)
+
+
+def _in_phase(samples: StackSamples, phase: int) -> list[SampledStack]:
+    """Return the stacks of a rank's own work in a phase."""
+    return [one for one in samples.stacks if one.phase == phase and not _is_waiting(one)]
+
+
+def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
+    """Return where the workers were that the rank waited for: together these samples stand for the excess."""
+    total = sum(stack.count for stack in samples.workers)
+    return _Profile(samples.workers, excess_ms / max(1, total))
 
 
 def _explains(ours: _Profile, others: _Profile, place: Place, excess_ms: float) -> bool:
@@ -117,16 +135,16 @@ Place = tuple[str, ...]
 class _Profile:
     """Samples in a phase, counted by the functions of the script that were running, and by their lines."""
 
-    def __init__(self, samples: StackSamples, phase: int) -> None:
-        self.each_ms = samples.sample_ms / samples.steps
+    def __init__(self, stacks: Sequence[SampledStack], each_ms: float) -> None:
+        self._stacks, self.each_ms = stacks, each_ms
         """Time of a mean step that a sample stands for."""
+        self.total = sum(stack.count for stack in stacks)
         self.counts: Counter[Place] = Counter()
         self.lines: dict[Place, Counter[str]] = defaultdict(Counter)
         """Samples by line of each function of the script."""
         self.depth: dict[Place, int] = {}
         """Greatest depth at which each function of the script was seen."""
-        self._stacks = [one for one in samples.stacks if one.phase == phase and not _is_waiting(one)]
-        for stack in self._stacks:
+        for stack in stacks:
             for place, line, depth in dict(_own_frames(stack)).values():
                 self.counts[place] += stack.count
                 self.counts[(*place, line)] += stack.count

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 
-from ddpmon.messages import MAX_FRAMES
 from ddpmon.messages.folder import IMPORTLIB, Places
+from ddpmon.messages.vocabulary import MAX_FRAMES
 
 FRAME_CHARS = 200
 _FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U00([0-9a-f]{6}))")
 
 
-def frames(dump: bytes, places: Places) -> tuple[list[str], int | None]:
-    """Frames as a Stack holds them, innermost first, and the index of the first that is no library's.
+def frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
+    """Frames as a Stack holds them, innermost first, and the indices of those that are no library's.
 
     dump: of one thread. A last line without an end was not written yet.
     """
     stack_frames: list[str] = []
-    own = None
+    own: list[int] = []
     for line in dump.decode("ascii", "replace").split("\n")[:-1]:
         match = _FRAME.fullmatch(line)
         if not match or len(stack_frames) == MAX_FRAMES:
@@ -27,8 +27,8 @@ def frames(dump: bytes, places: Places) -> tuple[list[str], int | None]:
         if file.startswith((places.ours, IMPORTLIB)):
             continue
         name, is_library = places.place(file)
-        if own is None and not is_library:
-            own = len(stack_frames)
+        if not is_library:
+            own.append(len(stack_frames))
         stack_frames.append(f"{name}:{number} {function}"[:FRAME_CHARS])
     return stack_frames, own
 

@@ -1,0 +1,83 @@
+"""Samples the Python stacks of the DataLoader workers that the training thread waits for.
+
+A worker that was forked from this process still has its signal handler in C (`stack_signal`), which appends the
+worker's stack to this process's file. The worker runs no code of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+
+from ddpmon.messages import MAX_STACKS, SampledStack
+from ddpmon.messages.dumps import frames
+from ddpmon.messages.folder import STACK_SIGNAL, Places
+from ddpmon.probe import counters, stack_signal
+from ddpmon.probe.records import DATA
+
+HEADER = b"Stack (most recent call first):\n"
+"""The first line of each dump of faulthandler's."""
+STARTED_BY = "torch/utils/data/_utils/worker.py:"
+"""The innermost frame of torch's loop in a worker: what is outside of it started the worker."""
+DUMP_BYTES = 1 << 16
+MOST_BYTES = 1 << 20
+"""Length of the file at which the samples end: a script's own signals may write there too."""
+
+Frames = tuple[tuple[str, ...], tuple[int, ...]]
+
+
+class WorkerSampler:
+    """Takes samples one after the other: each `take` reads the answer to the one before."""
+
+    def __init__(self) -> None:
+        self._stacks: Counter[Frames] = Counter()
+        self._read_from: int | None = None
+        """Length of the file when a worker was last asked; None: none was asked."""
+        self._answers: dict[int, bool] = {}
+        """Which workers answer the signal."""
+
+    def take(self, pid: int, places: Places) -> None:
+        """Take in the last answer, and ask a worker of this process; nothing happens where it would not answer."""
+        path = stack_signal.answer_path()
+        if path is None or pid <= 0:
+            return
+        try:
+            self._take_answer(path, places)
+            size = os.stat(path).st_size
+            if self._is_worker(pid) and size < MOST_BYTES:
+                os.kill(pid, STACK_SIGNAL)
+                self._read_from = size
+        except OSError:  # the worker has ended, or the file is gone
+            self._read_from = None
+
+    def _take_answer(self, path: str, places: Places) -> None:
+        """Count what the worker wrote since it was asked."""
+        begin, self._read_from = self._read_from, None
+        if begin is None:
+            return
+        with open(path, "rb") as file:
+            file.seek(begin)
+            dump = file.read(DUMP_BYTES)
+        if dump.startswith(HEADER) and dump.count(HEADER) == 1:
+            names, own = frames(dump, places)
+            end = next((place for place, name in enumerate(names) if name.startswith(STARTED_BY)), 0)
+            if end:
+                self._stacks[tuple(names[: end + 1]), tuple(index for index in own if index < end)] += 1
+
+    def _is_worker(self, pid: int) -> bool:
+        """Return whether a process was forked from this one, and catches the signal."""
+        if pid not in self._answers:
+            self._answers[pid] = counters.parent(pid) == os.getpid() and counters.catches(pid, STACK_SIGNAL)
+        return self._answers[pid]
+
+    def result(self) -> list[SampledStack]:
+        """Return the stacks, the most frequent first, and empty the file."""
+        path = stack_signal.answer_path()
+        if path is not None and self._answers:
+            with contextlib.suppress(OSError):
+                os.truncate(path, 0)
+        return [
+            SampledStack(DATA, count, list(names), list(own))
+            for (names, own), count in self._stacks.most_common(MAX_STACKS)
+        ]
