@@ -71,3 +71,11 @@ def test_a_loss_that_rises_a_little_is_no_jump():
     loss = falling(4, noise=0.02)
     loss[150:] *= 1.5
     assert spiked(loss) == []
+
+
+def test_the_rounding_of_a_loss_that_is_zero_is_no_jump():
+    loss = falling(3)
+    loss[:] = 1e-13 * (1 + 0.1 * np.random.default_rng(0).standard_normal(loss.shape))
+    loss[140:] *= 4
+    assert spiked(loss) == []
+    assert len(spiked(loss * 1e9)) == 1

@@ -27,6 +27,8 @@ JUMP = Threshold(
     " error.",
     stay=8.4,
 )
+ROUNDING = 1e-6
+"""Difference of losses up to which it may be rounding: float32 resolves values near 1 to 1e-7."""
 BEFORE = 30
 """Steps that tell what the loss was before it jumped: a median of fewer follows single batches."""
 LATELY = 10
@@ -89,7 +91,7 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     error = median(blocks.std(axis=0, ddof=1)) / len(blocks) ** 0.5
     middle = float(means.min()) if len(means) == 2 else median(means)
     away = np.abs(means - middle)
-    far = (away > JUMP.asked(stays) * error) & (away > (TIMES.asked(stays) - 1) * abs(middle)) & (away > 1e-6)
+    far = (away > JUMP.asked(stays) * error) & (away > (TIMES.asked(stays) - 1) * abs(middle)) & (away > ROUNDING)
     if far.any() and far.sum() <= len(means) / 2:
         ranks, loss = [world.ranks[column] for column in np.flatnonzero(far)], float(means[far][away[far].argmax()])
         facts = {"loss": loss, "median_loss": middle, "error": error}
@@ -163,7 +165,7 @@ def _last_jump(smooth: Floats) -> int | None:
 
 def _high(was: Floats | float, stray: Floats | float) -> Floats:
     """Return the loss from which on it has jumped."""
-    high: Floats = was + np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was))
+    high: Floats = was + np.maximum(np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was)), ROUNDING)
     return high
 
 

@@ -1,0 +1,84 @@
+"""A rank that gets no core learns which programs have it, and whether a quota of its container is used up."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ddpmon.cgroups import Cgroup
+from ddpmon.probe.cpu_rivals import EVERY_S, RivalSearch, Throttling, read_throttling
+
+SPIN = "import sys, time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass\n"
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """A program, not of this process's run, that keeps a core busy, started as a service is."""
+    script = tmp_path / "busy.py"
+    script.write_text(SPIN)
+    code = "import os, subprocess, sys; subprocess.Popen([sys.executable, sys.argv[1]], start_new_session=True)"
+    read, write = os.pipe()
+    subprocess.run([sys.executable, "-c", code, str(script)], stdout=write, check=True, pass_fds=[write])
+    os.close(write)
+    assert os.read(read, 1), "it has begun"
+    yield script.name
+    subprocess.run(["pkill", "-f", str(script)], check=False)
+    os.close(read)
+
+
+def looked(search, now):
+    return search.look(0.9, os.getpid(), now, lambda: None)
+
+
+def until_named(search, name):
+    """Look as a rank does, once a second, until a program is named; on a busy machine it gets little of a core."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert looked(search, began := time.monotonic()) is None
+        time.sleep(1.0)
+        found = looked(search, time.monotonic())
+        assert found is not None, began
+        if any(name in program.name for program in found.programs):
+            return found
+        search = RivalSearch("run")
+    raise AssertionError(found)
+
+
+def test_a_busy_program_is_named_with_its_script(busy):
+    found = until_named(RivalSearch("run"), busy)
+    program = next(program for program in found.programs if busy in program.name)
+    assert program.name.startswith("python")
+    assert 0.1 <= program.cores <= 1.5
+    assert program.title.startswith(f"pid {program.pid} (python")
+    assert os.getpid() not in [program.pid for program in found.programs]
+
+
+def test_nothing_is_read_while_the_rank_gets_its_cores_and_seldom_else():
+    search = RivalSearch("run")
+    assert looked(search, 100.0) is None
+    assert search.look(0.0, os.getpid(), 101.0, lambda: None) is None
+    assert looked(search, 102.0) is None, "the reading before is too old to compare with"
+    assert looked(search, 103.0) is not None
+    assert looked(search, 103.0 + EVERY_S - 1) is None
+    assert looked(search, 103.0 + EVERY_S) is None
+    assert looked(search, 104.0 + EVERY_S) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [
+        (2, {"cpu.max": "50000 100000\n", "cpu.stat": "usage_usec 9\nnr_throttled 3\nthrottled_usec 2500000\n"}),
+        (1, {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000", "cpu.stat": "throttled_time 2500000000\n"}),
+    ],
+)
+def test_the_quota_of_a_cgroup_is_read(tmp_path, version, files):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    unlimited = tmp_path / "above"
+    unlimited.mkdir()
+    (unlimited / "cpu.max").write_text("max 100000")
+    cgroups = [Cgroup(tmp_path, version), Cgroup(unlimited, 2), Cgroup(tmp_path / "none", version)]
+    assert read_throttling(lambda: cgroups) == Throttling(0.5, 2.5)
+    assert read_throttling(lambda: cgroups[1:]) is None
