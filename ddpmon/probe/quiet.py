@@ -12,55 +12,55 @@ import dis
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 
 RETRY_S = 0.002
 GIVE_UP_S = 10.0
-_pending: set[object] = set()
-"""Keeps the functions alive that the interpreter is to call."""
+_waiting: deque[Callable[[], None]] = deque()
 
 
 def when_quiet(act: Callable[[], None], give_up: Callable[[], None]) -> None:
     """Call `act` on the main thread, now or a moment later; else `give_up`. Neither may raise."""
-    if is_quiet():
-        act()
-        return
     deadline = time.monotonic() + GIVE_UP_S
 
-    def try_again(_: object) -> int:
-        _pending.discard(entry)
+    def attempt() -> None:
         if is_quiet():
             act()
         elif time.monotonic() > deadline:
             give_up()
         else:
-            retry()
-        return 0
+            _waiting.append(attempt)
+            threading.Thread(target=_schedule, name="ddpmon entry", daemon=True).start()
 
-    entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(try_again)
-
-    def retry() -> None:
-        _pending.add(entry)
-        threading.Thread(target=_schedule, args=(entry,), name="ddpmon entry", daemon=True).start()
-
-    retry()
+    attempt()
 
 
-def _schedule(entry: object) -> None:
+def _call_next(_: object) -> int:
+    _waiting.popleft()()
+    return 0
+
+
+_enter = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_call_next)
+"""Called by the interpreter, on the main thread. It lives as long as the process: it must not go while it runs."""
+
+
+def _schedule() -> None:
     time.sleep(RETRY_S)
-    while ctypes.pythonapi.Py_AddPendingCall(entry, None):  # the interpreter's list of calls is full
+    while ctypes.pythonapi.Py_AddPendingCall(_enter, None):  # the interpreter's list of calls is full
         time.sleep(RETRY_S)
 
 
 def is_quiet() -> bool:
     """Return whether no thread is in a loop over something that the probe changes."""
-    loops = dict(_loops())
+    # By identity: code with constants that cannot be hashed, as compilers make some, has no hash.
+    loops = {id(code): places for code, places in _loops()}
     mine = sys._getframe()
     for frame in sys._current_frames().values():
         at: FrameType | None = frame
         while at is not None:
-            if at is not mine and any(begin <= at.f_lasti < end for begin, end in loops.get(at.f_code, ())):
+            if at is not mine and any(begin <= at.f_lasti < end for begin, end in loops.get(id(at.f_code), ())):
                 return False
             at = at.f_back
     return True
