@@ -281,7 +281,9 @@ def _ratio(count: int, unit: int, *, several: bool) -> tuple[int, int]:
 class Bars:
     """Finds the training's bar among all, and what it says. For one thread, which reads them about once a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, join_late: bool = False) -> None:
+        """join_late: The first bars that are read began before steps were counted."""
+        self._joins_late = join_late
         self.total: int | None = None
         self.epoch: int | None = None
         """The one that runs, counted from 1."""
@@ -311,9 +313,11 @@ class Bars:
             bar = self._bars.get(id(reading.bar))
             if bar is None or reading.n < bar.last.n:  # new, or begun again
                 bar = _Bar(reading, self._step, step, at)
+                if self._joins_late:
+                    bar.first = reading.n
             bar.follow(reading, step, at)
             bars[id(reading.bar)] = bar
-        self._bars, self._step = bars, step
+        self._bars, self._step, self._joins_late = bars, step, False
         if self.total is not None and step > self.total:
             self.total = self._ratio = None
         training = self._find()

@@ -88,6 +88,7 @@ class Listener(EveryStep):
             self._take_group()
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
         ranks = int(here) if here.isdecimal() else self.identity.world_size
+        self.loops.join_late()
         self.account.start = CommonStart(min(ranks, self.identity.world_size))
         self.set_up()
 

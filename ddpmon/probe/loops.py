@@ -45,6 +45,10 @@ class Loops:
         """Epochs by which the samplers' count of a resumed run was ahead of the bars' at first."""
         self._bars_fail = False
 
+    def join_late(self) -> None:
+        """Expect loops that began before steps were counted."""
+        self._bars = Bars(join_late=True)
+
     def set_epoch(self, epoch: object) -> None:
         """DistributedSampler.set_epoch: what a loop calls when an epoch begins."""
         if isinstance(epoch, int) and 0 <= epoch < MAX_STEP - 1:

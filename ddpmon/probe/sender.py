@@ -177,7 +177,7 @@ class Sender(threading.Thread):
             self._look_for_rivals(self._samples[-1].starved_share, now)
         self._read()
         if self._last_sample == now:
-            self._progress = self._listener.loops.progress(self._listener.clock.step, now)
+            self._progress = self._read_progress(now)
             stack_signal.keep(self._listener.native_thread)
             self._make_way()
         if self._last_sample == now or not self._setup.settled:
@@ -217,6 +217,11 @@ class Sender(threading.Thread):
                 return
         clock = listener.clock
         updates.mark_read(listener.hot.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
+
+    def _read_progress(self, now: float) -> Progress:
+        """Return how far the training loop is, once steps count."""
+        listener = self._listener
+        return listener.loops.progress(listener.clock.step, now) if listener.account.steps_count else self._progress
 
     def _make_way(self) -> None:
         """Let the training thread have the GIL if this one has kept it for long, unless this thread is to end."""
@@ -360,7 +365,7 @@ class Sender(threading.Thread):
         listener.identity.change(setup=self._setup.read())  # a short script ends before it was read
         listener.identity.reached(STAGE_ENDED)
         self._is_last = True
-        progress = listener.loops.progress(listener.clock.step, time.monotonic())
+        progress = self._read_progress(time.monotonic())
         if progress != self._progress:
             self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even an otherwise empty one
         self._gather(time.monotonic())

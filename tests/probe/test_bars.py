@@ -390,3 +390,19 @@ def test_a_resumed_runs_epochs_are_those_of_the_sampler(training: Training) -> N
     inner.close()
     outer.close()
     assert progress == (120, 4, 7)
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_bars_that_began_before_steps_were_counted_tell_how_many_are_left(training: Training, epochs: int) -> None:
+    """A probe that is attached to a job in the second epoch counts steps from there."""
+    training.bars = Bars(join_late=True)
+    done, outer = 0, bar(range(epochs)) if epochs > 1 else [0]
+    for epoch in outer:
+        for batch in bar(range(200)):
+            if (epoch, batch) >= (epochs > 1, 120):
+                training.batch(0.05)
+            else:
+                training.now += 0.05
+                training._look_at = training.now + 0.01
+                done += 1
+    assert training.told == {200 * epochs - done}
