@@ -15,13 +15,14 @@ PAGE = Path(__file__).with_name("thresholds.md")
 FILES = Path(ddpmon.analysis.__file__).parent
 HEAD = """# Thresholds
 
-This page lists the values at which ddpmon decides that something is the case, with the reason for each value. You
-cannot configure them.
+This page lists the values at which ddpmon makes a decision, with the reason for each value. You cannot change these
+values.
 
 - *starts at*: the condition becomes true at this value.
-- *ends at*: the condition becomes false again at this value. The gap between both keeps noise from switching a finding
-  on and off. A dash means that there is no gap.
-- *reason*: the source or the measurement behind the value. Where there is neither, it begins with "A judgement".
+- *ends at*: the condition becomes false again at this value. Because of the gap between the two values, noise does not
+  switch a finding on and off. A dash means that there is no gap.
+- *reason*: the source or the measurement behind the value. If there is neither, the reason begins with "A judgement
+  call".
 
 Other numbers, such as window sizes and memory limits, are not thresholds. Their reasons are in the source files.
 

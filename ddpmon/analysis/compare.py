@@ -29,12 +29,13 @@ MOST_STEPS = 20_000
 ALIKE = Threshold(
     0.01,
     of="relative difference of step times, work per step or mean losses between two runs",
-    why="A judgement: two runs of the same script differ by as much. ddpmon calls smaller differences equal.",
+    why="A judgement call: two runs of the same script differ by this much. ddpmon calls runs with smaller differences"
+    " equally fast.",
 )
 DRIFT = Threshold(
     0.1,
-    of="relative difference of the median step between the two halves of a run",
-    why="A judgement: beyond it, one median describes neither half. ddpmon says so in a note.",
+    of="relative difference between the median steps of the first and the second half of a run",
+    why="A judgement call: with a larger difference, one median describes neither half, and ddpmon adds a note.",
 )
 LOSS_STEPS = 20
 """The last steps of the stretch that two runs have in common, whose mean losses are compared: single batches stray."""

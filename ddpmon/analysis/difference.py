@@ -10,9 +10,11 @@ from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 
 _PATH = {
-    "wait": "the critical rank waits",
-    "transfer": "transfer takes",
+    "wait": "the critical rank waits {b:.1f} ms a step instead of {a:.1f}",
+    "transfer": "transfer takes {b:.1f} ms a step instead of {a:.1f}",
 }
+_WORK = "{phase} of the critical rank takes {b:.1f} ms a step instead of {a:.1f}"
+"""The same for its phases."""
 
 
 def sentence(comparison: Comparison) -> str:
@@ -23,7 +25,7 @@ def sentence(comparison: Comparison) -> str:
         if speed.certain:
             return f"equally fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
         steps = " and ".join(dict.fromkeys(f"{side.steps:,}" for side in (comparison.a, comparison.b)))
-        return f"{steps} steps show no certain difference ({measured})" + _learned(comparison)
+        return f"{steps} steps show no significant difference ({measured})" + _learned(comparison)
     if comparison.outcome == "faster":
         head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
     else:
@@ -39,23 +41,26 @@ def notes(comparison: Comparison) -> list[str]:
     lines = []
     if comparison.unit != "steps":
         unit = comparison.unit
-        lines.append(f"a step has {a.work[unit]:,.0f} {unit} in A and {b.work[unit]:,.0f} in B: this compares {unit}/s")
+        lines.append(
+            f"a step has {a.work[unit]:,.0f} {unit} in A and {b.work[unit]:,.0f} in B, so ddpmon compares {unit}/s"
+        )
     elif a.ranks != b.ranks and not (a.work["samples"] and b.work["samples"]):
         lines.append(
-            f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; ddpmon does not know how many samples a step has:"
-            " this compares steps"
+            f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; ddpmon does not know the samples per step, so it"
+            " compares step times"
         )
     lines += [
-        f"{name} ran unevenly: the median step took {first:.1f} ms in its first half, {second:.1f} ms in its second"
+        f"{name} ran unevenly: the median step took {first:.1f} ms in the first half of the run and {second:.1f} ms in"
+        " the second half"
         for name, (first, second) in (("A", a.halves_ms), ("B", b.halves_ms))
         if max(first, second) > (1 + DRIFT.enter) * min(first, second)
     ]
     if comparison.by_mean:
         lines.append(
-            f"the median step is {times(comparison.median.value)}x as fast: a few long steps make the difference"
+            f"the median step is {times(comparison.median.value)}x as fast, so a few long steps explain the difference"
         )
     if comparison.losses is None:
-        lines.append("no comparison of losses: the runs have no step in common whose loss both recorded")
+        lines.append("ddpmon does not compare losses, because no step has a recorded loss in both runs")
     return lines
 
 
@@ -93,8 +98,7 @@ def _why(comparison: Comparison) -> str:
     if saved[most] <= 0:
         return ""
     phase = PHASES[most]
-    where = _PATH.get(phase, f"{phase} of the critical rank takes")
-    return f"{where} {b.path_ms[most]:.1f} ms a step instead of {a.path_ms[most]:.1f}"
+    return _PATH.get(phase, _WORK).format(phase=phase, a=a.path_ms[most], b=b.path_ms[most])
 
 
 def _named(finding: Finding) -> str:
@@ -108,4 +112,4 @@ def _learned(comparison: Comparison) -> str:
     if losses is None or losses.b_is != "higher":
         return ""
     at = f"step {losses.step_b:,}" if losses.same == "step" else "the same number of samples"
-    return f"; but its loss at {at} is {losses.b:.4g}, A's {losses.a:.4g}"
+    return f", but the loss of B at {at} is {losses.b:.4g}, and the loss of A is {losses.a:.4g}"

@@ -1,4 +1,4 @@
-"""Records of findings for people to read, at present or at an earlier moment."""
+"""Records of findings, for people to read during the run or later."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ddpmon.messages import Episode, Finding
 GRAVEST_FIRST = ("critical", "warn", "info")
 RETURN_S = Threshold(
     60.0,
-    of="seconds of the run after which a missing finding has ended, or the cost of a finding is reliable",
-    why="A judgement: a finding that returns within a minute was hidden by noise. Two lines about it would be noise"
-    " too.",
+    of="seconds after which a finding that no longer shows has ended, or after which the cost of a finding is reliable",
+    why="A judgement call: noise hid a finding that returns within a minute, and the user needs no second line about"
+    " it.",
 )
 
 

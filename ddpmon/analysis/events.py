@@ -16,8 +16,8 @@ from ddpmon.messages import Finding
 WORSE = Threshold(
     2.0,
     of="cost at which ddpmon announces a finding again, as a multiple of its cost at the last announcement",
-    why="A judgement: twice the cost may be worth acting on where the earlier cost was not. Noise alone does not"
-    " double it.",
+    why="A judgement call: a user who ignored the earlier cost may act on twice the cost. Noise alone does not double a"
+    " cost.",
 )
 
 

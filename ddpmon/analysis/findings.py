@@ -19,8 +19,8 @@ from ddpmon.messages import Finding
 
 OVERTAKES = Threshold(
     1.3,
-    of="cost that moves a finding to the first place, as a multiple of the cost of the finding there",
-    why="A judgement: which of two similar findings comes first does not change what anyone would do.",
+    of="cost at which a finding moves to the top of the list, as a multiple of the cost of the top finding",
+    why="A judgement call: the order of two similar findings does not change what a user would do.",
 )
 
 

@@ -10,22 +10,25 @@ from ddpmon.messages import END_STATES, STARTING_WORKERS, Step
 STALLED_S = Threshold(
     10.0,
     of="seconds in which no rank finishes a step",
-    why="A judgement: a busy disk or a checkpoint takes a few seconds. People want to hear about a hang within 15 s.",
+    why="A judgement call: a busy disk or a checkpoint takes a few seconds. Users want to learn of a hang within 15 s.",
 )
 STALLED_STEPS = Threshold(
     8,
-    of="time in which no rank finishes a step, in median steps",
-    why="A judgement, for steps longer than a second: a step without a pause does not take nearly that long.",
+    of="time in which no rank finishes a step, as a multiple of the median step",
+    why="A judgement call for steps longer than a second: a step without a pause is much shorter.",
 )
 PAUSE = Threshold(
     1.5,
     of="time in which no rank finishes a step, as a multiple of the longest step or pause of this run",
-    why="A judgement: evaluations and checkpoints recur. They take longer when the disk fills up or a cache is cold.",
+    why="A judgement call: evaluations and checkpoints recur, and take longer when the disk fills up or a cache is"
+    " cold.",
 )
 STARTING_S = Threshold(
     60.0,
-    of="seconds allowed for starting DataLoader workers, for imports before the probe starts, or for filling caches",
-    why="A judgement: a start imports from a cold network disk and reads an index. Both look like a hang or a leak.",
+    of="seconds that ddpmon allows for the start of DataLoader workers, for imports before the probe starts, or for"
+    " filling caches",
+    why="A judgement call: a start may import from a cold network disk and read an index. Both look like a hang or a"
+    " leak.",
 )
 WARM_UP_STEPS = 10
 """The first steps compile, tune and fill caches: how long they take justifies nothing after them."""

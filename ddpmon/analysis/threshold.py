@@ -21,7 +21,7 @@ class Threshold(Generic[Number]):
     of: str
     """The quantity, with its unit: "share of a step that all ranks wait for data"."""
     why: str
-    """The source or the measurement that chose the number; where there is none, "A judgement" and its reason."""
+    """The source or the measurement that chose the number; where there is none, "A judgement call" and its reason."""
     _: KW_ONLY
     stay: float = nan
     """Keeps a condition true; as much as `enter` unless it is given."""

@@ -196,7 +196,7 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
     """Return that steps of some ranks do not arrive, while no other rank is late."""
     lead = f"no steps arrive from {named_ranks(ranks, world_size)}:"
-    return _led(lead, "ddpmon cannot tell who holds the rest back", "warn", "unheard", *map(str, ranks))
+    return _led(lead, "ddpmon cannot tell which rank holds the others back", "warn", "unheard", *map(str, ranks))
 
 
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:

@@ -82,7 +82,7 @@ def test_workers_that_start_anew_each_epoch_are_a_reason_to_keep_them() -> None:
     assert "num_workers" not in finding.advice
     kept = {rank: Setup([Loader(2, persistent=True)]) for rank in (0, 1)}
     (finding,) = of_kinds("pauses", times=times(STARTING_WORKERS, [14.0] * 4, [(0, 1)]), world_size=2, setups=kept)
-    assert "makes a new DataLoader each time" in finding.advice
+    assert "makes a new DataLoader for each epoch" in finding.advice
     (short,) = of_kinds("pauses", times=times(STARTING_WORKERS, [0.5] * 20, [(0, 1)]), world_size=2)
     assert short.severity == "info"
     assert of_kinds("pauses", times=times(STARTING_WORKERS, [14.0], [(0, 1)]), world_size=2) == []

@@ -101,7 +101,7 @@ def test_tokens_count_as_work():
     (finding,) = judged(world_of(told))
     assert (finding.kind, finding.ranks) == ("load_imbalance", [1])
     assert "40% more tokens" in finding.text
-    assert "With 1,100 and 1,100, as fast as each is" in finding.advice
+    assert "With 1,100 and 1,100, at the present speed of each rank" in finding.advice
 
 
 def test_a_cause_that_was_not_measured_is_called_so():

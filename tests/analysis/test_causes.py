@@ -142,7 +142,7 @@ def test_gradients_of_one_bucket_are_told_what_smaller_ones_would_hide():
 def test_a_few_bytes_are_told_as_such_and_no_size_of_buckets_is_advised():
     told = shorter_all_reduce(StepCost(60.0, 30.0, 0.5, 2.0, since=1), 36.0, 15.0, None)
     assert told["size"] == "36 bytes"
-    assert told["overlap"].startswith("36 bytes are so little data")
+    assert told["overlap"].startswith("36 bytes is so little data")
     assert "bucket_cap_mb" not in told["overlap"]
 
 

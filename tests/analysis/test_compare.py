@@ -75,7 +75,7 @@ def test_the_same_again_is_no_difference():
     found = compared(run(), run(seed=1))
     assert found.outcome == "same"
     assert found.slower_by == 0
-    assert sentence(found).startswith("295 steps show no certain difference (B is ")
+    assert sentence(found).startswith("295 steps show no significant difference (B is ")
 
 
 def test_a_difference_smaller_than_that_of_two_runs_of_the_same_is_none():
@@ -102,7 +102,7 @@ def test_pauses_in_few_steps_show_in_the_mean():
     assert found.outcome == "slower"
     assert found.slower_by > 0.3
     assert "in the mean of all steps" in sentence(found)
-    assert any("a few long steps make the difference" in note for note in notes(found))
+    assert any("a few long steps explain the difference" in note for note in notes(found))
 
 
 def test_pauses_outweigh_a_median_that_is_a_little_faster():
@@ -146,7 +146,7 @@ def test_worlds_of_different_sizes_are_compared_by_what_they_get_done():
     assert found.speed.value == pytest.approx(2, rel=0.03)
     assert sentence(found).startswith("B is 1.9")
     assert " in samples/s (95% " in sentence(found)
-    assert notes(found)[0] == "a step has 256 samples in A and 512 in B: this compares samples/s"
+    assert notes(found)[0] == "a step has 256 samples in A and 512 in B, so ddpmon compares samples/s"
 
 
 def test_without_samples_only_steps_can_be_compared_and_that_is_said():
@@ -168,7 +168,7 @@ def test_faster_with_a_higher_loss_is_said_in_the_same_sentence():
     found = compared(a, b)
     assert found.losses.b_is == "higher"
     assert (found.losses.step_a, found.losses.same) == (301, "step")
-    assert "; but its loss at step 301 is 0.8" in sentence(found)
+    assert ", but the loss of B at step 301 is 0.8" in sentence(found)
     assert compared(b, a).losses.b_is == "lower"
     assert "loss" not in sentence(compared(b, a))
 
@@ -193,7 +193,7 @@ def test_a_loss_that_is_no_number_is_higher_than_one_that_is():
     lost[280:] = np.nan
     found = compared(run(loss=falling(300)), run(loss=lost))
     assert found.losses.b_is == "higher"
-    assert "is nan, A's" in sentence(found)
+    assert "is nan, and the loss of A" in sentence(found)
     assert compared(run(loss=lost), run(loss=lost)).losses.b_is != "higher"
 
 
@@ -201,7 +201,7 @@ def test_runs_without_a_step_in_common_have_no_losses_to_compare():
     late = world_with(own_times(100, 4), first=5000, loss=falling(100))
     found = compared(run(steps=100, loss=falling(100)), late)
     assert found.losses is None
-    assert any("no comparison of losses" in note for note in notes(found))
+    assert any("does not compare losses" in note for note in notes(found))
 
 
 def test_a_finding_in_both_is_neither_gone_nor_new():

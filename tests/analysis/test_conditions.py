@@ -127,7 +127,9 @@ def test_batches_of_ranks_of_different_speed_are_balanced_by_what_one_sample_tak
     (finding,) = [
         f for f in judged(world_with(own, samples=[64, 96, 64, 64]), Evidence()) if f.kind == "load_imbalance"
     ]
-    assert "With 65 and 65 to 93, as fast as each is, the slowest rank would take 27.7 ms" in finding.advice
+    assert (
+        "With 65 and 65 to 93, at the present speed of each rank, the slowest rank would take 27.7 ms" in finding.advice
+    )
 
 
 def test_gpus_that_hold_their_clocks_down_are_a_warning_only_where_one_is_clearly_slower():
@@ -186,10 +188,10 @@ def test_a_condition_is_a_cause_only_where_it_began_with_the_lateness():
     assert "cause" not in earlier.evidence
     assert earlier.evidence["remark"] == "gpu_clock"
     assert "since step 122" in earlier.text
-    assert earlier.advice.endswith("1,500 MHz, its peers' at 1,980; that did not begin when it became slow.")
+    assert earlier.advice.endswith("1,500 MHz, its peers' at 1,980; this did not begin with the slowdown.")
     (unknown,) = since_step_120(None, SLOW)
     assert unknown.evidence.keys().isdisjoint({"cause", "remark"})
-    assert unknown.advice.endswith("; no record shows since when.")
+    assert unknown.advice.endswith("; ddpmon does not know since when.")
 
 
 def test_more_samples_explain_their_own_time_and_no_more():
@@ -198,23 +200,23 @@ def test_more_samples_explain_their_own_time_and_no_more():
     own[:, 1, 0] += 8
     (finding,) = judged(world_with(own, samples=[8, 9, 8, 8]), Evidence())
     assert (finding.kind, finding.phase) == ("straggler", "data")
-    assert "It has 9 samples a step, the others 8, which accounts for" in finding.advice
+    assert "It has 9 samples a step, and the others have 8, which explains" in finding.advice
     own = own_times(200, 4, noise=0.01)
     own[:, 1, :3] *= 1.25
     own[:, 1, 0] += 3
     (finding,) = judged(world_with(own, samples=[64, 80, 64, 64]), Evidence())
     assert finding.kind == "load_imbalance"
     assert finding.evidence["gain"] == pytest.approx(42 / (42 - 6.25), abs=0.01)  # 25% of data, forward, backward
-    assert "; the rest is its own" in finding.advice
+    assert "% of the delay)" in finding.advice
 
 
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
         (64, "Its batches are as large as the others'"),
-        (83, "It has 83 samples a step, the others 64, which accounts for"),
-        (45, "It has 45 samples a step, the others 64;"),
-        (None, "ddpmon did not measure the sizes of batches"),
+        (83, "It has 83 samples a step, and the others have 64, which explains"),
+        (45, "It has 45 samples a step, and the others have 64;"),
+        (None, "ddpmon did not measure batch sizes"),
     ],
 )
 def test_sizes_of_batches_are_compared(samples, words):

@@ -241,10 +241,10 @@ def killed_for_memory(rank):
 def test_advice_for_memory_says_how_much_the_rank_held():
     said = advice(killed_for_memory(1), {0: (1 << 30, None), 1: (3 << 30, 2 << 30)})
     assert said.startswith(
-        "Rank 1 last held 3.0 GiB, the others 1.0 at most; its DataLoader workers held 2.0 GiB more."
+        "Rank 1 last used 3.0 GiB, the others 1.0 at most; its DataLoader workers used 2.0 GiB more."
     )
-    assert "workers held" not in advice(killed_for_memory(1), {1: (3 << 30, None)})
-    assert advice(killed_for_memory(1), {}).startswith("Fewer ranks")
+    assert "workers used" not in advice(killed_for_memory(1), {1: (3 << 30, None)})
+    assert advice(killed_for_memory(1), {}).startswith("Use fewer ranks")
     assert advice(first([], [failure(1, 10, "ValueError: no")], {}), {1: (3 << 30, None)}) is None
 
 
@@ -252,7 +252,7 @@ def test_advice_for_memory_says_how_much_the_rank_held():
     ("error", "kills", "says"),
     [
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "", "gradient accumulation"),
-        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "cgroup", "Fewer ranks"),
+        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "cgroup", "Use fewer ranks"),
         ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "", None),
         ("ValueError: out of memory", "host", None),
     ],

@@ -65,5 +65,5 @@ def test_critical_errors_are_told_by_rank_with_their_meaning():
     assert (grave.severity, grave.ranks) == ("warn", [3])
     assert grave.text == "the GPU of rank 3 had a critical error: Xid 79 (it has fallen off the bus)"
     assert (hint.severity, hint.ranks) == ("info", [1])
-    assert "fault of the program" in hint.text
+    assert "the program accessed" in hint.text
     assert of_kinds("gpu_error", world_size=4) == []

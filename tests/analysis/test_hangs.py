@@ -73,7 +73,7 @@ def test_messages_between_ranks_make_the_count_say_nothing():
 def test_ranks_that_never_meet_are_told_that_a_restart_may_be_why():
     finding = named([stack(rank, blocked="init_process_group", issued=0) for rank in range(2)])
     assert finding.text.startswith("all ranks wait in init_process_group and none is missing")
-    assert "ranks of the attempt before" in finding.advice
+    assert "ranks of the previous attempt" in finding.advice
 
 
 def test_work_that_nobody_waits_for_is_no_alarm():
@@ -128,7 +128,7 @@ def test_a_rank_whose_script_came_to_its_end_is_told_with_its_last_step_and_the_
     finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE)], gone=[2], left={2: 240})
     assert finding.ranks == [2]
     assert finding.text == f"rank 2 ended its script after step 240; ranks 0-1 wait in {REDUCE}"
-    assert finding.advice.startswith("Ranks 0-1 went on, in train.py:40 main. All ranks must make the same number")
+    assert finding.advice.startswith("Ranks 0-1 went on, in train.py:40 main. All ranks must run the same number")
     finding = named([stack(0, blocked=REDUCE)], gone=[1, 2], left={2: 240})
     assert finding.text == f"ranks 1-2 ended; rank 0 waits in {REDUCE}", "one of them was killed"
 

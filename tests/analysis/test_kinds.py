@@ -113,4 +113,4 @@ def test_advice_about_a_stretch_that_is_over_does_not_grow():
         before = judged(world, Evidence(unmeasured=["forward"]), before)
         advice |= {f.advice for f in before if f.until_step is not None}
     assert len(advice) == 1
-    assert advice.pop().count("Forward is not measured here") == 1
+    assert advice.pop().count("ddpmon does not measure forward here") == 1

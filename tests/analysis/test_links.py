@@ -38,7 +38,7 @@ def test_its_transfer_is_named_and_not_its_work(over):
     assert finding.cost_ms == pytest.approx(max(over), abs=0.5)
     assert "on far" in finding.text
     who = "ranks 1, 3 leave" if len(late) > 1 else "rank 2 leaves"
-    assert f"and {who} each all-reduce" in finding.advice
+    assert f"but {who} each all-reduce" in finding.advice
     assert (finding.evidence["sent_bytes_per_s"], finding.evidence["peers_sent_bytes_per_s"]) == (3e7, 8e8)
     assert (finding.evidence["received_bytes_per_s"], finding.evidence["peers_received_bytes_per_s"]) == (4e7, 9e8)
     assert len(finding.text) <= 76
@@ -127,7 +127,7 @@ def test_a_host_whose_network_carries_more_than_the_run_s_is_named():
     }
     (finding,) = even_transfer(30.0, ["a", "a", "b", "b", "c", "c"], means)
     assert finding.evidence["busy_host"] == "b"
-    assert "The network of b carries 1,100 MB/s, those of the other hosts 400" in finding.advice
+    assert "The network of b carries 1,100 MB/s, and the networks of the other hosts carry 400" in finding.advice
     alike = {"a": {"sent": 2e8, "received": 2e8}, "b": {"sent": 3e8, "received": 3e8}}
     (finding,) = even_transfer(30.0, ["a", "a", "b", "b"], alike)
     assert "busy_host" not in finding.evidence

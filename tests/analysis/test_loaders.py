@@ -25,19 +25,23 @@ def ranks(count=4, **values):
 )
 def test_so_many_workers_are_enough(workers, data_ms, step_ms, enough):
     said = advice(data_ms, step_ms, ranks(loader_workers=workers))
-    assert f"num_workers={enough} would hide it" in said
+    assert f"num_workers={enough} would hide this time" in said
     has = "no workers" if workers == 0 else f"{workers} DataLoader worker"
     assert has in said
 
 
 def test_what_is_not_known_of_the_workers_is_told_both_ways():
     said = advice(40, 70, ranks())
-    assert "num_workers=2 would hide it; with W workers, 2.3 times W" in said
+    assert "num_workers=2 would hide this time. If it has W workers, 2.3 times W" in said
 
 
 @pytest.mark.parametrize(
     ("cores", "words"),
-    [(16, "with 4 ranks on a host 12 processes on 16 cores"), (8, "12 processes on 8: if loading"), (0, "hide it. ")],
+    [
+        (16, "with 4 ranks on a host, this makes 12 processes on 16 cores"),
+        (8, "12 processes on 8. If loading"),
+        (0, "hide this time. "),
+    ],
 )
 def test_the_cores_that_it_takes_are_told(cores, words):
     assert words in advice(40, 70, ranks(loader_workers=0, cores=cores))
@@ -45,7 +49,7 @@ def test_the_cores_that_it_takes_are_told(cores, words):
 
 def test_the_host_with_the_fewest_cores_for_a_rank_counts():
     hosts = [Conditions(0, "large", cores=64, loader_workers=0), Conditions(1, "small", cores=2, loader_workers=0)]
-    assert "3 processes on 2: if loading" in advice(40, 70, hosts)
+    assert "3 processes on 2. If loading" in advice(40, 70, hosts)
 
 
 @pytest.mark.parametrize(("pinned", "told"), [(False, True), (True, False), (None, False)])
@@ -64,16 +68,16 @@ def test_a_world_that_waits_for_data_is_told_how_many_workers_it_takes():
 
 def test_workers_that_are_bound_to_few_cores_are_told_which():
     bound = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset({0}))
-    assert "The 4 DataLoader workers on here may run on core 0 alone, of 8" in advice(40, 70, bound)
+    assert "The 4 DataLoader workers on here may use only core 0 of 8" in advice(40, 70, bound)
     free = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset(range(8)))
-    assert "num_workers=5 would hide it" in advice(40, 70, free)
+    assert "num_workers=5 would hide this time" in advice(40, 70, free)
 
 
 @pytest.mark.parametrize(
     ("worker", "place", "todo"),
     [
         (Worker(7), "it does not send the next batch", "py-spy dump --pid 7"),
-        (Worker(7, None, "", "a.py:3 get"), "in a.py:3 get", "See what the worker does"),
+        (Worker(7, None, "", "a.py:3 get"), "in a.py:3 get", "Find out what the worker does"),
         (Worker(7, 0.0, "futex_do_wait", "a.py:3 get"), "in a.py:3 get, without using a core", "spawn"),
         (Worker(7, 0.0, "folio_wait_bit"), "without using a core", "in the kernel (folio_wait_bit)"),
         (Worker(7, 0.0, "do_signal_stop"), "without using a core", "kill -CONT 7"),

@@ -70,7 +70,7 @@ def test_memory_that_grows_all_along_is_told_with_its_pace_and_when_it_is_full()
     (told,) = found("memory_growth", memory(1, trends={"rss_bytes": LEAK}), memory(0, left_bytes=6 * GIB))
     assert (told.severity, told.ranks) == ("warn", [1])
     assert told.text == "rank 1's memory grows 120 MiB a minute, 1.0 GiB now; full in about 51 min"
-    assert "used up in about 51 min" in told.advice
+    assert "the memory is full in about 51 min" in told.advice
     assert ".detach()" in told.advice
 
 
@@ -118,7 +118,7 @@ def test_growing_gpu_memory_is_told_by_torchs_own_count_where_there_is_one():
     grows = {"gpu_reserved_bytes": LEAK, "gpu_used_bytes": 2 * LEAK}
     (told,) = found("gpu_memory_growth", memory(2, gpu_reserved_bytes=60 * GIB, **sizes, trends=grows))
     assert told.text == "rank 2's GPU memory grows 120 MiB a minute; full in about 102 min"
-    assert "50.0 GiB of it are in tensors" in told.advice
+    assert "tensors use 50.0 GiB" in told.advice
     (told,) = found("gpu_memory_growth", memory(2, **sizes, trends={"gpu_used_bytes": LEAK}))
     assert told.evidence["gpu_used_bytes"] == 68 * GIB
     steady = memory(2, gpu_reserved_bytes=60 * GIB, **sizes, trends={"gpu_used_bytes": LEAK})

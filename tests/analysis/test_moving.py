@@ -15,7 +15,7 @@ def test_a_straggler_that_moves_is_nobodys_fault():
     (finding,) = judged(world_with(own), Evidence())
     assert (finding.kind, finding.severity, finding.phase) == ("moving_straggler", "warn", "forward")
     assert finding.text.startswith("the slow rank rotates every step: +")
-    assert "batches are alike" in finding.advice
+    assert "batch sizes are alike" in finding.advice
     assert finding.evidence["load_balance_moving"] < 0.85
     assert finding.cost_ms == pytest.approx(15, abs=1)
 
@@ -35,7 +35,7 @@ def test_uneven_work_of_each_step_is_named_as_what_moves():
     (finding,) = judged(world_with(own, tokens=tokens), Evidence())
     assert (finding.kind, finding.evidence["work"]) == ("moving_straggler", "tokens")
     assert finding.text.startswith("the slow rank rotates with uneven tokens: +")
-    assert finding.advice.startswith("Balance tokens within a step: they go from 5")
+    assert finding.advice.startswith("Give all ranks equal tokens in each step: the numbers go from 5")
 
 
 def test_nobody_is_accused_where_all_wander_by_as_much():

@@ -46,7 +46,9 @@ def test_a_straggler_is_told_with_the_name_it_loses_its_time_in():
     assert finding.evidence["named"] == "augment"
     assert finding.evidence["named_ms"] == pytest.approx(21.5)
     assert finding.evidence["peers_named_ms"] == pytest.approx(1.5)
-    assert finding.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5. Its batches")
+    assert finding.advice.startswith(
+        "Look in augment: rank 2 spends 21.5 ms a step there, and its peers spend 1.5 ms. Its batches"
+    )
 
 
 def test_of_names_inside_each_other_the_innermost_is_told():
@@ -76,7 +78,7 @@ def test_late_ranks_are_compared_with_those_that_are_not():
     assert (both.ranks, both.evidence["named"]) == ([2, 3], "augment")
     assert both.evidence["named_ms"] == pytest.approx(21.5)
     assert both.evidence["peers_named_ms"] == pytest.approx(1.5)
-    assert both.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5.")
+    assert both.advice.startswith("Look in augment: rank 2 spends 21.5 ms a step there, and its peers spend 1.5 ms.")
 
 
 def test_the_name_stays_when_the_slowdown_is_over():
@@ -91,8 +93,10 @@ def test_the_name_stays_when_the_slowdown_is_over():
     moments = unfold(world_of(told), Evidence(named=named), every=50)
     over = [f.advice for moment in moments for f in moment.findings if f.until_step is not None]
     assert len(over) == 2
-    name = "Look in augment: rank 2 spends 21.5 ms a step in it, its peers 1.5."
-    assert set(over) == {f"{name} It is over: look at what else ran on the machine of rank 2 then, and in its log."}
+    name = "Look in augment: rank 2 spends 21.5 ms a step there, and its peers spend 1.5 ms."
+    assert set(over) == {
+        f"{name} The slowdown has ended. Look at what else ran on the machine of rank 2 at that time, and at its log."
+    }
 
 
 def test_without_names_findings_are_what_they_were():

@@ -35,10 +35,10 @@ def test_every_other_kind_says_how_its_steps_end(kind):
 
 
 def test_what_is_not_measured_is_said():
-    assert "forward is not measured and counts as other" in measured("tensor parallel", ["forward"])
-    assert measured("one process", ["forward", "wait", "transfer"]).endswith("there is nobody to wait for")
-    assert "measured with DDP only" in measured("FSDP2", ["wait", "transfer"])
-    assert "forward is not measured" in measured("DDP", ["forward"]), "its forward was not called"
+    assert "ddpmon does not measure forward and counts it as other" in measured("tensor parallel", ["forward"])
+    assert measured("one process", ["forward", "wait", "transfer"]).endswith("no rank waits for another")
+    assert "only with DDP" in measured("FSDP2", ["wait", "transfer"])
+    assert "ddpmon does not measure forward" in measured("DDP", ["forward"]), "its forward was not called"
     assert measured("DDP + tensor parallel", []).endswith("DTensor's collectives")
 
 
@@ -80,7 +80,7 @@ def test_a_rank_late_in_other_may_be_late_in_forward_where_that_is_not_measured(
         evidence = Evidence(world_size=4, parallelism="none", unmeasured=unmeasured)
         late = next(f for f in judged(made, evidence) if f.kind == "straggler")
         assert (late.ranks, late.phase) == ([2], "other")
-        assert late.advice.startswith("Forward is not measured here") is told
+        assert late.advice.startswith("ddpmon does not measure forward here") is told
 
 
 def test_a_slow_link_is_told_of_collectives():

@@ -27,7 +27,7 @@ def test_attempts_that_failed_alike_after_as_many_steps_are_told_while_the_next_
     (finding,) = found(attempts((80, CAUSE), (80, CAUSE)), step)
     assert finding.text == f"attempts 1-2 failed alike after 80 steps: rank 1 failed: {CAUSE}"
     assert finding.severity == "critical"
-    assert "checkpoint past that step" in finding.advice
+    assert "checkpoint after that step" in finding.advice
     assert finding.evidence == {"attempts": 2, "steps": 80}
 
 

@@ -36,21 +36,21 @@ FEWEST_STEPS = 10
 @Kind(
     "warn",
     "all-reduce transfers for {transfer_ms:.1f} ms a step:| {share:.0%} of it|, {size}",
-    "Accumulating gradients of {times} batches under no_sync makes it {accumulated:.2f}x faster. {overlap} {link}"
-    "{of_hosts}",
+    "Accumulate the gradients of {times} batches under no_sync: the run is then {accumulated:.2f}x faster. {overlap}"
+    " {link}{of_hosts}",
     gone="communication no longer holds the step back",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for the transfer between ranks",
     quantities=("sent", "received"),
-    remedy="Transfer fewer bytes for each sample: larger batches, gradient accumulation, half precision. Then try a"
+    remedy="Transfer fewer bytes per sample: use larger batches, gradient accumulation or half precision. Then try a"
     " faster network.",
 )
 def communication_bound(moment: Moment) -> Iterator[Finding]:
     """Transfers between ranks slow all of them down: DDP's all-reduce, or other collectives.
 
     If DDP's all-reduce alone takes less than a third of a step, ddpmon adds up all collectives of the step. These
-    include the ones of SyncBatchNorm and of the script. The cost must exceed the error of the hosts' clocks.
+    include the collectives of SyncBatchNorm and of the script. The cost must exceed the error of the hosts' clocks.
     """
     world, evidence = moment.world, moment.evidence
     ddp, gradients = with_ddp(evidence.parallelism), gradient_transfer(world)
@@ -77,16 +77,16 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
         "transfer",
         headline="collectives transfer for {transfer_ms:.1f} ms a step:| {share:.0%} of it|{part}",
         advice=(_BESIDES_DDP if ddp else _of_collectives(evidence.parallelism, half))
-        + " ddpmon did not measure how many bytes they move.{of_hosts}",
+        + " ddpmon did not measure how many bytes these collectives move.{of_hosts}",
         beside={**beside, "part": f", DDP's part is {float(gradients.mean()):.1f} ms" if ddp else ""},
         cost=found,
     )
 
 
 _BESIDES_DDP = (
-    "Most of it is not DDP's all-reduce, and nothing hides it; without any transfer steps would be {gain:.2f}x faster."
-    " SyncBatchNorm calls two collectives a layer: GroupNorm, or BatchNorm with larger batches, calls none. If the"
-    " script reduces metrics in each step, reduce them every 50th step instead."
+    "Most of this time is not DDP's all-reduce, and no computation hides it. Without any transfer, steps would be"
+    " {gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm with larger batches,"
+    " calls none. If the script reduces metrics in each step, reduce them every 50th step instead."
 )
 """Advice about collectives that a script or its layers call beside DDP's."""
 
@@ -108,14 +108,14 @@ def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
         mine, theirs = rates[busy], float(np.median([rate for name, rate in rates.items() if name != busy]))
         if TIMES.reached(mine / max(theirs, 1.0)) and BYTES_PER_S.reached(mine - theirs):
             return (
-                f" The network of {busy} carries {mine / MB:,.0f} MB/s, those of the other hosts {theirs / MB:,.0f}:"
-                " look at what else uses its link."
+                f" The network of {busy} carries {mine / MB:,.0f} MB/s, and the networks of the other hosts carry"
+                f" {theirs / MB:,.0f}. Look for other programs that use the link of {busy}."
             ), busy
     if len(hosts) < 2 or "" in hosts:
         return "", None
     return (
-        f" ddpmon cannot tell whether one of the {len(hosts)} hosts has a slower link, as it aligns their clocks by the"
-        " ends of these transfers: compare the hosts' links (ethtool, iperf3, nccl-tests)."
+        f" ddpmon cannot tell whether one of the {len(hosts)} hosts has a slower link, because it aligns their clocks"
+        " at the ends of these transfers. Compare the hosts' links yourself (ethtool, iperf3, nccl-tests)."
     ), None
 
 
@@ -134,23 +134,23 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
     # All buckets but the last can go while backward runs, as far as that is long enough.
     hidden = min(transfer * (1 - 1 / BUCKETS), backward)
     overlap = (
-        f"Backward takes {backward:.1f} ms, too little to hide it: with larger batches, or with half of the bytes"
-        f" (DDP's bf16_compress_hook) up to {step / (step - transfer / 2):.2f}x faster."
+        f"Backward takes {backward:.1f} ms, which is too short to hide the transfer. Larger batches, or half of the"
+        f" bytes (DDP's bf16_compress_hook), make steps up to {step / (step - transfer / 2):.2f}x faster."
     )
     if 0 < size < BUCKETS * LEAST_BUCKET_BYTES:
         overlap = (
-            f"{binary_size(size)} are so little data that more bandwidth or smaller buckets would not help: most"
-            " of the time is latency between ranks. Larger batches synchronise less often."
+            f"{binary_size(size)} is so little data that more bandwidth or smaller buckets would not help: most of the"
+            " time is latency between ranks. With larger batches, ranks synchronise less often."
         )
     elif 0 < size < ONE_BUCKET_BYTES:
         overlap = (
-            "Nearly all of it is one of DDP's buckets, sent when backward is over:"
-            f" bucket_cap_mb={size / BUCKETS / MIB:.2g} makes {BUCKETS} of them, and if the link keeps its pace,"
-            f" backward hides {hidden:.1f} ms: up to {step / (step - hidden):.2f}x faster."
+            "Nearly all gradients are in one DDP bucket, which DDP sends after backward."
+            f" bucket_cap_mb={size / BUCKETS / MIB:.2g} makes {BUCKETS} buckets. If the link is as fast as now,"
+            f" backward then hides {hidden:.1f} ms, and steps are up to {step / (step - hidden):.2f}x faster."
         )
-    link = "ddpmon run --buckets measures how fast the link is."
+    link = "ddpmon run --buckets measures the speed of the link."
     if bandwidth:
-        link = f"The bus bandwidth is {bandwidth:.2g} GB/s: compare it with the link's."
+        link = f"The measured bus bandwidth is {bandwidth:.2g} GB/s; compare this with the speed of the link."
     accumulated = step / (step - transfer + transfer / times)
     return {"size": binary_size(size), "times": times, "accumulated": accumulated, "overlap": overlap, "link": link}
 
@@ -160,29 +160,34 @@ def _of_collectives(parallelism: str, half: float) -> str:
     kinds = parts(parallelism)
     if FSDP2 in kinds:
         return (
-            "Where memory allows, reshard_after_forward=False leaves out backward's all-gathers;"
-            f" MixedPrecisionPolicy(param_dtype=torch.bfloat16) halves the bytes of float32: up to {half:.2f}x;"
-            " model.set_requires_gradient_sync(False) leaves out reduce-scatters between accumulated batches; larger"
-            " batches hide more."
+            "If memory allows, set reshard_after_forward=False, which avoids the all-gathers in backward."
+            " MixedPrecisionPolicy(param_dtype=torch.bfloat16) halves the bytes of float32 and makes steps up to"
+            f" {half:.2f}x faster. model.set_requires_gradient_sync(False) avoids reduce-scatters between accumulated"
+            " batches. Larger batches hide more of the transfer."
         )
     if FSDP in kinds:
         return (
-            "Where memory allows, ShardingStrategy.SHARD_GRAD_OP leaves out backward's all-gathers;"
-            f" MixedPrecision(param_dtype=torch.bfloat16) halves the bytes of float32: up to {half:.2f}x; larger"
-            " batches hide more."
+            "If memory allows, use ShardingStrategy.SHARD_GRAD_OP, which avoids the all-gathers in backward."
+            f" MixedPrecision(param_dtype=torch.bfloat16) halves the bytes of float32 and makes steps up to {half:.2f}x"
+            " faster. Larger batches hide more of the transfer."
         )
     if TENSOR_PARALLEL in kinds:
-        return "Tensor parallelism wants the fastest links: keep its mesh inside a machine, or make it smaller."
-    return f"They are {collectives(parallelism)}: make them fewer, larger or asynchronous, or use larger batches."
+        return (
+            "Tensor parallelism needs the fastest links: keep its device mesh inside one machine, or make the mesh"
+            " smaller."
+        )
+    return (
+        f"These are {collectives(parallelism)}: call fewer, larger or asynchronous collectives, or use larger batches."
+    )
 
 
 @Kind(
     "warn",
     "gradients are reduced {reductions} times an update:| {share:.0%} of a step|; {gain:.2f}x faster with no_sync",
-    "Put forward and backward of the first {but_one} of {reductions} batches under model.no_sync(): their gradients add"
-    " up on each rank, and the last backward reduces the sum. That saves {transfer_ms:.1f} ms a step ({gain:.2f}x"
-    " faster). Accelerate's accumulate() and Lightning's accumulate_grad_batches do so themselves. If the script"
-    " reads the reduced gradients in between, this is intended.",
+    "Run forward and backward of the first {but_one} of {reductions} batches under model.no_sync(). Gradients then add"
+    " up on each rank, and the last backward reduces the sum. This saves {transfer_ms:.1f} ms a step ({gain:.2f}x"
+    " faster). Accelerate's accumulate() and Lightning's accumulate_grad_batches do this themselves. If the script"
+    " reads the reduced gradients after each backward, this is intended.",
     gone="gradients are reduced once for each update",
     fewest_steps=FEWEST_STEPS,
     by_cost=True,
@@ -190,13 +195,13 @@ def _of_collectives(parallelism: str, half: float) -> str:
     slows="reducing gradients several times for an update",
     remedy="Run forward and backward of all batches but the last under `model.no_sync()`. Gradients add up on each"
     " rank, and the last backward reduces the sum. Accelerate's `accumulate()` and Lightning's"
-    " `accumulate_grad_batches` do this themselves. If the script reads the reduced gradients in between, this is"
-    " intended.",
+    " `accumulate_grad_batches` do this themselves. If the script reads the reduced gradients after each backward, this"
+    " is intended.",
 )
 def needless_reductions(moment: Moment) -> Iterator[Finding]:
     """DDP reduces gradients several times for each update: the script accumulates them without no_sync.
 
-    The cost is the transfer of all reductions but the last. ddpmon checks only runs with a single DDP model. It skips
+    The cost is the transfer of all reductions but the last. ddpmon checks only runs with a single DDP model. It ignores
     optimizers with closures (LBFGS), because each call of a closure needs reduced gradients.
     """
     world, evidence = moment.world, moment.evidence
@@ -213,21 +218,21 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds none:| {share:.0%} of it",
-    "Remove that argument: every parameter got a gradient on every rank in {checks}. Keep it"
+    "Remove find_unused_parameters=True: every parameter got a gradient on every rank in {checks}. Keep the argument"
     " only if some steps use other parts of the model.",
     gone="the search for unused parameters costs little now",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="the search for unused parameters",
-    remedy="Remove `find_unused_parameters=True`: every parameter got a gradient on every rank. Keep it only if some"
-    " steps use other parts of the model.",
+    remedy="Remove `find_unused_parameters=True`: every parameter got a gradient on every rank. Keep the argument only"
+    " if some steps use other parts of the model.",
 )
 def unused_search(moment: Moment) -> Iterator[Finding]:
-    """find_unused_parameters=True is useless here: DDP searches each step for unused parameters and never found one.
+    """find_unused_parameters=True is useless here: DDP searches in each step and has never found an unused parameter.
 
-    ddpmon times the walk through the graph on the training thread. On another thread, it times how long DDP takes to
-    mark one parameter as used. The cost does not include the small all-reduce of the search. ddpmon checks which
-    parameters were unused after 1, 10 and 100 backward calls, and then after every 500.
+    On the training thread, ddpmon measures the search through the graph. On another thread, it measures how long DDP
+    takes to mark one parameter as used. The cost does not include the small all-reduce of the search. ddpmon checks
+    which parameters were unused after 1, 10 and 100 backward calls, and then after every 500.
     """
     setups = [moment.evidence.setups[rank] for rank in moment.world.ranks if rank in moment.evidence.setups]
     models = [model for setup in setups for model in setup.models if model.search_us]
@@ -243,8 +248,8 @@ def unused_search(moment: Moment) -> Iterator[Finding]:
 
 LEAST_MS = Threshold(
     1.0,
-    of="ms by which a rank's transfer takes longer than its peers' transfers",
-    why="A judgement: a thread that waits for a transfer wakes up later on a busy machine than on an idle one.",
+    of="ms by which a rank's transfer takes longer than the transfers of its peers",
+    why="A judgement call: a thread that waits for a transfer wakes up later on a busy machine than on an idle one.",
     stay=1.0 * STAYS,
 )
 PARTS = 4
@@ -254,7 +259,7 @@ PARTS = 4
 @Kind(
     "warn",
     "{who}{where}:| {what} {transfer_over_ms:+.1f} ms after arrival|; {gain:.2f}x faster if fixed",
-    "Own times are alike, and {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
+    "Ranks work equally long, but {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
     gone="the link of {who} is as fast as the others' again",
     fewest_steps=FEWEST,
     by_cost=True,
@@ -265,9 +270,9 @@ PARTS = 4
 def slow_link(moment: Moment) -> Iterator[Finding]:
     """Ranks arrive with the others but leave the all-reduce after them: their link is slow, not their work.
 
-    A rank that leaves a synchronisation late begins its next step late. It is therefore last at the next
-    synchronisation too, although its own times are normal. Late arrival alone would blame its work. A rank that waits
-    for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide whose link is slow.
+    A rank that leaves a synchronisation late begins its next step late. Therefore it is also last at the next
+    synchronisation, although its own times are normal. Its arrival alone would wrongly blame its work. A rank that
+    waits for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide whose link is slow.
     """
     world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous is not None
     means, conditions = world.mean("transfer_ms"), moment.conditions
@@ -311,6 +316,6 @@ def _where_to_look(conditions: Sequence[Conditions], where: str, *, many: bool) 
         with_gpus = any(one.device_name for one in conditions)
         return f"all ranks are on one machine, with no network between them: look at {lanes if with_gpus else cores}"
     return (
-        f"look at {its} link{where}: the interface that is used (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), its speed and"
-        f" errors (ethtool), {lanes}"
+        f"look at {its} link{where}: the network interface in use (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), its speed"
+        f" and errors (ethtool), {lanes}"
     )

@@ -39,14 +39,14 @@ def _covers(whole: Finding, part: Finding) -> bool:
     covers=_covers,
     slows="ranks starved of cores",
     device=DeviceMark("starved", ["starved"], 2),
-    remedy="Use fewer ranks, threads (`OMP_NUM_THREADS`) or workers than there are cores. Run nothing else on the"
-    " machine.",
+    remedy="Use fewer ranks, threads (`OMP_NUM_THREADS`) or DataLoader workers than the machine has cores. Run nothing"
+    " else on the machine.",
 )
 def cpu_starved(moment: Moment) -> Iterator[Finding]:
     """Ranks of a host wait for a core: their training threads are ready to run, but get no core.
 
-    Each host with waiting ranks has a finding. It does not change while ranks exit: the remaining ranks then get their
-    cores, but nobody has fixed the cause.
+    Each host with waiting ranks has its own finding. The finding stays the same while ranks exit: the remaining ranks
+    then get a core, but nobody has fixed the cause.
     """
     before = {finding.subject: finding for finding in moment.held}
     hosts: dict[str, list[Conditions]] = {}
@@ -105,9 +105,10 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         lead = f"{many} may run on {which} alone, of {at_start}:"
         return Words(
             fitting(lead, f" {waits}"),
-            f"They had {counted(at_start, 'core')} when they started: something in the script has bound them since, as"
-            " os.sched_setaffinity and some builds of BLAS and OpenMP do on import. Their DataLoader workers inherit"
-            f" it. os.sched_setaffinity(0, range({at_start})) after the imports gives the cores back.",
+            f"At their start the ranks had {counted(at_start, 'core')}; since then something in the script has bound"
+            " them to fewer. os.sched_setaffinity does so, and some builds of BLAS and OpenMP do so on import."
+            f" DataLoader workers inherit the limit. Call os.sched_setaffinity(0, range({at_start})) after the imports"
+            " to get the cores back.",
             lead=lead,
         )
     who_has = rivals_words(rivals, evidence["starved_share"])
@@ -125,7 +126,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         return Words(fitting(waits, f" beside {rivals.programs[0].title}"), who_has)
     return Words(
         f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
-        "Something besides the training threads takes the cores: look for other programs, and for more DataLoader"
+        "Something other than the training threads uses the cores. Look for other programs, and for more DataLoader"
         f" workers than {evidence['host'] or 'the machine'} has cores for.",
     )
 
@@ -133,8 +134,11 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
 def _fewer_threads(cores: int, ranks: int, threads: int) -> str:
     """Return how ranks that outnumber the cores would get along."""
     if threads > 1 and cores >= ranks:
-        return f"OMP_NUM_THREADS={max(1, cores // ranks)} gives each rank its share of the {counted(cores, 'core')}."
+        return (
+            f"Set OMP_NUM_THREADS={max(1, cores // ranks)}, which gives each rank its share of the"
+            f" {counted(cores, 'core')}."
+        )
     return (
-        f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores: ranks that share cores take"
-        " turns, and all wait for whoever had the last one."
+        f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores. Ranks that share cores take"
+        " turns, and all ranks wait for the last one."
     )

@@ -32,7 +32,8 @@ def _explains(failed: Finding, hang: Finding) -> bool:
     outdoes=("hang",),
     covers=_explains,
     stays_told=False,  # it ends where more is known of what came first
-    remedy="Read the exception and its line, and the next step below it. `ddpmon logs --rank K` has what came before.",
+    remedy="Read the exception, its line, and the advice below. `ddpmon logs --rank K` shows the output before the"
+    " exception.",
 )
 def rank_failed(moment: Moment) -> Iterator[Finding]:
     """A rank failed. The finding names the first cause and the ranks that failed in the same way."""
@@ -47,15 +48,15 @@ def rank_failed(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "critical",
     "attempts {numbers} failed alike {after}:| {headline}",
-    "A restart does not fix this unless the script resumes from a checkpoint past that step: stop the run and look at"
-    " the line and the batch.",
+    "A restart fixes this only if the script resumes from a checkpoint after that step. Stop the run, and look at the"
+    " failing line and the batch.",
     stays_told=False,
 )
 def restart_loop(moment: Moment) -> Iterator[Finding]:
-    """Attempts of a run failed in the same way after the same number of steps, so the next one will too.
+    """Attempts of a run failed in the same way after the same number of steps, so the next one will probably fail too.
 
     The finding ends once the present attempt has come further, or has failed for another reason. Attempts whose ranks
-    could not connect do not count: they say nothing about the earlier failures.
+    could not connect do not count.
     """
     evidence = moment.evidence
     alike = _failed_alike([one for one in evidence.attempts if not explain(one.cause or "").lost_peer])

@@ -19,31 +19,32 @@ SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
 )  # fmt: skip
 SET_DEVICE = "Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else that uses CUDA"
 ADVICE = {
-    SAME_GPU: f"They take turns on it. {SET_DEVICE}, unless this is intended.",
-    CONTEXTS: "A rank that uses cuda:0 before its own GPU, or loads a checkpoint without map_location, takes memory"
-    f" there that it never gives back. {SET_DEVICE}, and torch.load(…, map_location='cpu').",
-    LEFT_OVER: "It is a rank of another run, whose launcher has ended. End it if nobody needs it: kill {pid}",
-    OF_RUN: "A process that the script has started uses CUDA too, as a DataLoader worker does whose dataset makes CUDA"
-    " tensors. Make them in the rank.",
-    OTHERS: "What it computes and the memory that it holds are missing here. Look whose it is (ps -fp {pid}), or take"
-    " another GPU.",
+    SAME_GPU: f"These programs take turns on the GPU. {SET_DEVICE}, unless this is intended.",
+    CONTEXTS: "A rank that uses cuda:0 before its own GPU, or loads a checkpoint without map_location, occupies memory"
+    f" on cuda:0 until it exits. {SET_DEVICE}, and torch.load(…, map_location='cpu').",
+    LEFT_OVER: "Process {pid} is a rank of another run, whose launcher has ended. If nobody needs the process, end it:"
+    " kill {pid}",
+    OF_RUN: "A process that the script started also uses CUDA, for example a DataLoader worker whose dataset creates"
+    " CUDA tensors. Create CUDA tensors in the rank itself.",
+    OTHERS: "ddpmon does not show the work and the memory of that process. Look whose process it is (ps -fp {pid}), or"
+    " use another GPU.",
 }
 
 
 @Kind(
     "info",
     "{gpus} of {who} throttle{s}:| {why}|{clock}",
-    "Look at cooling and power limits (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER): all ranks wait for the slowest"
-    " GPU.",
+    "All ranks wait for the slowest GPU. Check cooling and power limits (nvidia-smi -q -d"
+    " PERFORMANCE,TEMPERATURE,POWER).",
     gone="no GPU throttles any more",
     slows="waiting for throttled GPUs",
     device=DeviceMark("throttled", ["gpu_temperature", "gpu_clock"], 4),
     quantities=("gpu_power",),
 )
 def gpu_throttled(moment: Moment) -> Iterator[Finding]:
-    """GPUs reduce their clocks, and did so for most of the last seconds.
+    """GPUs had reduced clocks for most of the last seconds.
 
-    The finding is a warning if one of them runs clearly below the other GPUs' clocks.
+    The finding is a warning if the clock of one GPU is clearly lower than the clocks of the others.
     """
     conditions = moment.evidence.conditions
     held = {one.rank: one for one in conditions if one.gpu_throttled}
@@ -77,8 +78,8 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "the GPU of {who} had a critical error:| {errors}",
-    "The kernel log of its host (dmesg) says more. Errors of its memory, its bus or NVLink recur: train without that"
-    " GPU until someone has reset or replaced it.",
+    "The kernel log of the host (dmesg) has details. Errors in GPU memory, the bus or NVLink return, so train without"
+    " that GPU until it has been reset or replaced.",
     subject="rank",
     gone="{who} had no further GPU error",
     device=DeviceMark("GPU error", ["gpu"], 5),
@@ -103,7 +104,7 @@ def gpu_error(moment: Moment) -> Iterator[Finding]:
 def gpu_shared(moment: Moment) -> Iterator[Finding]:
     """Other processes use a rank's GPU: other programs, leftovers of an earlier run, or other ranks of this run.
 
-    Each of these causes has a finding. It is a hint, unless one of the GPUs is nearly full.
+    Each of these causes has its own finding. The finding is a hint, unless one of the GPUs is nearly full.
     """
     full, world = nearly_full(moment.evidence.memory), moment.evidence.world_size
     for sort, users in _by_sort(moment.evidence.gpu_users).items():

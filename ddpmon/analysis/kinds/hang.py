@@ -27,20 +27,20 @@ from ddpmon.analysis.words import duration, fitting, named_ranks
 from ddpmon.messages import MEETINGS, Collective, Finding, Stack
 
 BROKEN_GPU = (
-    "The GPU, its power or its bus has failed: the kernel log of its host (dmesg) says more. Start again without that"
-    " GPU, or on another machine."
+    "The GPU, its power or its bus has failed; the kernel log of the host (dmesg) has details. Restart the run without"
+    " that GPU, or on another machine."
 )
 
 
 @Kind(
     explains="stalled",
-    remedy="Look at the line of the rank that did not arrive, not at those that wait. `ddpmon stack` shows all stacks"
-    " again.",
+    remedy="Look at the line of the rank that did not arrive, not at the ranks that wait. `ddpmon stack` prints all"
+    " stacks again.",
 )
 def hang(moment: Moment) -> Iterator[Finding]:
     """No rank makes progress. The finding names the ranks that did not arrive, and the call in which the others wait.
 
-    There is no finding if ddpmon hears every rank and none can report where it is.
+    There is no finding if all ranks are connected but none can report its line.
     """
     standstill = moment.evidence.standstill
     if standstill is None or not (standstill.stacks or standstill.silent or standstill.unheard):
@@ -108,10 +108,11 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         its = "its" if len(late) == 1 else "their"
         when = f"after step {steps:,}" if steps else f"before {its} first step"
         all_must = (
-            "All ranks must make the same number of steps: let none stop early alone (all_reduce a flag), and give each"
-            " as many batches."
+            "All ranks must run the same number of steps. Give each rank the same number of batches, and let all ranks"
+            " stop together (all_reduce a flag)."
             if steps
-            else "A script must not end on some ranks alone, as where it finds its output or its part of the data done."
+            else "A script must not exit early on some ranks only, for example because a rank finds its output or its"
+            " part of the data finished."
         )
         return Words(
             f"{who} ended {its} script {when}{others_wait}",
@@ -136,8 +137,8 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
             f"{lead} {signs}; all have issued {where}"
             if signs
             else f"{lead} all ranks have issued {where}, and the other GPUs are ahead",
-            "It executes nothing, or a kernel without end. Look for Xid errors in the kernel's log (dmesg) and for ECC"
-            " errors, clocks and power in nvidia-smi -q; train without that GPU if it shows errors.",
+            "The GPU runs no kernel, or one that does not end. Look for Xid errors in the kernel log (dmesg), and for"
+            " ECC errors, clocks and power in nvidia-smi -q. If the GPU shows errors, train without it.",
             lead=lead,
         )
     first = stacks.get(late[0]) if late else None
@@ -151,7 +152,7 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         does = "does" if len(late) == 1 else "do"
         look = lock_advice(first) or f"Look at what {who} {does} in {line_of(first)}."
         if len(lines) == 1:
-            look = f"All ranks are at {line_of(first)}; look at what the call before it did on {who}."
+            look = f"All ranks are at {line_of(first)}; look at what the previous call did on {who}."
         lead = f"{who} {does} not reach {where}:"
         return Words(f"{lead} in {line_of(first)}", look, lead=lead)
     line = lines.pop() if len(lines) == 1 else f"{len(lines)} different places"
@@ -184,15 +185,15 @@ def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) 
 
 NEAR = Threshold(
     0.5,
-    of="share of the process group's timeout that a wait has used up when ddpmon first reports it",
-    why="A judgement: half of the time is left to look at the missing rank. Few waits that end normally last that"
+    of="share of the process group's timeout that a wait has used when ddpmon first reports that wait",
+    why="A judgement call: half of the time is left to look at the missing rank. Few waits that end normally last that"
     " long.",
 )
 NOT_ENFORCED = Threshold(
     1.25,
-    of="length of a wait that shows that nothing enforces the timeout, as a multiple of the timeout",
-    why="A judgement: backends end a run within a second of the timeout (measured with gloo). Nothing will end a wait"
-    " this long.",
+    of="length of a wait, as a multiple of the timeout, above which the backend evidently does not enforce the timeout",
+    why="A judgement call: backends end a run within a second of the timeout (measured with gloo). A wait this long"
+    " will not end by itself.",
 )
 UNHURRIED_S = 120.0
 """Seconds left above which they are given in minutes, below in tens of seconds."""
@@ -206,9 +207,9 @@ UNHURRIED_S = 120.0
 def timeout_near(moment: Moment) -> Iterator[Finding]:
     """A wait has used up much of its process group's timeout. When the timeout expires, NCCL and gloo end the run.
 
-    The rank that the others wait for may hang or work. An evaluation of 14 minutes on rank 0 is no hang, but it ends a
-    run whose timeout is 10 minutes. If the run stands still, `hang` is a finding as well and comes first. It says who
-    hangs and where; this finding says when the run ends.
+    The rank that the others wait for may hang, or may still work. An evaluation of 14 minutes on rank 0 is no hang, but
+    it ends a run whose timeout is 10 minutes. If no rank makes progress, there is also the finding `hang`, which comes
+    first. `hang` says which rank hangs and where; this finding says when the run ends.
     """
     wait = moment.evidence.wait
     if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
@@ -250,7 +251,7 @@ def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
     lead = f"all wait for {who}:"
     where = f"Look at what {who} {do} in {line} (ddpmon stack)." if line else f"See where {who} {be} (ddpmon stack)."
     look = (
-        f"{where} If it evaluates or saves alone, have every rank do a share, or allow more time:"
+        f"{where} If that rank evaluates or saves alone, let every rank do a part, or allow more time:"
         " init_process_group(timeout=timedelta(...))."
     )
     if wait.standing.gone:

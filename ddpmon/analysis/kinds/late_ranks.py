@@ -24,7 +24,7 @@ PERIODIC_STRAGGLER = _late(
 SLOW_HOST = _late(
     name="slow_host",
     subject="host",
-    meaning="All ranks of a host are slow together: the cause is the machine. They share one finding.",
+    meaning="All ranks of a host are slow together: the cause is the machine. These ranks share one finding.",
     changes_level=True,
     slows="{host}'s {phase}",
     quantities=(
@@ -32,16 +32,18 @@ SLOW_HOST = _late(
         *("gpu_clock", "gpu_temperature", "gpu_power"),
     ),
     is_one_of_several=lambda _: True,
-    remedy="Look at what all ranks of that host share: its clocks, its cores, its disk, its network card.",
+    remedy="Look at what all ranks of that host share: clocks, cores, disk and network card.",
 )
 SEVERAL_STRAGGLERS = _late(
     name="several_stragglers",
-    meaning="Several ranks are slow together. Fixing one of them gains nothing, because another is the slowest then.",
+    meaning="Several ranks are slow together. Fixing only one of them gains nothing, because another rank is then the"
+    " slowest.",
     changes_level=True,
     names_line=True,
     slows="several ranks' {phase}",
     is_one_of_several=lambda _: True,
-    remedy="Fix all of them: as long as one is slow, the others wait for it. Look at what they share.",
+    remedy="Fix all slow ranks, because one slow rank is enough to make the others wait. Look for what the slow ranks"
+    " share.",
 )
 LOAD_IMBALANCE = _late(
     name="load_imbalance",
@@ -50,7 +52,7 @@ LOAD_IMBALANCE = _late(
     changes_level=True,
     slows="rank {rank}'s larger share of the work",
     is_one_of_several=has_company,
-    remedy="Sort samples by length, or cut batches to equal numbers of tokens, so that all ranks have the same work.",
+    remedy="Give all ranks the same work: sort samples by length, or build batches with equal numbers of tokens.",
 )
 LATE_IN_BURSTS = _late(
     name="late_in_bursts",
@@ -58,7 +60,7 @@ LATE_IN_BURSTS = _late(
     meaning="A host or some ranks are slow again and again, at regular intervals of steps or of seconds.",
     names_line=True,
     slows="bursts of {host}",
-    remedy="Look for what runs there at that interval: other programs, backups, checkpoints, or clocks that drop with"
+    remedy="Look for work at that interval on that host: other programs, backups, checkpoints, or clocks that drop with"
     " heat.",
 )
 
@@ -70,8 +72,8 @@ LATE_IN_BURSTS = _late(
     names_line=True,
     slows="rank {rank}'s {phase}",
     is_one_of_several=has_company,
-    remedy="Look into the phase that the finding names, and at how this rank differs. If nothing differs, try another"
-    " machine.",
+    remedy="Look at the phase that the finding names, and at how this rank differs from its peers. If nothing differs,"
+    " try another machine.",
 )
 def straggler(moment: Moment) -> Iterator[Finding]:
     """A rank is slow, although it has as much work as the others."""
@@ -87,7 +89,8 @@ LATE = (PERIODIC_STRAGGLER, SLOW_HOST, SEVERAL_STRAGGLERS, straggler, LOAD_IMBAL
     fewest_steps=1,
     changes_level=True,
     slows="all ranks' {phase}",
-    remedy="Look at what changed for all ranks at that step: sizes of inputs, the shared disk, the network, or clocks.",
+    remedy="Look for a change at that step that affects all ranks: input sizes, the shared disk, the network, or"
+    " clocks.",
 )
 def run_slowed(moment: Moment) -> Iterator[Finding]:
     """All ranks take longer than before."""
@@ -101,10 +104,11 @@ def run_slowed(moment: Moment) -> Iterator[Finding]:
     by_cost=True,
     changes_level=True,
     slows="waiting for a slow rank that rotates",
-    remedy="No machine is at fault. Even out batch sizes, give each rank cores of its own, or prefetch more batches.",
+    remedy="No single machine is at fault. Use batches of even size, give each rank its own cores, or prefetch more"
+    " batches.",
 )
 def moving_straggler(moment: Moment) -> Iterator[Finding]:
-    """A different rank is slow each time. No rank is slow for long, and yet every step waits for one."""
+    """A different rank is slow each time. No rank is slow for long, but every step waits for a slow rank."""
     for one in slow_ranks(moment, {"rotating"}):
         one.before = moment.previous
         facts = {

@@ -15,16 +15,18 @@ from ddpmon.messages import Finding
 
 TIMES = Threshold(
     2.0,
-    of="mean loss after a jump, as a multiple of the one before; or a rank's mean loss, as a multiple of the others'",
-    why="A judgement: a model whose loss doubles has lost part of what it learnt. A loss within 30% of its earlier"
+    of="mean loss after a jump divided by the mean loss before; or a rank's mean loss divided by the other ranks' mean"
+    " loss",
+    why="A judgement call: a model whose loss doubles has lost part of what it learnt. A loss within 30% of its earlier"
     " value has recovered.",
     stay=1.3,
 )
 JUMP = Threshold(
     12.0,
-    of="jump of the loss in its standard deviations, or distance of a rank's mean loss in standard errors",
-    why="A judgement, far beyond chance: losses have heavy tails, and a few blocks of steps give only a rough standard"
-    " error.",
+    of="size of the jump in standard deviations of the loss, or distance of a rank's mean loss from the others in"
+    " standard errors",
+    why="A judgement call: the value is far beyond chance, because losses have heavy tails, and a few blocks of steps"
+    " give only a rough standard error.",
     stay=8.4,
 )
 ROUNDING = 1e-6
@@ -43,8 +45,8 @@ BLOCK_STEPS = 10
     "critical",
     "loss is {value} on {who} since step {since:,}",
     "{look}",
-    remedy="Look at the rank and the step on which it began: its batch, a learning rate that is too high, or half"
-    " precision.",
+    remedy="Look at the rank and the step at which the problem began: the batch, a learning rate that is too high, or"
+    " half precision.",
 )
 def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     """The loss of a rank became NaN or infinite. The finding names the first ranks and the first step.
@@ -57,9 +59,15 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
         return
     first = min(loss.step for loss in losses)
     began = [loss for loss in losses if loss.step == first]
-    look = "Stop and look at that step's batch and learning rate; gradients that are not finite reach every rank."
+    look = (
+        "Stop the run, and look at the batch and the learning rate of that step. All-reduce spreads gradients that are"
+        " not finite to every rank."
+    )
     if len(began) == moment.evidence.world_size > 1:
-        look = "It is all ranks: look at the learning rate, the precision (fp16 without loss scaling) and the model."
+        look = (
+            "All ranks are affected: look at the learning rate, the precision (fp16 without loss scaling) and the"
+            " model."
+        )
     value = " or ".join(sorted({str(loss.value) for loss in began}))
     facts = {"value": value, "first_steps": {str(loss.rank): loss.step for loss in losses}}
     ranks, beside = [loss.rank for loss in began], {"since": first, "look": look}
@@ -69,19 +77,20 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who}:| loss {loss:.4g}, the others' {median_loss:.4g}|, for the whole window",
-    "Replicas have the same weights, so it is the data or the loss: look at which samples and labels {who} get{s}, and"
-    " at how {their} loss is averaged.",
+    "All replicas have the same weights, so the cause is the data or the loss. Look at the samples and labels that"
+    " {who} get{s}, and at how the script averages {their} loss.",
     gone="losses of all ranks are alike again",
     fewest_steps=FEWEST,
     by_cost=True,
-    remedy="Replicas have the same weights, so the cause is the data or the loss. Look at which samples and labels the"
-    " rank gets, and at how the script averages its loss.",
+    remedy="Replicas have the same weights, so the cause is the data or the loss. Look at the samples and labels that"
+    " the rank gets, and at how the script averages its loss.",
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
     """A rank's loss is far from the other ranks' during the whole window.
 
-    At most half of all ranks may be far away. A rank's mean must be at least twice the others', and far beyond its
-    standard error. Replicas have the same weights, and random shards of the data do not differ that much.
+    This applies to at most half of all ranks. The mean loss of the rank must be at least twice that of the others, and
+    far outside its standard error. Replicas have the same weights, and random shards of the data do not differ that
+    much.
     """
     world, stays = moment.world, moment.previous is not None
     if len(world.ranks) < 2 or not world.has_finite_losses:
@@ -104,13 +113,13 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     "{look}",
     fewest_steps=2 * BEFORE,
     by_cost=True,
-    remedy="Look at the batches of that step. A lower learning rate or gradient clipping makes jumps rarer.",
+    remedy="Look at the batches of that step. With a lower learning rate or gradient clipping, such jumps are rarer.",
 )
 def loss_spiked(moment: Moment) -> Iterator[Finding]:
     """The mean loss jumped to twice its value, far beyond its usual spread, for more than a step or two.
 
-    The finding is a warning while the loss is high. It names the first rank whose own loss left its usual range before
-    the mean did.
+    The finding is a warning while the loss is high. The finding names the first rank whose own loss rose before the
+    mean did.
     """
     world = moment.world
     if not world.has_finite_losses:
@@ -129,11 +138,11 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     first, when = _first_rank(world.loss, at)
     step, ranks = int(world.step[when]), [] if first is None else [world.ranks[first]]
     look = (
-        "All ranks at once: it is the weights. A learning rate that is too high there, gradients without clipping,"
-        " or a batch some steps before; compare with the learning rate in Ranks."
+        "The loss rose on all ranks at once, so the cause is the weights. Look for a learning rate that is too high,"
+        " gradients without clipping, or a bad batch some steps before. Ranks shows the learning rate."
     )
     if ranks:
-        look = f"Look at what rank {ranks[0]} read at step {step:,}: its loss rose before the others'."
+        look = f"Look at the data that rank {ranks[0]} read at step {step:,}, because its loss rose first."
     yield moment.finding(
         {"loss_before": was, "highest": float(up.max())},
         ranks,

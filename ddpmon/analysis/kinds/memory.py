@@ -15,45 +15,46 @@ from ddpmon.messages import DeviceMark, Finding
 
 HARMFUL_PER_HOUR = Threshold(
     1.0,
-    of="growth of a memory per hour, as a multiple of its present size",
-    why="A judgement: memory that grows by its own size within an hour ends an overnight run.",
+    of="growth of memory per hour, as a multiple of its present size",
+    why="A judgement call: memory that doubles within an hour ends an overnight run.",
 )
 FULL_WITHIN_S = Threshold(
     43_200.0,
     of="seconds until memory is full, at the present rate of growth",
-    why="A judgement: this is twelve hours. Such growth ends a run overnight.",
+    why="A judgement call: this is twelve hours, and memory that fills up overnight ends the run.",
     below=True,
 )
 CERTAIN = Threshold(
     3.0,
-    of="longest estimate of the time until memory is full, as a multiple of the shortest estimate",
-    why="A judgement: an estimate with a range of three to one still helps to plan. ddpmon shows no less certain time.",
+    of="longest estimate of the time until memory is full, divided by the shortest estimate",
+    why="A judgement call: an estimate with a range of three to one still helps to plan. If the range is wider, ddpmon"
+    " shows no time.",
     below=True,
 )
 NEARLY_FULL = Threshold(
     0.95,
     of="share of a GPU's memory in use, for a hint",
-    why="A judgement: of 80 GiB, 4 GiB are left. A batch that is 10% longer may need more.",
+    why="A judgement call: of 80 GiB, 4 GiB are left. A batch that is 10% longer may need more.",
 )
 FULL = Threshold(
     0.98,
     of="share of a GPU's memory in use, for a warning",
-    why="A judgement: of 80 GiB, 1.6 GiB are left. The next batch may not fit.",
+    why="A judgement call: of 80 GiB, 1.6 GiB are left. The next batch may not fit.",
 )
 RETRIES = Threshold(
     3,
     of="seconds, out of the last 30, in which the allocator released its cache to find memory",
-    why="Not measured, but chosen: one long batch may need it once. Once every ten seconds is a pattern.",
+    why="A judgement call: one long batch may force this once. Once every ten seconds is a pattern.",
     stay=2,
 )
 KEPT = (
-    "Look for what the script keeps from step to step: losses summed with their graph (use .item() or .detach()), lists"
-    " of outputs"
+    "Look for objects that the script keeps from step to step: losses summed with their graph (use .item() or"
+    " .detach()), lists of outputs"
 )
 COPIED = (
-    "A worker copies the memory of the dataset's Python objects piece by piece, as reading one changes its reference"
-    " count (copy-on-write). Hold them in numpy arrays, tensors or Arrow tables instead of lists and dicts, and look"
-    " for what the dataset keeps of each sample; fewer workers make fewer copies"
+    "When a worker reads a Python object of the dataset, the reference count changes, and the worker gets its own copy"
+    " of that memory (copy-on-write). Store samples in numpy arrays, tensors or Arrow tables instead of lists and"
+    " dicts, and look for data that the dataset keeps for each sample; fewer workers make fewer copies"
 )
 
 
@@ -81,8 +82,8 @@ def _growing(moment: Moment, *names: str) -> list[_Growth]:
 @Kind(
     gone="memory no longer grows",
     device=DeviceMark("memory grows", ["rss", "worker_memory"], 1),
-    remedy="The script keeps objects that it should release: losses with their graphs, lists in the dataset, or"
-    " caches. If workers grow, hold the dataset's items in numpy arrays or tensors, not in lists.",
+    remedy="The script keeps objects that it should release: losses with their graphs, lists in the dataset, or caches."
+    " If DataLoader workers grow, store the dataset's items in numpy arrays or tensors, not in lists.",
 )
 def memory_growth(moment: Moment) -> Iterator[Finding]:
     """Memory of ranks, or of their DataLoader workers, keeps growing.
@@ -105,13 +106,13 @@ def memory_growth(moment: Moment) -> Iterator[Finding]:
     remedy="The script keeps tensors from step to step, such as losses with their graphs or lists of outputs.",
 )
 def gpu_memory_growth(moment: Moment) -> Iterator[Finding]:
-    """GPU memory keeps growing, by torch's own count where torch has one."""
+    """GPU memory keeps growing. If torch counts its own memory, ddpmon uses that count."""
     counts = any(one.gpu_reserved_bytes for one in moment.evidence.memory)
     if grown := _growing(moment, "gpu_reserved_bytes" if counts else "gpu_used_bytes"):
         first = grown[0].memory
         left = first.gpu_total_bytes - (first.gpu_used_bytes or 0) if first.gpu_total_bytes else None
         in_tensors, lead = first.gpu_allocated_bytes, f"rank {first.rank}'s GPU memory grows"
-        advice = KEPT if in_tensors is None else f"{KEPT}; {in_tensors / GIB:.1f} GiB of it are in tensors"
+        advice = KEPT if in_tensors is None else f"{KEPT}; tensors use {in_tensors / GIB:.1f} GiB of that"
         yield _growth(moment, grown, grown[:1], left, lead=lead, advice=advice)
 
 
@@ -151,8 +152,8 @@ def _growth(
         (0, f"; full in {full}" if full else ""),
         (2, f"; grows on {named_ranks(ranks, moment.evidence.world_size)}" if len(ranks) > 1 else ""),
     )
-    whole = f" At this pace all memory is used up in {full}." if full else ""
-    words = Words(text, f"{advice}. In an hour it is {per_s * 3600 / GIB:,.1f} GiB more.{whole}")
+    whole = f" At this pace, the memory is full in {full}." if full else ""
+    words = Words(text, f"{advice}. It grows by {per_s * 3600 / GIB:,.1f} GiB an hour.{whole}")
     facts = {"bytes_per_s": per_s, first.name: float(size), "times_per_hour": times, "full_in_s": span_s}
     return moment.finding(facts, ranks, severity="warn" if is_harmful else "info", words=words)
 
@@ -166,11 +167,11 @@ def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
 @Kind(
     "info",
     "rank {rank}'s GPU memory is {share:.0%} full:| {left} MiB left|{several}",
-    "A longer batch than any so far would not fit: smaller batches, activation checkpointing or"
+    "A batch longer than all so far may not fit. Use smaller batches, activation checkpointing or"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
     gone="GPU memory is no longer nearly full",
     device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
-    remedy="A batch that is longer than all so far may not fit. Use smaller batches, activation checkpointing or"
+    remedy="A batch longer than all so far may not fit. Use smaller batches, activation checkpointing or"
     " `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 def gpu_memory(moment: Moment) -> Iterator[Finding]:
@@ -181,9 +182,11 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
     worst, ranks = max(sorted(shares), key=lambda rank: shares[rank]), sorted(shares)
     reserved, in_tensors = gpus[worst].gpu_reserved_bytes, gpus[worst].gpu_allocated_bytes
     left = (gpus[worst].gpu_total_bytes or 0) * (1 - shares[worst])
-    of_torch = "ddpmon did not measure how much of it is torch's cache."
+    of_torch = "ddpmon did not measure how much of this memory is torch's cache."
     if reserved is not None and in_tensors is not None:
-        of_torch = f"torch has {reserved / GIB:.1f} GiB of it, {in_tensors / GIB:.1f} of that in tensors."
+        of_torch = (
+            f"torch has reserved {reserved / GIB:.1f} GiB of that memory, and tensors use {in_tensors / GIB:.1f} GiB."
+        )
     several = f"; {named_ranks(ranks, moment.evidence.world_size)} above {NEARLY_FULL.enter:.0%}"
     yield moment.finding(
         {"share": shares[worst], "left_bytes": left},
@@ -201,9 +204,10 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "rank {rank}'s GPU memory is short:| torch gave its cache back in {seconds} of 30 s|{several}",
-    "Each time, the GPU idles until torch has freed and reallocated memory. torch has {reserved:.1f} GiB,"
-    " {in_tensors:.1f} of it in tensors. Against fragmentation, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
-    " If the model needs all of it, use smaller batches or activation checkpointing.",
+    "Each time, the GPU is idle until torch has freed and reallocated memory. torch has reserved {reserved:.1f} GiB,"
+    " and tensors use {in_tensors:.1f} GiB of that. Against fragmentation, set"
+    " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. If the model needs all of the memory, use smaller batches or"
+    " activation checkpointing.",
     gone="GPU memory is no longer short",
     device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
     remedy="Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`. If the model needs all of"

@@ -20,14 +20,16 @@ FEWEST = 3
 MOSTLY = Threshold(
     0.8,
     of="one rank's share of the pauses with an unknown cause",
-    why="A judgement: two ranks that alternate have half each. One pause in five may belong to another rank.",
+    why="A judgement call: two ranks that alternate have half of the pauses each. One pause in five may belong to"
+    " another rank.",
 )
 ADVICE = {
-    "evaluation": "Fewer or smaller evaluations, or each rank evaluating a part (DistributedSampler), cost less.",
-    "checkpoint": "Checkpoints written less often, or by torch.distributed.checkpoint.async_save, cost less.",
-    PAUSES[OUT_OF_DATA]: "As many batches on each rank (DistributedSampler) let all ranks train in every step.",
-    "compilation": "Inputs of one shape (drop_last, padding to a few lengths) are compiled once;"
-    " TORCH_LOGS=recompiles tells why it happens again.",
+    "evaluation": "Evaluate less often or on less data, or let each rank evaluate a part (DistributedSampler).",
+    "checkpoint": "Write checkpoints less often, or with torch.distributed.checkpoint.async_save.",
+    PAUSES[OUT_OF_DATA]: "Give each rank the same number of batches (DistributedSampler), so that all ranks train in"
+    " every step.",
+    "compilation": "torch.compile compiles again for each new input shape: use drop_last, or pad to a few lengths."
+    " TORCH_LOGS=recompiles prints the reasons.",
 }
 
 
@@ -36,14 +38,14 @@ ADVICE = {
     "{takes}:| {share:.0%} of the time|, {count:,} times",
     "{look}",
     subject="activity",
-    remedy="Evaluate and save less often, or on one rank from a copy. For a pause without a name, look at its line of"
-    " code.",
+    remedy="Evaluate and save less often, or on one rank from a copy. If a pause has no name, look at the line of code"
+    " of the finding.",
 )
 def pauses(moment: Moment) -> list[Finding]:
     """The run spends much of its time on something other than training, or one rank keeps pausing.
 
-    Each kind of pause with a considerable share of the time has a finding. It is a hint; a rank that keeps pausing may
-    be a warning.
+    Each kind of pause with a large share of the time has its own finding. The finding is a hint, or a warning if one
+    rank keeps pausing.
     """
     return sorted(_each(moment), key=lambda one: -one.evidence["share"])
 
@@ -83,16 +85,13 @@ def _each(moment: Moment) -> Iterator[Finding]:
 def _keep_workers(loaders: Iterable[Loader]) -> str:
     """Return how to start the workers once: they are kept by a DataLoader that lives as long as they do."""
     kept = {loader.persistent for loader in loaders if loader.workers}
-    once = "what they do first (imports, worker_init_fn, opening files, reading an index) is then done once."
+    once = "workers then do their setup (imports, worker_init_fn, opening files, reading an index) only once."
     if kept == {True}:
         return (
-            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader each time: make it once,"
-            f" before the loop over epochs; {once}"
+            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader for each epoch. Make it"
+            f" once, before the loop over epochs; {once}"
         )
-    return (
-        "persistent_workers=True keeps the workers of a DataLoader from one epoch to the next, if the DataLoader is"
-        f" made once, before the loop: {once}"
-    )
+    return f"Set persistent_workers=True, and make the DataLoader once, before the loop over epochs; {once}"
 
 
 def _recurs(count: int, latest: Sequence[Pause], last: int) -> bool:
@@ -121,8 +120,8 @@ def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cos
         phase,
         severity="warn" if COSTLY.reached(facts["share"]) else "info",
         headline="{who} pauses for {usual} every {every:,} steps, in {phase}:| {share:.0%} of the time",
-        advice="Look at what {who} does every {every:,} steps: while it pauses, p on Inspect (or ddpmon stack) shows"
-        " its Python line. Logging, sampling or file work belongs into a thread, or on all ranks at once.",
+        advice="Look at what {who} does every {every:,} steps: during a pause, p on Inspect (or ddpmon stack) shows the"
+        " Python line. Move logging, sampling or file work to a thread, or do it on all ranks at once.",
         beside={"usual": duration(statistics.median(one.seconds for one in latest)), "phase": phase},
         since_step=steps[0],
         cost_ms=cost_ms,

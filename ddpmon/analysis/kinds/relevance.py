@@ -17,30 +17,31 @@ STAYS = 0.7
 """Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
 RELEVANT = Threshold(
     0.05,
-    of="share of the run's time that a problem other than a slow rank must cost before ddpmon reports it",
-    why="A judgement: without the problem, training is 1.05 times as fast. The fix is usually one line of code or one"
-    " cable.",
+    of="share of the run's time that a problem (other than a slow rank) must cost before ddpmon reports it",
+    why="A judgement call: without the problem, training is 1.05 times as fast. The fix is usually one line of code or"
+    " one cable.",
     stay=0.05 * STAYS,
 )
 COSTLY = Threshold(
     0.15,
-    of="share of the run's time that a problem must cost before ddpmon warns of something that may be intended, or"
-    " suggests a fix that takes long",
-    why="A judgement: this is three times the share that ddpmon reports at all. The problem makes a step about a sixth"
-    " longer.",
+    of="share of the run's time that a problem must cost, if it may be intended or takes long to fix, before ddpmon"
+    " warns",
+    why="A judgement call: such a problem makes a step about a sixth longer. The value is three times the lowest share"
+    " that ddpmon reports.",
     stay=0.15 * STAYS,
 )
 BOUND = Threshold(
     1 / 3,
-    of="share of a step in which all ranks wait for data, or transfer data that no computation hides",
-    why="A judgement: without it, steps are 1.5 times as fast. That justifies changing how the run trains.",
+    of="share of a step that all ranks spend waiting for data, or in transfers that no computation hides",
+    why="A judgement call: without it, steps are 1.5 times as fast. Such a gain justifies a change of the training"
+    " setup.",
     stay=STAYS / 3,
 )
 SHORTEST_MS = Threshold(
     5.0,
     of="mean step time in ms",
-    why="A judgement: shorter steps are mostly fixed overhead, which has a hint of its own. Shares of such steps say"
-    " little.",
+    why="A judgement call: shorter steps are mostly fixed overhead, for which ddpmon has another hint. Shares of such"
+    " short steps say little.",
 )
 
 
@@ -82,7 +83,7 @@ def gradient_transfer(world: World) -> Floats:
 STOPPED = Threshold(
     2.0,
     of="steps since the last event, as a multiple of the longest interval between two events; never less than a window",
-    why="A judgement: an event that kept its interval so far would have happened again by then.",
+    why="A judgement call: an event that kept its interval so far would have happened again by then.",
 )
 
 

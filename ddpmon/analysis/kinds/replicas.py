@@ -20,14 +20,14 @@ library that ddpmon does not know may exchange gradients, but then losses of ran
 @Kind(
     "critical",
     "{who} {have} other weights{which} than the rest {since}",
-    "DDP keeps replicas bit-identical. Look for what changes weights on some ranks alone: an optimizer stepped under a"
-    " condition, a checkpoint loaded by one rank, clipping or averaging done outside of DDP, a layer that runs twice"
-    " under activation checkpointing (use_reentrant=False). If ranks average their weights on purpose only now and then"
-    " (local SGD), this is intended.",
+    "DDP keeps replicas bit-identical. Look for code that changes weights on some ranks only: an optimizer step under a"
+    " condition, a checkpoint that one rank loads, or clipping or averaging outside of DDP. Another cause is a layer"
+    " that runs twice under activation checkpointing (use_reentrant=False). If ranks average their weights only now and"
+    " then on purpose (local SGD), this is intended.",
     remedy="DDP keeps replicas bit-identical. Look for code that changes weights on some ranks only: a conditional"
     " optimizer step, a checkpoint that one rank loads, or clipping or averaging outside of DDP. A layer that runs"
-    " twice under activation checkpointing (`use_reentrant=False`) does so too. If ranks average their weights only"
-    " now and then on purpose (local SGD), this is intended.",
+    " twice under activation checkpointing (`use_reentrant=False`) has the same effect. If ranks average their weights"
+    " only now and then on purpose (local SGD), this is intended.",
 )
 def replicas_differ(moment: Moment) -> Iterator[Finding]:
     """Replicas of a model differ between ranks."""
@@ -49,15 +49,15 @@ def replicas_differ(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "|BatchNorm's running statistics differ between {who}|, since step {step:,} at the latest",
-    "With broadcast_buffers=False each rank keeps the statistics of its own batches: ranks evaluate different models,"
-    " and a checkpoint has those of one rank. Broadcast or average them before evaluating and saving, or use"
-    " torch.nn.SyncBatchNorm.convert_sync_batchnorm.",
+    "With broadcast_buffers=False, each rank has statistics of its own batches. Ranks then evaluate different models,"
+    " and a checkpoint contains the statistics of one rank only. Broadcast or average the statistics before you"
+    " evaluate and save, or use torch.nn.SyncBatchNorm.convert_sync_batchnorm.",
 )
 def buffers_differ(moment: Moment) -> Iterator[Finding]:
-    """Buffers of a model differ between ranks because DDP does not broadcast them. This is a hint: it may be intended.
+    """Buffers of a model differ between ranks because DDP does not broadcast them. The finding is a hint.
 
-    ddpmon reports BatchNorm's running statistics only if all other buffers are equal. The others have less reason to
-    differ.
+    ddpmon reports BatchNorm's running statistics only if all other buffers are equal. If other buffers differ, the
+    finding names these instead.
     """
     differences = moment.evidence.differences
     statistics, others = differences.get(BATCH_NORM), differences.get(OTHER_BUFFERS)
@@ -70,9 +70,9 @@ def buffers_differ(moment: Moment) -> Iterator[Finding]:
         headline="|buffers other than BatchNorm's differ on {who}|, since step {step:,} at the latest"
         if others
         else None,
-        advice="With broadcast_buffers=False nothing keeps buffers the same: a codebook, a queue or averaged weights"
-        " that each rank updates from its own batches make ranks train different models. All-reduce what they are"
-        " updated with. A state that belongs to a rank's own data is meant to differ."
+        advice="With broadcast_buffers=False, nothing makes buffers equal. If each rank updates a codebook, a queue or"
+        " averaged weights from its own batches, ranks train different models. All-reduce the values that update these"
+        " buffers. A buffer with the state of a rank's own data may differ."
         if others
         else None,
         beside={"step": difference.step},
@@ -83,16 +83,16 @@ def buffers_differ(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "critical",
     "{who} updated weights {most:,} times with gradients DDP never reduced; replicas differ",
-    "Call the DDP model itself in training (not model.module), and let the last backward before each optimizer step"
-    " run outside of no_sync; without that, every rank trains a model of its own.",
+    "In training, call the DDP model itself (not model.module), and run the last backward before each optimizer step"
+    " outside of no_sync. Otherwise each rank trains its own model.",
     outdoes=(replicas_differ.name,),
 )
 def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
     """The optimizer updates weights with gradients that were never reduced.
 
-    The number of such updates alone is no proof. A script may average gradients by itself, or train another model
-    beside the one in DDP. The finding is therefore critical only once ddpmon saw the replicas differ. If a later
-    comparison finds them equal, there is no finding.
+    The number of such updates alone is no proof. A script may average gradients itself, or train a second model outside
+    DDP. The finding is therefore critical only if ddpmon saw the replicas differ. If a later comparison finds them
+    equal, there is no finding.
     """
     evidence, different, same = moment.evidence, moment.evidence.difference, moment.evidence.same
     grows = [one for one in evidence.unsynchronised if one.count >= FEWEST_UPDATES and one.steps - one.last_at < FEWEST]
@@ -116,8 +116,8 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
             ranks,
             severity="info",
             headline="{who} updated weights {most:,} times with gradients DDP never reduced",
-            advice="Nothing shows yet that replicas differ. This is intended if the script trains a second"
-            " model, or averages gradients by itself. Otherwise, call the DDP model itself in training.",
+            advice="ddpmon has not seen yet that replicas differ. This is intended if the script trains a second model,"
+            " or averages gradients itself. Otherwise, call the DDP model itself in training.",
             beside=beside,
         )
 
@@ -126,8 +126,8 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
     "warn",
     "DDP does not reduce| {which}",
     "{listed}: these parameters were frozen, or did not exist yet, when the script wrapped the model. Each rank updates"
-    " its own. Unfreeze and complete the model before DistributedDataParallel, or wrap it again after unfreezing, on"
-    " all ranks at once.",
+    " its own copy. Complete and unfreeze the model before you wrap it in DistributedDataParallel, or wrap it again on"
+    " all ranks after unfreezing.",
     gone="DDP reduces all parameters that are trained",
     outdoes=(replicas_differ.name,),
 )
@@ -135,8 +135,8 @@ def parameters_not_reduced(moment: Moment) -> Iterator[Finding]:
     """An optimizer updates parameters of a DDP model that DDP does not reduce: each rank trains its own.
 
     DDP reduces the parameters that require gradients when the script wraps the model. It does not know parameters that
-    the script unfreezes or creates later. The finding is critical once ddpmon saw replicas differ, because a script
-    might reduce these parameters by itself.
+    the script unfreezes or creates later. The finding is critical only if ddpmon saw replicas differ, because a script
+    may reduce these parameters itself.
     """
     evidence = moment.evidence
     found = [(rank, one) for rank, one in evidence.models if one.unreduced_count and one.ranks > 1]
@@ -170,13 +170,14 @@ def _as_many_as_fit(model: Model) -> str:
 
 @Kind(
     "critical",
-    advice="{why} Wrap the model in DistributedDataParallel after init_process_group, and give each rank its part of"
-    " the data (DistributedSampler). If these are trainings of their own on purpose, start each as a run of its own.",
+    advice="{why} Wrap the model in DistributedDataParallel after init_process_group, and give each rank its own part"
+    " of the data (DistributedSampler). If these processes train separate models on purpose, start each as its own"
+    " run.",
 )
 def independent_copies(moment: Moment) -> Iterator[Finding]:
     """Each rank trains a model of its own: there is no DDP, and nothing keeps the weights equal.
 
-    Either the weights differ, or weights, losses and everything else are equal. In the second case, every rank trains
+    Either the weights differ, or weights, losses and everything else are equal. If they are equal, every rank trains
     the same copy.
     """
     evidence, one = moment.evidence, moment.evidence.difference
@@ -188,10 +189,10 @@ def independent_copies(moment: Moment) -> Iterator[Finding]:
         if len(one.ranks) < evidence.world_size:
             who = f"{'each of ' if len(one.ranks) > 1 else ''}{named_ranks(one.ranks, evidence.world_size)}"
         ranks, since, same_at = list(one.ranks), one.step, one.same_at
-        why = f"Weights differ since step {since:,} at the latest, and nothing keeps them the same."
+        why = f"Weights have differed since step {since:,} or earlier, and nothing makes them equal again."
     elif evidence.same is not None and quiet >= FEWEST_STEPS_APART:
         same_at = evidence.same.step
-        why = "Weights and losses are the same on all ranks: each does the same work, and all but one for nothing."
+        why = "Weights and losses are equal on all ranks, so all ranks repeat the same work."
     else:
         return
     headline = "{who} trains a model of its own: no DDP, no gradient all-reduce"

@@ -20,10 +20,10 @@ from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, SEED_VARIES
 
 CHANCE = Threshold(
     1e-9,
-    of="probability that losses of different samples are equal on two ranks in every compared step",
-    why="A judgement: with one check a second, this is one false alarm in thirty years. We assume that two ranks agree"
-    " by chance as often as one rank repeats its loss. Equal losses therefore prove nothing if they are constant, 0,"
-    " or have few values in half precision.",
+    of="probability that two ranks with different samples have equal losses in every compared step",
+    why="A judgement call: with one check a second, this is one false alarm in thirty years. We assume that two ranks"
+    " have equal losses by chance as often as one rank repeats a loss. Losses that are constant, 0, or have few values"
+    " in half precision therefore prove nothing.",
     below=True,
 )
 FEWEST_MOMENTS = 4
@@ -38,18 +38,18 @@ FEWEST_STEPS = 2
 @Kind(
     "warn",
     "|{who} train on the same samples|{since}",
-    "All ranks compute the same gradients, so further ranks gain nothing. Pass sampler=DistributedSampler(dataset) to"
-    " the DataLoader and call sampler.set_epoch(epoch) in each epoch; each rank must take its own part of an"
-    " IterableDataset. If ranks overfit one batch as a test, this is intended.",
+    "All ranks compute the same gradients, so more ranks bring no speedup. Pass sampler=DistributedSampler(dataset) to"
+    " the DataLoader, and call sampler.set_epoch(epoch) in each epoch. With an IterableDataset, each rank must read its"
+    " own part. If ranks overfit one batch as a test, this is intended.",
     gone="ranks train on different samples now",
     fewest_steps=FEWEST,
 )
 def same_data(moment: Moment) -> Iterator[Finding]:
     """All ranks train on the same samples: their losses have been equal to the last bit for many steps.
 
-    There is no finding if ddpmon saw the ranks' inputs differ: a loss may use the features of all ranks. If ddpmon
-    cannot compare inputs, there must be no other collective that could make losses equal. Inputs that never change
-    belong to a benchmark or a test.
+    There is no finding if the inputs of the ranks differ, because a loss may use the features of all ranks. If ddpmon
+    cannot compare inputs, there is a finding only if no other collective could make losses equal. There is no finding
+    if inputs never change, as in a benchmark or a test.
     """
     world, inputs = moment.world, moment.evidence.inputs
     if len(world.ranks) < 2 or not with_ddp(moment.evidence.parallelism) or inputs.equal < inputs.compared:
@@ -78,16 +78,16 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
 @Kind(
     "warn",
     "each epoch repeats the order of the one before:| set_epoch is not called",
-    "Call sampler.set_epoch(epoch) before each epoch, on the DistributedSampler of the DataLoader: it shuffles by its"
-    " seed and its epoch alone, so that without the call every rank gets the same batches in the same order each time."
-    " shuffle=False says that this is intended.",
+    "Call sampler.set_epoch(epoch) before each epoch, on the DistributedSampler of the DataLoader. The sampler shuffles"
+    " by its seed and its epoch only. Without the call, every rank gets the same batches in the same order in each"
+    " epoch. shuffle=False says that this is intended.",
     gone="each epoch has its own order again",
-    remedy="Call `sampler.set_epoch(epoch)` before each epoch, on the DataLoader's DistributedSampler. It shuffles by"
-    " its seed and epoch alone, so every epoch has the same order without this call. `shuffle=False` says that this is"
-    " intended.",
+    remedy="Call `sampler.set_epoch(epoch)` before each epoch, on the DataLoader's DistributedSampler. The sampler"
+    " shuffles by its seed and its epoch only, so without this call every epoch has the same order. `shuffle=False`"
+    " says that this is intended.",
 )
 def same_order(moment: Moment) -> Iterator[Finding]:
-    """Every epoch has the samples in the order of the epoch before: the script does not call set_epoch.
+    """Every epoch has the samples in the same order, because the script does not call set_epoch.
 
     ddpmon checks only torch's own DistributedSampler with shuffle=True, and only complete training epochs.
     """
@@ -104,10 +104,10 @@ def same_order(moment: Moment) -> Iterator[Finding]:
     " samples at random.",
 )
 def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
-    """DataLoader workers start each epoch with the seeds of the epoch before: random augmentations repeat.
+    """DataLoader workers start each epoch with the seeds of the previous epoch, so random augmentations repeat.
 
-    The finding is a hint, because it does no harm without random augmentations. Equal seeds on several ranks are no
-    finding, because ranks have different samples.
+    The finding is a hint, because equal seeds do no harm without random augmentations. Equal seeds on several ranks
+    are no finding, because ranks have different samples.
     """
     if ranks := {rank for rank, loader in moment.evidence.loaders if loader.seed_repeats >= FEWEST_REPEATS}:
         yield moment.finding({}, sorted(ranks))
@@ -129,14 +129,14 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
     parts = Counter((one.replicas, one.rank) for one in samplers.values())
     seeds, sizes = {one.seed for one in samplers.values()}, {one.replicas for one in samplers.values()}
     (replicas, place), most = next(iter(parts.most_common(1)), ((0, 0), 0))
-    advice = "Leave num_replicas and rank of DistributedSampler out, or give dist.get_world_size() and dist.get_rank()."
+    advice = "Leave out num_replicas and rank of DistributedSampler, or pass dist.get_world_size() and dist.get_rank()."
     if most > 1:
         same = [rank for rank, one in samplers.items() if (one.replicas, one.rank) == (replicas, place)]
         odd = f"{named_ranks(same, world_size)} read the same part of the data"
         how = f"rank {place} of {replicas}"
         advice = (
-            f"DistributedSampler(num_replicas={replicas}, rank={place}) is the same on them. Leave both arguments out,"
-            " or give dist.get_world_size() and dist.get_rank()."
+            f"These ranks have the same DistributedSampler(num_replicas={replicas}, rank={place}). Leave out both"
+            " arguments, or pass dist.get_world_size() and dist.get_rank()."
         )
     elif replicas > world_size and len(sizes) == 1:
         odd = f"{1 - world_size / replicas:.0%} of the samples reach no rank"
@@ -144,8 +144,8 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
     elif len(seeds) > 1 and SEED_VARIES not in seeds and all(one.shuffle for one in samplers.values()):
         odd, how = "ranks shuffle by different seeds", "some samples reach two ranks, others none"
         advice = (
-            "Give DistributedSampler the same seed on all ranks: each shuffles the whole dataset by itself and takes"
-            " its part of that order, so that the parts only fit together where the order is the same."
+            "Give DistributedSampler the same seed on all ranks. Each rank shuffles the whole dataset itself and takes"
+            " its part of that order, so the parts fit together only if all ranks have the same order."
         )
     else:
         return
@@ -158,17 +158,18 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who} {have} {least:,} batches, others {theirs}:| may hang after batch {least:,}",
-    "The others wait for ever in their next backward, unless the loop ends earlier on all ranks. Give each rank the"
-    " same number of batches (DistributedSampler pads, drop_last=True cuts), or train inside `with Join([model]):`.",
+    "The other ranks wait for ever in their next backward, unless the loop ends earlier on all ranks. Give each rank"
+    " the same number of batches (DistributedSampler pads, drop_last=True cuts), or train inside `with"
+    " Join([model]):`.",
     fewest_steps=FEWEST_STEPS,
     stays_told=False,
 )
 def uneven_batches(moment: Moment) -> Iterator[Finding]:
-    """DataLoaders of the ranks have different numbers of batches: the run hangs once the shortest one ends.
+    """DataLoaders of the ranks have different numbers of batches: the run hangs when the shortest one ends.
 
     The finding is a hint until that end is near, because the loop may end earlier on all ranks. ddpmon checks only the
     first pass of plain DDP, with one loader on each rank. A script that gets through that pass can handle the
-    difference. So can a script that uses Join.
+    difference. A script that uses Join can, too.
     """
     loaders = moment.evidence.loaders_of_plain_ddp()
     joins = any(model.joins for _, model in moment.evidence.models)

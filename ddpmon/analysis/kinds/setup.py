@@ -15,7 +15,7 @@ from ddpmon.messages.setup import ANOMALY, DETAIL, LAUNCH_BLOCKING
 COSTS = {
     ANOMALY: "torch.autograd's anomaly detection keeps a traceback for each operation and checks each gradient for NaN",
     DETAIL: "TORCH_DISTRIBUTED_DEBUG=DETAIL compares every collective between all ranks before it runs",
-    LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING=1 waits for each kernel, so that host and GPU never work at the same time",
+    LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING=1 makes the CPU wait for each GPU kernel",
 }
 OF_EACH_RANK = re.compile(
     r"rank|device|gpu|cuda|node|host|addr|port|seed|process|worker|shard|log|out|dir|path", re.IGNORECASE
@@ -30,11 +30,14 @@ MAX_NAMED = 8
 @Kind(
     "info",
     "debugging is on{where}:| {names}",
-    "{costs}. Switch it off once the fault is found.",
-    remedy="Switch them off once you have found the fault.",
+    "{costs}. Switch it off when you have found the fault.",
+    remedy="Switch these settings off when you have found the fault.",
 )
 def debugging(moment: Moment) -> Iterator[Finding]:
-    """Debugging switches are on, and slow each step down. This is never more than a hint: they are on purpose."""
+    """Debugging settings are on, and slow each step down.
+
+    The finding is never more than a hint, because somebody has set them on purpose.
+    """
     setups = sorted(moment.evidence.setups.items())
     on = [switch for switch in COSTS if any(switch in setup.debugging for _, setup in setups)]
     ranks = [rank for rank, setup in setups if any(switch in setup.debugging for switch in on)]
@@ -48,14 +51,14 @@ def debugging(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "|{who} {have} {name} {odd}, the others {usual}|{more}",
-    "Ranks of one training should run the same script with the same arguments, versions and communication settings:"
-    " compare how they are started on each machine. What differs: {names}.",
+    "All ranks of a training should run the same script with the same arguments, versions and communication settings."
+    " Compare the start commands on each machine. What differs: {names}.",
     remedy="Start all ranks with the same script, arguments, versions and communication variables.",
 )
 def configuration_differs(moment: Moment) -> Iterator[Finding]:
     """Ranks run with different versions, scripts, arguments or communication variables.
 
-    The finding names the first difference and counts the others.
+    The finding names the first difference and the number of other differences.
     """
     configurations = dict(sorted(moment.evidence.configurations.items()))
     if len({frozenset(one.items()) for one in configurations.values()}) < 2:
@@ -102,7 +105,7 @@ def _is_made_of_rank(values: Mapping[int, str]) -> bool:
 @Kind(
     "info",
     "{records}{whose} {were} lost ({share:.1%}); the report leaves those steps out",
-    remedy="The training is fine, but its numbers have gaps. Check whether the machine has free cores.",
+    remedy="Training is not affected, but its numbers have gaps. Check whether the machine has free cores.",
 )
 def telemetry_lost(moment: Moment) -> Iterator[Finding]:
     """Records of steps were lost on their way from the ranks. Many lost records are a warning.

@@ -10,12 +10,12 @@ from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.words import WIDTH, counted, fitting, fitting_parts, named_ranks
 
 LOOK_AT = {
-    "data": "the DataLoader: files, disk, workers, cores for them",
-    "forward": "the forward: sizes of inputs, the device and its clocks, cores",
-    "backward": "the backward: sizes of inputs, the device and its clocks, cores",
+    "data": "the DataLoader: files, disk, workers and their cores",
+    "forward": "the forward pass: input sizes, the device and its clocks, cores",
+    "backward": "the backward pass: input sizes, the device and its clocks, cores",
     "optimizer": "the optimizer's step: hooks, schedulers, cores",
-    "other": "the loop besides training: logging, checkpoints, evaluation",
-    "transfer": "the network: what else uses it, and the sizes of what is reduced",
+    "other": "the rest of the training loop: logging, checkpoints, evaluation",
+    "transfer": "the network: other traffic, and the sizes of the reduced tensors",
 }
 """Places in which the time of a phase goes."""
 ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regularly"}
@@ -66,7 +66,7 @@ def words(slow: SlowRanks) -> Words:
 
 def _with_caveat(advice: str, slow: SlowRanks) -> str:
     """Return advice with what is to be known first where the time may be forward's."""
-    unmeasured = "Forward is not measured here and counts as other: it may be that. "
+    unmeasured = "ddpmon does not measure forward here and counts it as other, so the cause may be forward. "
     return f"{unmeasured if slow.may_be_forward else ''}{advice}"
 
 
@@ -121,32 +121,36 @@ def _advice(slow: SlowRanks, who: str) -> str:
     one, named, why = slow.slowdown, slow.named, slow.why
     said = []
     if one.hidden_since is not None:
-        said.append(f"Since step {one.hidden_since:,} the noise is too large to tell whether {who} still lags.")
+        said.append(f"Since step {one.hidden_since:,}, noise is too large to tell whether {who} still lags.")
     if named:
-        whose = f"rank {one.ranks[0]} spends {named.mine_ms:.1f} ms a step in it, its peers {named.peers_ms:.1f}"
+        whose = (
+            f"rank {one.ranks[0]} spends {named.mine_ms:.1f} ms a step there, and its peers spend {named.peers_ms:.1f}"
+            " ms"
+        )
         said.append(f"Look in {named.name}: {whose}.")
     if slow.line:
         said.append(_line_words(slow, slow.line))
     if one.until is not None:
-        where = "then, and in its log" if len(one.ranks) == 1 else "then, and in their logs"
+        where = "at that time, and at its log" if len(one.ranks) == 1 else "at that time, and at their logs"
         there = "" if slow.is_all else f"on the machine of {who} "
-        said.append(f"It is over: look at what else ran {there}{where}.")
+        said.append(f"The slowdown has ended. Look at what else ran {there}{where}.")
     elif work := slow.more_work:
         said.append(_even(slow, work, who))
     elif slow.gc_ms is not None:
         said.append(
             f"Python's garbage collector takes {slow.gc_ms:.1f} ms a step on {who}. Call gc.freeze() and gc.disable()"
-            " before training, and gc.collect() every so many steps on all ranks at once."
+            " before training, and gc.collect() at fixed intervals of steps, on all ranks at once."
         )
     elif one.every is not None and one.stretches:
         said.append(
-            f"It comes back every {_length(one.every, one.pattern)} {one.pattern}: look at what runs on the"
-            f" machine of {who} as often: other programs, backups, checkpoints, monitoring, clocks that fall when hot."
+            f"The slowdown returns every {_length(one.every, one.pattern)} {one.pattern}. Look for work at that"
+            f" interval on the machine of {who}: other programs, backups, checkpoints, monitoring, or clocks that drop"
+            " with heat."
         )
     elif one.every is not None:
         said.append(
-            f"Look at what {who} does every {one.every:,.0f} steps in {LOOK_AT[one.phase]}. All others wait"
-            f" {slow.excess_ms:.0f} ms for it: do it less often, or in a thread beside training."
+            f"Look at what {who} does every {one.every:,.0f} steps in {LOOK_AT[one.phase]}. All other ranks then wait"
+            f" {slow.excess_ms:.0f} ms. Do that work less often, or in a separate thread."
         )
     elif why and why.began == "with":
         said += [_together(slow, who), why.advice]
@@ -174,14 +178,17 @@ def _line_words(slow: SlowRanks, line: SlowLine) -> str:
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:
     """Return how work would be even."""
-    rest = f" (that is {work.share:.0%} of its excess; the rest is its own)" if work.share <= NEARLY_ALL else ""
+    rest = f" (this explains {work.share:.0%} of the delay)" if work.share <= NEARLY_ALL else ""
     said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
     if (even := slow.even) is None:
         return f"{said}{rest}."
     fewest, most = even.theirs
     others = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
     times = f"{even.slowest_ms:.1f} ms, not {even.slowest_now_ms:.1f}"
-    return f"{said}{rest}. With {even.mine:,} and {others}, as fast as each is, the slowest rank would take {times}."
+    return (
+        f"{said}{rest}. With {even.mine:,} and {others}, at the present speed of each rank, the slowest rank would take"
+        f" {times}."
+    )
 
 
 def _together(slow: SlowRanks, who: str) -> str:
@@ -189,11 +196,11 @@ def _together(slow: SlowRanks, who: str) -> str:
     count, host, there = len(slow.slowdown.ranks), slow.host, slow.host_ranks
     if slow.subject:
         whose = f"{'Both' if count == 2 else f'All {count}'} ranks of {who} are slow together"
-        return f"{whose}{'' if slow.with_ranks else ', and none elsewhere'}: it is the machine, not one of them."
+        return f"{whose}{'' if slow.with_ranks else ', and none elsewhere'}, so the cause is the machine."
     if slow.alone_gain is not None:
         where, fix = f" They are all on {host}." if host else "", "both" if count == 2 else "all"
         most = f"{slow.alone_gain:.2f}x faster at most"
-        return f"Fixing one makes it {most}, as another is then the slowest: fix {fix}.{where}"
+        return f"Fixing one rank makes the run {most}, because another is then the slowest: fix {fix}.{where}"
     if host is None or slow.is_all:
         return ""
     which = f"All {there} ranks of {host} are slow" if there > 1 else f"It is the only rank on {host}"
@@ -204,14 +211,15 @@ def _where(slow: SlowRanks, who: str) -> str:
     """Return where to look, by phase."""
     one = slow.slowdown
     if slow.is_all:
-        return f"No rank stands out: look at what changed then in {LOOK_AT[one.phase]}."
+        return f"No rank stands out. Look for a change at that step in {LOOK_AT[one.phase]}."
     if who == "rank 0" and one.phase == "other" and slow.host is None:
-        script = "what a script does there on rank 0 only (printing, logging, a progress bar, metrics)"
-        cost = f"costs all ranks {slow.excess_ms:.1f} ms a step"
-        return f"Rank 0 alone is slow between its steps: {script} {cost}. Do it less often."
+        return (
+            "Only rank 0 is slow between its steps. Work that the script does on rank 0 only (printing, logging, a"
+            f" progress bar, metrics) costs all ranks {slow.excess_ms:.1f} ms a step. Do that work less often."
+        )
     if slow.named is not None:
         return ""
-    random = "Its slow steps come irregularly, as when another program interferes. "
+    random = "The slow steps come at irregular times, which points to another program. "
     differs = "these ranks have in common" if slow.alone_gain is not None else f"differs on {who}"
     return f"{random if one.pattern == 'irregular' else ''}Look at what {differs} in {LOOK_AT[one.phase]}."
 
@@ -220,13 +228,13 @@ def _measured(slow: SlowRanks) -> str:
     """Return what is known of the cause, and what is not."""
     work = slow.work
     if slow.subject:
-        return "Nothing that ddpmon measured on it differs from the other machines." if slow.why is None else ""
+        return "In all that ddpmon measured, this machine does not differ from the others." if slow.why is None else ""
     if slow.is_all or slow.alone_gain is not None:
         return ""
-    sizes = "ddpmon did not measure the sizes of batches"
+    sizes = "ddpmon did not measure batch sizes"
     if work is not None:
-        sizes = f"It has {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
-        sizes += f", which accounts for {work.share:.0%} of it" if work.times > 1 else ""
+        sizes = f"It has {work.mine:,.0f} {work.unit} a step, and the others have {work.theirs:,.0f}"
+        sizes += f", which explains {work.share:.0%} of the delay" if work.times > 1 else ""
         sizes = "Its batches are as large as the others'" if work.is_alike else sizes
     return f"{sizes}; no measurement shows why it is slow."
 
@@ -259,20 +267,20 @@ def _advice_about_turns(slow: SlowRanks, turn: int | None) -> str:
     span = f"go from {counts.min():,.0f} to {counts.max():,.0f}"
     if one.work:
         return (
-            f"Balance {one.work} within a step: they {span} around {counts.mean():,.0f}. Sort or bucket by length, or"
-            " deal batches out by their sum."
+            f"Give all ranks equal {one.work} in each step: the numbers {span} around {counts.mean():,.0f}. Sort or"
+            " bucket samples by length, or distribute batches by their total length."
         )
-    sizes = "ddpmon did not measure the sizes of batches"
+    sizes = "ddpmon did not measure batch sizes"
     if counts.any():
         is_alike = counts.max() <= (1 + MORE_WORK.enter) * counts.min()
-        sizes = f"the sizes of batches {'are alike' if is_alike else f'{span}, but are not why'}"
+        sizes = f"batch sizes {'are alike' if is_alike else f'{span}, but do not explain the delay'}"
     if turn:
         return (
-            f"Look at what moves from one rank to the next every {counted(turn, 'step')} on {who}: other programs"
-            " on their cores or GPUs, clocks that rise and fall, experts or shards that are in demand, a shared disk or"
-            f" network; {sizes}. No rank is slow for good."
+            f"Look for a cause that moves from one rank to the next every {counted(turn, 'step')} on {who}: other"
+            " programs on their cores or GPUs, clocks that rise and fall, busy experts or shards, a shared disk or"
+            f" network; {sizes}. No rank is slow all the time."
         )
     return (
-        f"Look at what moves from rank to rank in {one.phase} on {who}: batches of uneven length, a shared disk,"
-        f" garbage collection; {sizes}, and no measurement shows the cause."
+        f"Look for a cause that moves from rank to rank in {one.phase} on {who}: batches of uneven length, a shared"
+        f" disk, garbage collection; {sizes}, and no measurement shows the cause."
     )

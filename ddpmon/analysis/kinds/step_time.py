@@ -61,8 +61,9 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "|a step takes {step_ms:.1f} ms, and {forward_backward_ms:.1f} of them are forward and backward",
-    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around them, whatever"
-    " the batch size: batches twice as large pay it half as often, up to {gain:.2f}x the samples a second.",
+    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around them. This time"
+    " is the same for any batch size. With batches twice as large, the run processes up to {gain:.2f}x the samples per"
+    " second.",
     fewest_steps=FEWEST,
     by_cost=True,
     remedy="Use larger batches. The optimizer, the synchronisation and the code around them take the same time for any"
@@ -71,8 +72,8 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
 def overhead_bound(moment: Moment) -> Iterator[Finding]:
     """Steps are so short that fixed overhead takes most of them. This is never more than a hint: nothing is wrong.
 
-    ddpmon reports it only if it measures the forward pass, and if steps are too short for the other kinds to judge
-    shares of them.
+    ddpmon reports this only if it measures the forward pass, and if steps are too short for the other kinds of
+    findings.
     """
     world = moment.world
     data, forward, backward = np.median(world.mean("phases_ms"), axis=0)[[Phase.DATA, Phase.FORWARD, Phase.BACKWARD]]
@@ -94,9 +95,9 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "{gap_ms:.1f} ms of each step pass {place}, outside of any DataLoader:| {share:.0%}",
-    "The script spends {gap_ms:.1f} ms of each step {place}. If it loads or moves data there, a DataLoader"
-    " with workers, or a thread that fetches the next batch, does so beside the training; `with ddpmon.phase(…)` around"
-    " parts of it shows which takes the time.",
+    "The script spends {gap_ms:.1f} ms of each step {place}. If it loads or moves data there, use a DataLoader with"
+    " workers, or a thread that fetches the next batch. `with ddpmon.phase(…)` around parts of the code shows which of"
+    " them takes the time.",
     fewest_steps=FEWEST,
     by_cost=True,
     remedy="If the script loads or moves data there, use a DataLoader with workers, or a thread that fetches the next"
@@ -105,8 +106,8 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
 def gap(moment: Moment) -> Iterator[Finding]:
     """Time passes before a forward or a backward pass, outside everything that ddpmon measures.
 
-    Scripts that load data without a DataLoader do so there. ddpmon gives a hint if most ranks spend a considerable
-    share of the step there.
+    This is the time in which a script loads data without a DataLoader. The finding is a hint if most ranks spend a
+    large share of the step there.
     """
     world, named = moment.world, moment.evidence.named
     if named is None or not lasting_cost(moment, most_ranks(world, Phase.OTHER), COSTLY):
@@ -124,9 +125,9 @@ def gap(moment: Moment) -> Iterator[Finding]:
             world.ranks,
             "other",
             headline="{gap_ms:.1f} ms of each step pass before backward, the forward included:| {share:.0%}",
-            advice="No forward is measured here, so that it is one with whatever else the script does in these"
-            " {gap_ms:.1f} ms of each step, such as loading or moving data. `with ddpmon.phase(…)` around the model's"
-            " call tells them apart.",
+            advice="ddpmon cannot measure forward here. These {gap_ms:.1f} ms of each step therefore include forward"
+            " and all other work of the script, such as loading or moving data. Put `with ddpmon.phase(…)` around the"
+            " model's call to separate them.",
             cost=found,
         )
     else:
@@ -136,7 +137,7 @@ def gap(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "Python's garbage collection costs {gc_ms:.1f} ms a step:| {share:.0%} of it|, up to {longest_ms:.0f} ms at once",
-    "gc.freeze() after the model is built exempts all objects made so far. {rarer}",
+    "Call gc.freeze() after the model is built: the collector then skips all objects that exist by then. {rarer}",
     gone="garbage collection no longer holds the step back",
     fewest_steps=FEWEST,
     by_cost=True,
@@ -146,8 +147,8 @@ def gap(moment: Moment) -> Iterator[Finding]:
 def gc_pauses(moment: Moment) -> Iterator[Finding]:
     """Python's garbage collection slows all ranks down.
 
-    The others wait for the rank that collects, so the longest pause in each step counts. The finding lasts as long as
-    collections continue.
+    The other ranks wait for the rank that collects, so the longest pause in each step counts. The finding lasts as long
+    as collections continue.
     """
     world, gc_ms, means = moment.world, moment.world.gc_ms, moment.world.mean("gc_ms")
     found = lasting_cost(moment, gc_ms.max(axis=1))
@@ -155,11 +156,14 @@ def gc_pauses(moment: Moment) -> Iterator[Finding]:
     if found is None or not _goes_on(gc_ms.max(axis=1), RELEVANT.asked(stays) * found.step_ms):
         return
     same_time = found.cost_ms - float(means.mean()) if len(world.ranks) > 1 else 0.0
-    rarer = "All ranks collect at once already: larger numbers for gc.set_threshold make it rarer."
+    rarer = (
+        "All ranks already collect garbage at the same time; higher thresholds in gc.set_threshold make collections"
+        " rarer."
+    )
     if EXPLAINS.reached(same_time / found.cost_ms):
         rarer = (
-            f"gc.disable() and a gc.collect() on all ranks at once every so many steps save {same_time:.1f} ms a step"
-            " of waiting for each other."
+            "Call gc.disable(), and gc.collect() on all ranks at once at fixed intervals of steps: ranks then wait"
+            f" {same_time:.1f} ms a step less for each other."
         )
     facts = {
         "gc_ms": found.cost_ms,

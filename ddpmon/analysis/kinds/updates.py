@@ -1,4 +1,4 @@
-"""Updates that teach a model nothing or the wrong thing: a fault in its optimizer, learning rate or training mode."""
+"""Updates that train nothing or the wrong thing: mistakes in the optimizer, learning rate or training mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddpmon.messages import DDP, SCALED_UPDATES, Finding
 
 SKIPPED = Threshold(
     20,
-    of=f"skipped updates among the latest {SCALED_UPDATES} that went through a GradScaler",
+    of=f"number of skipped updates among the latest {SCALED_UPDATES} with a GradScaler",
     why="torch starts with a scale of 65,536, which 16 skipped updates reduce to 1. Later, one skip in 2,000 updates"
     " is normal.",
     stay=10,
@@ -32,17 +32,17 @@ ALIKE = 1e-6
 @Kind(
     "critical",
     "the optimizer holds none of the DDP model's parameters:| it learns nothing",
-    "Its weights are the same at step {last:,} as at step {first:,}. Make the optimizer from model.parameters() once"
-    " the model is complete: parts that are replaced later, as {listed}, are not in it.",
+    "The weights are the same at step {last:,} as at step {first:,}. Make the optimizer from model.parameters() after"
+    " the model is complete: the optimizer does not contain parts that are replaced later, such as {listed}.",
     gone="an optimizer updates all parameters of the DDP model",
-    remedy="Make the optimizer from `model.parameters()` once the model is complete, before or after wrapping it.",
+    remedy="Make the optimizer from `model.parameters()` after the model is complete, before or after wrapping it.",
 )
 def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
-    """No optimizer updates some or all parameters of a DDP model: the optimizer has other parameters, or lacks these.
+    """No optimizer updates some or all parameters of a DDP model, because the optimizer does not have them.
 
     An optimizer without a model's parameters is no proof, because it may hold full-precision copies of them. The proof
-    is that the weights stay the same. If the optimizer lacks only some parameters, this may be intended, and the
-    finding is a hint.
+    is that the weights stay the same. If only some parameters are missing in the optimizer, this may be intended, and
+    the finding is a hint.
     """
     evidence, same = moment.evidence, moment.evidence.unchanged
     if evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
@@ -66,8 +66,8 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
         ranks,
         severity="info",
         headline="{count} of the DDP model {verb} in no optimizer||: {listed}",
-        advice="Their gradients are computed and reduced in each step, and never used. Give them to the optimizer, or"
-        " set requires_grad=False before the model is wrapped where they are to stay as they are.",
+        advice="Their gradients are computed and reduced in each step, and never used. Pass these parameters to the"
+        " optimizer. If they are to stay fixed, set requires_grad=False before you wrap the model.",
         beside={**beside, "count": counted(model.idle_count, "parameter"), "verb": verb},
     )
 
@@ -75,20 +75,19 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who} train{s} in evaluation mode since step {since:,}",
-    "model.eval() was called and model.train() was not called after it: dropout is off, and BatchNorm no longer"
-    " follows the data. Call model.train() at the beginning of each epoch, on the model that is trained. If these"
+    "The script called model.eval(), and did not call model.train() afterwards: dropout is off, and BatchNorm no longer"
+    " updates its statistics. Call model.train() at the beginning of each epoch, on the model that is trained. If these"
     " layers are frozen on purpose, for fine-tuning, this is intended.",
     gone="the model is trained in training mode again",
     fewest_steps=1,
     remedy="The script called `model.eval()`, and did not call `model.train()` afterwards: dropout is off, and"
-    " BatchNorm no longer follows the data. Call `model.train()` at the beginning of each epoch, on the model that"
-    " trains. If the script freezes these layers on purpose, for fine-tuning, this is intended.",
+    " BatchNorm no longer updates its statistics. Call `model.train()` at the beginning of each epoch, on the model"
+    " that trains. If the script freezes these layers on purpose, for fine-tuning, this is intended.",
 )
 def trains_in_eval(moment: Moment) -> Iterator[Finding]:
     """A model trains in evaluation mode, after it has trained in training mode.
 
-    ddpmon checks only DDP models with torch's dropout or BatchNorm. In other models, it knows of nothing that the mode
-    changes.
+    ddpmon checks only DDP models with torch's dropout or BatchNorm. In other models, the mode usually changes nothing.
     """
     updates = {str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING.reached(many)}
     if updates:
@@ -100,15 +99,15 @@ def trains_in_eval(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{most} of the last {of} updates were skipped: gradients are infinite or NaN",
-    "GradScaler skips an update whose gradients overflowed, and halves its scale. So many in a row mean that the model"
-    " itself yields NaN or numbers beyond float16: use bfloat16, lower the learning rate, clip gradients after"
-    " scaler.unscale_(), and look for a division by 0 or a log of 0 (torch.autograd.set_detect_anomaly).",
+    "GradScaler skips an update whose gradients overflowed, and halves its scale. So many skips in a row mean that the"
+    " model itself computes NaN or numbers beyond float16. Use bfloat16, lower the learning rate, or clip gradients"
+    " after scaler.unscale_(). Look for a division by 0 or a log of 0 (torch.autograd.set_detect_anomaly).",
     gone="the GradScaler skips few updates again",
 )
 def updates_skipped(moment: Moment) -> Iterator[Finding]:
     """A GradScaler skips many updates: gradients overflow again and again.
 
-    ddpmon judges the rank with the most skips. DDP makes gradients, and therefore skips, equal on all ranks.
+    ddpmon judges the rank with the most skips. With DDP, gradients are equal on all ranks, and therefore skips too.
     """
     skipped = moment.evidence.skipped
     most = max(skipped.values(), default=0)
@@ -123,8 +122,8 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "the learning rate has been 0 since step {since:,}: no weight changes any more",
-    "The schedule ended before the training. Compare its total number of steps with how often the script calls"
-    " scheduler.step(): once a batch, or once an epoch. Stop the run, because it learns nothing.",
+    "The learning rate schedule ended before the training. Compare the number of steps in the schedule with how often"
+    " the script calls scheduler.step(): once per batch, or once per epoch. Stop the run, because it learns nothing.",
     gone="the learning rate is above 0 again",
     fewest_steps=FEWEST,
 )
@@ -142,7 +141,8 @@ def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
             headline="the learning rate has been 0 for {steps:,} steps, since the first: no weight changed"
             if at_first
             else None,
-            advice="If a warm-up counts in epochs, its first epoch is lost: begin it above 0, or count it in steps."
+            advice="If the warm-up counts epochs, the first epoch trains nothing: start the warm-up above 0, or count"
+            " steps."
             if at_first
             else None,
             beside={"since": found.since},
@@ -164,18 +164,18 @@ def _since_then(whole: Finding, part: Finding) -> bool:
 @Kind(
     "warn",
     "|{which}|, since step {since:,}",
-    "DDP averages gradients, and each rank then updates its weights with its own rate: replicas drift apart. Ranks must"
-    " decide alike: feed ReduceLROnPlateau the validation loss averaged over ranks (all_reduce it first), step"
-    " schedulers equally often, and give all ranks the same arguments. Restart from an earlier checkpoint.",
+    "DDP averages gradients, and each rank then updates its weights with its own rate: replicas drift apart. All ranks"
+    " must use the same learning rate. Give ReduceLROnPlateau the validation loss averaged over all ranks (all_reduce),"
+    " step schedulers equally often, and pass the same arguments on all ranks. Restart from an earlier checkpoint.",
     gone="learning rates of all ranks are the same again",
     fewest_steps=int(LASTING.enter),
     outdoes=(replicas_differ.name,),
     covers=_since_then,
 )
 def learning_rates_differ(moment: Moment) -> Iterator[Finding]:
-    """Ranks step with different learning rates: their replicas drift apart.
+    """Ranks use different learning rates, so their replicas drift apart.
 
-    There is no finding if a later comparison finds equal weights: groups of ranks may train models of their own.
+    There is no finding if a later comparison finds equal weights, because groups of ranks may train separate models.
     """
     world, evidence = moment.world, moment.evidence
     rates = world.learning_rate

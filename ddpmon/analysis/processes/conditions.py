@@ -23,7 +23,7 @@ from ddpmon.messages import QUANTITIES, CpuRivals, Finding
 SLOWER_CLOCK = Threshold(
     0.07,
     of="share by which the clocks of other GPUs are higher than this GPU's clock",
-    why="A judgement: clocks of identical GPUs differ by less.",
+    why="A judgement call: clocks of identical GPUs differ by less.",
 )
 LISTED_PROGRAMS = 3
 """Programs that a sentence names: further ones take less."""
@@ -32,12 +32,12 @@ FAULT_MS = 8.0
 BYTES_PER_S = Threshold(
     10 * MB,
     of="bytes per second that a rank reads from storage, or that a host's network carries beyond other hosts' traffic",
-    why="A judgement: any disk or link moves that much in a tenth of a second. Less traffic slows nobody down.",
+    why="A judgement call: any disk or link moves that much in a tenth of a second. Less traffic slows no rank down.",
 )
 TIMES = Threshold(
     2.5,
     of="page faults or reads of a slow rank, or network traffic of a host, as a multiple of its peers'",
-    why="A judgement: peers differ among themselves too. A host with twice as many ranks sends twice as much.",
+    why="A judgement call: peers also differ from each other. A host with twice as many ranks sends twice as much.",
 )
 
 
@@ -115,7 +115,7 @@ class Cause:
         """Return the sentences below the finding."""
         if self.began == "with":
             return f"{self.fact}: {self.conclusion}."
-        when = "that did not begin when it became slow" if self.began == "apart" else "no record shows since when"
+        when = "this did not begin with the slowdown" if self.began == "apart" else "ddpmon does not know since when"
         return f"{self.fact}; {when}."
 
 
@@ -248,8 +248,8 @@ def _shared_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) 
     return Cause(
         "other_program",
         f", GPU also used by {mine.other_program}",
-        f"{late.who}'s GPU is used by {mine.other_program} too, {late.of_others} by nobody else",
-        "what computes there takes turns with training: look whose it is, or take another GPU",
+        f"{late.who} shares its GPU with {mine.other_program}, and {late.others} share theirs with no other program",
+        "that program takes turns with the training: see who owns it, or use another GPU",
         {"other_program": mine.other_program},
     )
 
@@ -267,7 +267,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         f", starved {mine.starved_share:.0%}{by or ' of the time'}",
         f"{'Its ranks are' if late.host else 'It is'} starved of a core {mine.starved_share:.0%} of the time,"
         f" {late.others} {theirs:.0%}",
-        f"that alone can be it. {look[:1].upper()}{look[1:]}{'' if who else bound}",
+        f"this alone can explain the delay. {look[:1].upper()}{look[1:]}{'' if who else bound}",
         {"starved_share": mine.starved_share, "peers_starved_share": theirs} | rivals_facts(rivals),
         ms=(mine.starved_share - theirs) * late.step_ms,
     )
@@ -301,9 +301,9 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
     return Cause(
         "loader_workers",
         f", {counted(mine.loader_workers or 0, 'worker')}, peers {min(theirs)}",
-        f"{late.who}'s DataLoader has {counted(mine.loader_workers or 0, 'worker')}, {late.of_others} {min(theirs)} or"
-        " more",
-        "give it as many",
+        f"{late.who} has {counted(mine.loader_workers or 0, 'DataLoader worker')}, and {late.others} have {min(theirs)}"
+        " or more",
+        "give it the same number",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},
     )
 
@@ -315,8 +315,8 @@ def _page_faults(late: Lateness, mine: Conditions, others: Sequence[Conditions])
     return Cause(
         "page_faults",
         f", {faults:,.0f} page faults/s from disk",
-        f"{late.who} waits for a disk at {faults:,.0f} page faults a second, {late.others} at {theirs:,.0f}",
-        "its memory is paged out, or it maps files that are not in the page cache",
+        f"{late.who} waits for a disk at {faults:,.0f} page faults a second, and {late.others} at {theirs:,.0f}",
+        "its memory is swapped out, or it maps files that are not in the page cache",
         {"major_faults_per_s": faults, "peers_major_faults_per_s": theirs},
         ms=(faults - theirs) / 1e3 * late.step_ms * FAULT_MS,
     )
@@ -331,9 +331,9 @@ def _reads(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Ca
     return Cause(
         "reads",
         f", reads {mine.read_bytes_per_s / MB:,.0f} MB/s from disk",
-        f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, {late.others} {reads / MB:,.1f}",
-        "they find in the page cache what it has to fetch, or its share of the files is larger. DataLoader workers read"
-        " besides",
+        f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, and {late.others} {reads / MB:,.1f}",
+        "the other ranks find their files in the page cache, or this rank has more files. DataLoader workers read in"
+        " addition",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
     )
 
@@ -348,10 +348,10 @@ def _storage(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     return Cause(
         "storage",
         f", waits {mine.io_wait_share:.0%} for storage",
-        f"Processes of {late.host} wait {mine.io_wait_share:.0%} of the time for storage, those of other hosts"
-        f" {theirs:.0%}",
-        "look at its disk and its mount of the file system, and at what else reads and writes there (iostat -x,"
-        " nfsiostat)",
+        f"Processes of {late.host} wait {mine.io_wait_share:.0%} of the time for storage, and processes of other hosts"
+        f" wait {theirs:.0%}",
+        "check the disk and the file system mount of that host, and look for other programs that read and write there"
+        " (iostat -x, nfsiostat)",
         {"io_wait_share": mine.io_wait_share, "peers_io_wait_share": theirs},
         ms=(mine.io_wait_share - theirs) * late.step_ms,
     )
@@ -367,7 +367,7 @@ def _other_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -
         "gpu",
         f", on {mine.device_name}, {'others' if late.host else 'peers'} {theirs}",
         f"{late.who} computes on {mine.device_name}, {late.others} on {theirs}",
-        "equal work takes each its own time. Take equal GPUs, or give it smaller batches",
+        "the same work takes a different time on each. Use equal GPUs, or give the slower GPU smaller batches",
         {"gpu": mine.device_name, "peers_gpu": theirs},
     )
 

@@ -205,25 +205,26 @@ def advice(one: Disagreement, world_size: int) -> str:
         loop = f", in the loop of line {one.scope.line}" if one.scope else ""
         own_branch = f" Do all ranks take the `if` of line {one.branch.line}?" if one.branch else ""
         return (
-            f"{there}{loop}. All ranks must make the same number of steps: give each as many batches"
-            " (DistributedSampler, drop_last=True) or train inside `with Join([model]):`; agree on stopping early"
-            f" (all_reduce a flag), and let no rank skip a step.{own_branch}"
+            f"{there}{loop}. All ranks must run the same number of steps. Give each rank the same number of batches"
+            " (DistributedSampler, drop_last=True), or train inside `with Join([model]):`. Let all ranks stop early"
+            f" together (all_reduce a flag), and let no rank skip a step.{own_branch}"
         )
     if one.how == "skipped a backward":
         return (
-            f"{there}. Where one rank skips a step (a loss that is NaN, an empty batch) all have to: all_reduce a flag,"
-            " or call backward on a loss of 0. Evaluate with model.module: DDP's forward waits for all ranks."
+            f"{there}. If one rank skips a step (NaN loss, empty batch), all ranks must skip it: all_reduce a flag, or"
+            " call backward on a loss of 0. Evaluate with model.module, because the forward of the DDP model waits for"
+            " all ranks."
         )
     if one.how == "alone":
-        also = "Have all ranks call it, or none."
+        also = "Let all ranks call it, or none."
         if one.odd.waits_in in _CALLS:
-            also = "Call model.module there, which waits for nobody, or have all ranks call DDP's model."
+            also = "Call model.module there, which does not wait for other ranks, or let all ranks call the DDP model."
         return f"{there}, outside of {branch}. {also}"
     if one.how == "left out":
-        return f"{there}, in {branch}. All ranks have to make the same decision there: all_reduce a flag."
+        return f"{there}, in {branch}. All ranks must take the same branch there: all_reduce a flag."
     if one.how == "other tensors":
-        return "Pad them to one size, drop the last, smaller batch (drop_last=True), or gather objects."
-    return f"{there}. They wait forever: all ranks must call the same collectives in the same order."
+        return "Pad the tensors to one size, drop the last, smaller batch (drop_last=True), or gather objects."
+    return f"{there}. These ranks wait for ever, because all ranks must call the same collectives in the same order."
 
 
 def _s(side: Waiters) -> str:

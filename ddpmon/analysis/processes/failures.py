@@ -269,13 +269,13 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
     rank = failure.rank
     others = [size for other, (size, _) in resident.items() if other != rank]
     size, workers = resident.get(rank, (0, None))
-    held = f"Rank {rank} last held {size / GIB:.1f} GiB" if rank in resident else ""
+    held = f"Rank {rank} last used {size / GIB:.1f} GiB" if rank in resident else ""
     beside = f", the others {max(others) / GIB:.1f} at most" if held and others else ""
-    on_top = f"; its DataLoader workers held {workers / GIB:.1f} GiB more" if workers is not None else ""
+    on_top = f"; its DataLoader workers used {workers / GIB:.1f} GiB more" if workers is not None else ""
     measured = f"{held}{beside}{on_top}. " if held else ""
     return (
-        f"{measured}Fewer ranks, fewer DataLoader workers and smaller batches need less; losses kept with their graph,"
-        " lists of outputs and a dataset's cache grow from step to step until memory is full."
+        f"{measured}Use fewer ranks, fewer DataLoader workers or smaller batches. Stored losses with their graph, lists"
+        " of outputs, and a dataset's cache grow from step to step until memory is full."
     )
 
 

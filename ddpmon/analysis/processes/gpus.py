@@ -9,8 +9,8 @@ from statistics import median
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
 """Utilization of a GPU that executes nothing, and of those that spin in a collective."""
 XIDS = {
-    "Xid 13": "a fault of the program: an access out of bounds",
-    "Xid 31": "a fault of the program: an access to memory that it does not have",
+    "Xid 13": "the program accessed memory out of bounds",
+    "Xid 31": "the program accessed memory that it did not allocate",
     "Xid 43": "a program's kernel was stopped",
     "Xid 45": "a program was ended",
     "Xid 48": "an ECC error that could not be corrected",

@@ -12,11 +12,14 @@ from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}
-NONE_MISSING = "Every rank has issued it: look at the network between them and at the backend's own log."
+NONE_MISSING = (
+    "Every rank has issued this collective. Look at the network between the ranks, and at the log of the backend (NCCL"
+    " or gloo)."
+)
 """Advice where all ranks wait in the same collective."""
 NOT_MET = (
-    "The ranks do not find each other. After a restart they may wait for ranks of the attempt before: stop the run and"
-    " start it again. If it hangs there too, look at the network between them."
+    "The ranks do not find each other. After a restart they may wait for ranks of the previous attempt. Stop the run"
+    " and start it again. If it hangs at the same place, look at the network between the ranks."
 )
 """Advice where all ranks wait in a call that makes a process group."""
 
@@ -153,11 +156,15 @@ def lock_advice(stack: Stack) -> str:
     place = stack.frames[0] if stack.frames else ""
     if "file_baton.py" in place:
         return (
-            "It waits for a lock file: another process builds the same extension, or a killed run left the file behind."
-            " If nothing builds it, delete the file (usually `lock` in ~/.cache/torch_extensions/…)."
+            "The rank waits for a lock file: another process builds the same extension, or a killed run left the file"
+            " behind. If no process builds the extension, delete the file (usually `lock` in"
+            " ~/.cache/torch_extensions/…)."
         )
     if any(part in place for part in _LOCKS):
-        return "It waits for a lock file: another process holds it, or a killed run left it behind; then delete it."
+        return (
+            "The rank waits for a lock file: another process has the lock, or a killed run left the file behind. Delete"
+            " the file if a killed run left it."
+        )
     return ""
 
 
@@ -195,7 +202,7 @@ def silence(standstill: Standstill) -> tuple[str, str]:
         inside = f" ({held.where})" if held.where else ""
         return (
             f"{who} hang{'s' * alone} in the kernel{inside}, where no signal reaches",
-            "Look at the disk or network file system that it reads, and at the kernel's log (dmesg).",
+            "Look at the disk or network file system that the process reads, and at the kernel log (dmesg).",
         )
     if standstill.over:
         return f"{who} fell silent", f"Look at the last output of {who}."
@@ -212,11 +219,11 @@ def not_heard(standstill: Standstill) -> tuple[str, str]:
     hosts = list(dict.fromkeys(standstill.unheard[rank] for rank in ranks))
     if not all(hosts):
         send, does = ("sends", "it runs") if len(ranks) == 1 else ("send", "they run")
-        where = f"Look at {who} where {does} (ddpmon status there), and at the network to that machine."
+        where = f"Look at {who} where {does} (run ddpmon status there), and at the network to that machine."
         return f"{who} {send} nothing to this machine", where
     those = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {counted(len(hosts) - 1, 'other host')}"
     be, send, its = ("is", "sends", "its") if len(hosts) == 1 else ("are", "send", "their")
     return (
         f"{those} {send} nothing ({named_ranks(ranks, standstill.world_size)})",
-        f"See whether {those} {be} up and answer a ping from here: the machine, {its} link or {its} ddpmon is gone.",
+        f"Check whether {those} {be} up and can be pinged from here: the machine, {its} link or {its} ddpmon failed.",
     )

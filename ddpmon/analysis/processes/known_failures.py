@@ -37,34 +37,34 @@ SHARED_MEMORY = (
     " medium: Memory at /dev/shm), or use fewer workers, smaller batches or a lower prefetch_factor."
 )
 ONE_MODEL = (
-    "Build the same model on every rank before DDP wraps it: load checkpoints, add adapters or heads and freeze layers"
-    " on all ranks, not on rank 0 alone."
+    "Build the same model on every rank before you wrap it in DDP. Load checkpoints, add adapters or heads, and freeze"
+    " layers on all ranks, not only on rank 0."
 )
 FREE_PORT = (
-    "End that process, or let torchrun choose a free port: --standalone on one machine, and no fixed port in the"
-    " script."
+    "End that process, or let torchrun choose a free port: use --standalone on one machine, and set no fixed port in"
+    " the script."
 )
 LABELS = (
     "A label lies outside the model's classes. Compare the smallest and largest label with the size of the last layer;"
-    " labels that do not count need ignore_index."
+    " set ignore_index for labels that do not count."
 )
 INDICES = (
-    "An index is as large as the table it looks up in, as a token id beyond an embedding's rows. Compare the largest"
+    "An index is too large for its table, for example a token id beyond the rows of an embedding. Compare the largest"
     " index with num_embeddings and the tokenizer's vocabulary."
 )
 RENDEZVOUS = (
-    "Check that every node started its torchrun with the same --nnodes and --rdzv-endpoint (or MASTER_ADDR and"
-    " MASTER_PORT), that the name resolves on each, and that no firewall closes the port."
+    "Check that every node started torchrun with the same --nnodes and --rdzv-endpoint (or MASTER_ADDR and"
+    " MASTER_PORT). The host name must resolve on each node, and no firewall may block the port."
 )
 PICKLE = (
-    "Spawned processes get the dataset, collate_fn and worker_init_fn by pickle: define them at the top level of a"
-    " module, without lambdas, and open files, locks and connections in the worker, not in __init__."
+    "Python pickles the dataset, collate_fn and worker_init_fn for spawned processes. Define them at the top level of a"
+    " module, without lambdas. Open files, locks and connections in the worker, not in __init__."
 )
 INCOMPLETE = (
-    "The file is incomplete. If every rank downloads or unpacks it, let one do so while the others wait in"
-    " dist.barrier(); else delete the file, it may be the rest of an earlier run."
+    "The file is incomplete. If every rank downloads or unpacks the file, let one rank do so while the others wait in"
+    " dist.barrier(). Otherwise delete the file, which may be left from an earlier run."
 )
-NCCL_LOG = "NCCL_DEBUG=WARN prints what failed. NCCL_SOCKET_IFNAME names the interface to use if the default is wrong."
+NCCL_LOG = "NCCL_DEBUG=WARN prints what failed. If NCCL uses the wrong network interface, set NCCL_SOCKET_IFNAME."
 
 KNOWN_FAILURES = (
     # DataLoader workers: their end comes before what their rank raises because of it
@@ -81,39 +81,41 @@ KNOWN_FAILURES = (
     KnownFailure(
         "worker_signal=SIGKILL",
         "DataLoader worker {worker} was killed by SIGKILL",
-        "Nothing in the script sends that: mostly the kernel does where memory is short (see dmesg). Fewer workers,"
-        " smaller batches and a lower prefetch_factor need less.",
+        "Usually the kernel sends SIGKILL because memory is short (see dmesg). Fewer workers, smaller batches and a"
+        " lower prefetch_factor need less memory.",
     ),
     KnownFailure(
         "worker_signal=(?P<worker_signal>SIG(?:SEGV|ABRT|ILL|FPE))",
         "DataLoader worker {worker} was killed by {worker_signal}",
-        "A library crashed in the worker. With num_workers=0 and PYTHONFAULTHANDLER=1 a crash prints its Python line.",
+        "A library crashed in the worker. With num_workers=0 and PYTHONFAULTHANDLER=1, the crash prints the Python"
+        " line.",
     ),
     KnownFailure("worker_signal=SIG(?:TERM|INT|HUP)|worker .* is killed by signal: Terminated", lost_peer=True),
     # DDP
     KnownFailure(
         "Expected to have finished reduction in the prior iteration",
         "{parameters} got no gradient in the step before: expected to have finished reduction in the prior iteration",
-        "Let every parameter take part in every step's loss, or wrap the model with find_unused_parameters=True, which"
-        " costs a walk through the graph each step.",
+        "Use every parameter in the loss of every step, or wrap the model with find_unused_parameters=True, which"
+        " searches the graph in each step.",
     ),
     KnownFailure(
         "Expected to have finished reduction in the prior iteration",
         "parameters got no gradient in the step before: expected to have finished reduction in the prior iteration",
-        "Let every parameter take part in every step's loss, or wrap the model with find_unused_parameters=True."
+        "Use every parameter in the loss of every step, or wrap the model with find_unused_parameters=True."
         " TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.",
     ),
     KnownFailure(
         "mark a variable ready only once",
         "the gradient of {parameters} was ready twice in one backward: expected to mark a variable ready only once",
-        "Reentrant activation checkpointing does that (pass use_reentrant=False), and parameters that several forwards"
-        " before one backward share. If the graph is the same each step, static_graph=True allows it.",
+        "One cause is reentrant activation checkpointing (pass use_reentrant=False). Another is a parameter that"
+        " several forwards share before one backward. If the graph is the same in each step, static_graph=True allows"
+        " this.",
     ),
     KnownFailure(
         "mark a variable ready only once",
         "a gradient was ready twice in one backward: expected to mark a variable ready only once",
-        "Reentrant activation checkpointing does that (pass use_reentrant=False), and parameters that several forwards"
-        " before one backward share. TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameter.",
+        "One cause is reentrant activation checkpointing (pass use_reentrant=False). Another is a parameter that"
+        " several forwards share before one backward. TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameter.",
     ),
     KnownFailure(
         "DDP expects same model|appears not to match sizes of the same param",
@@ -132,15 +134,15 @@ KNOWN_FAILURES = (
         "modified by an inplace operation",
         "",
         "torch.autograd.set_detect_anomaly(True) names the operation. Two forwards of a DDP model before one backward"
-        " do it too, as each copies rank 0's buffers: broadcast_buffers=False.",
+        " also cause this, because each forward copies the buffers of rank 0: set broadcast_buffers=False.",
     ),
     # collectives
     KnownFailure(
         r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<own>\d+)",
         "a collective got {got} bytes from another rank and expected {own}: the ranks called it with tensors of"
         " different shapes, or called different collectives",
-        "Give a collective the same shape on every rank: drop_last=True for an uneven last batch, or gather the sizes"
-        " first and pad. Behind an `if` that not all ranks take, collectives no longer match.",
+        "Give a collective the same shape on every rank: use drop_last=True for an uneven last batch, or gather the"
+        " sizes first and pad. Inside an `if` that only some ranks enter, collectives no longer match.",
     ),
     KnownFailure(
         r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+) both on CUDA device (?P<device>\w+)",
@@ -152,15 +154,15 @@ KNOWN_FAILURES = (
     KnownFailure(
         "ncclRemoteError|remote process exited or there was a network error",
         "",
-        "NCCL lost another rank: look for what ended that one, on its node. NCCL_DEBUG=WARN names the connection.",
+        "NCCL lost another rank: find out why that rank ended, on its node. NCCL_DEBUG=WARN names the connection.",
         lost_peer=True,
     ),
     KnownFailure("NCCL communicator was aborted", "", lost_peer=True),
     KnownFailure(
         r"timed out waiting (?P<s>\d+)\d{3}ms for (?:recv|send) operation",
-        "it waited {s} s for another rank, as long as its process group allows: timed out",
-        "Look at what the rank that it waited for did meanwhile. If that one evaluates or saves alone, have every rank"
-        " do a share, or allow more time: init_process_group(timeout=timedelta(…)).",
+        "it waited {s} s for another rank, which is the timeout of its process group: timed out",
+        "Look at what the missing rank did in that time. If that rank evaluates or saves alone, let every rank do a"
+        " part, or allow more time: init_process_group(timeout=timedelta(…)).",
         lost_peer=True,
     ),
     KnownFailure(
@@ -171,15 +173,15 @@ KNOWN_FAILURES = (
     KnownFailure(
         "CUDA out of memory",
         "",
-        "Smaller batches with gradient accumulation keep the effective size; activation checkpointing and bf16 need"
-        " less memory.",
+        "Use smaller batches with gradient accumulation, which keeps the effective batch size. Activation checkpointing"
+        " and bf16 also need less memory.",
     ),
     KnownFailure("device-side assert triggered.*n_classes", "", LABELS),
     KnownFailure("device-side assert triggered.*(?:srcSelectDimSize|index out of bounds|< sizes)", "", INDICES),
     KnownFailure(
         "device-side assert triggered",
         "",
-        "Mostly a label or an index is outside its range. CUDA_LAUNCH_BLOCKING=1 makes the exception name the line.",
+        "Usually a label or an index is out of range. CUDA_LAUNCH_BLOCKING=1 makes the exception name the line.",
     ),
     KnownFailure(
         "CUDA driver version is insufficient|NVIDIA driver on your system is too old",
@@ -211,8 +213,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "connectFullMesh failed",
         "",
-        "Ranks reach each other at ports of their own, besides the rendezvous: see whether the other has ended, and"
-        " whether a firewall closes them. GLOO_SOCKET_IFNAME names the interface if gloo takes the wrong one.",
+        "Ranks connect to each other at other ports than the rendezvous. Check whether the other rank has ended, and"
+        " whether a firewall blocks these ports. If gloo uses the wrong network interface, set GLOO_SOCKET_IFNAME.",
         lost_peer=True,
     ),
     # the machine
@@ -224,20 +226,21 @@ KNOWN_FAILURES = (
     KnownFailure(
         "No space left on device",
         "no space left on device: the disk of {full} is full",
-        "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) take the most.",
+        "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) usually take the most"
+        " space.",
     ),
     KnownFailure(
         r"inline_container\.cc.*unexpected pos|PytorchStreamWriter failed",
         "torch.save could not write its whole file",
-        "The disk is full, over a quota, or gone (`df -h`). Write to another name and rename the file after, so that"
-        " the last checkpoint stays whole.",
+        "The disk is full, over a quota, or gone (`df -h`). Write each checkpoint to a temporary name and then rename"
+        " it, so that the last checkpoint stays complete.",
     ),
-    KnownFailure("No space left on device", "", "`df -h` shows which disk is full; TMPDIR and /dev/shm count too."),
+    KnownFailure("No space left on device", "", "`df -h` shows which disk is full; look at TMPDIR and /dev/shm too."),
     KnownFailure(
         "Too many open files|items of ancdata",
         "too many open files: the limit of this process is {open_files}",
         "Raise the limit (ulimit -n 65536), or call torch.multiprocessing.set_sharing_strategy('file_system'): each"
-        " tensor that a DataLoader worker hands over holds a file open.",
+        " tensor from a DataLoader worker keeps a file open.",
     ),
     KnownFailure(
         "Too many open files|items of ancdata",
@@ -247,7 +250,7 @@ KNOWN_FAILURES = (
     KnownFailure(
         "killed by SIGKILL(?!, )",
         "",
-        "The kernel sends that where memory is short (see dmesg), and schedulers at a limit of the job.",
+        "The kernel sends SIGKILL when memory is short (see dmesg), and a scheduler sends it at a limit of the job.",
     ),
     KnownFailure(
         "killed by SIGBUS",
@@ -257,7 +260,7 @@ KNOWN_FAILURES = (
     KnownFailure(
         "killed by SIG(?:SEGV|ILL|FPE)",
         "",
-        "A library crashed in what {line} calls. Run that line alone with the same input, and try another version.",
+        "A library crashed in a call from {line}. Run that line alone with the same input, and try another version.",
     ),
     KnownFailure(
         "killed by SIG(?:SEGV|ILL|FPE)",
@@ -267,9 +270,9 @@ KNOWN_FAILURES = (
     # the script
     KnownFailure(
         r"FileExistsError[\s\S]*\bpath=",
-        "{path} exists already, and was made after this rank had started: FileExistsError",
-        "All ranks run this line at once, and another was first. Let one of them download, unpack or make folders"
-        " (if rank == 0, and then dist.barrier()), or pass exist_ok=True.",
+        "{path} already exists, and was created after this rank had started: FileExistsError",
+        "All ranks run this line at once, and another rank was first. Let one rank download, unpack or make folders (if"
+        " rank == 0, and then dist.barrier()), or pass exist_ok=True.",
         ranks="several",
     ),
     KnownFailure(
@@ -287,22 +290,22 @@ KNOWN_FAILURES = (
     KnownFailure(
         "^(?:ImportError|ModuleNotFoundError)",
         "",
-        "Not all ranks fail of it, so their environments differ: this one runs {python}. Compare it, PYTHONPATH and the"
-        " node with those of the others.",
+        "Only some ranks fail with this error, so their environments differ. This rank runs {python}. Compare the"
+        " Python, PYTHONPATH and the node with those of the other ranks.",
         ranks="some",
     ),
     KnownFailure(
         "^(?:ImportError|ModuleNotFoundError)",
         "",
-        "Install it for the Python that runs the ranks, {python}, or activate another environment.",
+        "Install the module for the Python that runs the ranks, {python}, or activate another environment.",
     ),
     KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
     KnownFailure("IndexError: index out of range in self", "", INDICES),
     KnownFailure(
         r"it exited after [\d,]+ steps?, without an exception",
         "",
-        "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank as many"
-        " batches, or wrap the loop in model.join().",
+        "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank the same"
+        " number of batches, or wrap the loop in model.join().",
     ),
     # what ranks say whose peer has gone, in whatever words
     KnownFailure(

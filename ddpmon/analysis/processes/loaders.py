@@ -44,17 +44,17 @@ class Worker:
         """Return what it may wait for, and how to learn more."""
         more = f" py-spy dump --pid {self.pid} shows where it is." if not self.line else ""
         if self.cores is not None and self.cores >= BUSY_CORES:
-            return f"The worker computes: a loop without end, or one sample that takes so long.{more}"
+            return f"The worker computes: it runs an endless loop, or one sample takes very long.{more}"
         if self.cores is None or self.cores >= IDLE_CORES:
-            return f"See what the worker does.{more}"
+            return f"Find out what the worker does.{more}"
         if "futex" in self.kernel:
             return (
-                "The worker waits for a lock or for another thread. A lock that a thread of the rank held when the"
-                " worker was forked is never released in the worker: make locks in the worker, or start workers with"
+                "The worker waits for a lock or for another thread. If a thread of the rank held a lock at the fork,"
+                " the worker waits for that lock for ever. Make locks in the worker, or start workers with"
                 f" multiprocessing_context='spawn'.{more}"
             )
         if "signal_stop" in self.kernel:
-            return f"The worker is stopped. Have it go on: kill -CONT {self.pid}"
+            return f"The worker is stopped. To continue the worker: kill -CONT {self.pid}"
         where = f" in the kernel ({self.kernel})" if self.kernel else ""
         return f"The worker waits{where}: look at the file, socket or queue that it reads.{more}"
 
@@ -70,24 +70,25 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
     pinned = _pinning(conditions)
     if not counts:
         return (
-            f"A batch takes {data_ms:.1f} ms longer to load than training hides. Without DataLoader workers:"
-            f" num_workers={ceil(data_ms / rest)} would hide it; with W workers, {step_ms / rest:.1f} times W."
-            f" {_UNKNOWN}{pinned}"
+            f"Each step waits {data_ms:.1f} ms for a batch. If the DataLoader has no workers,"
+            f" num_workers={ceil(data_ms / rest)} would hide this time. If it has W workers, {step_ms / rest:.1f} times"
+            f" W would. {_UNKNOWN}{pinned}"
         )
     workers = counts.most_common(1)[0][0]
     if workers == 0:
         enough = ceil(data_ms / rest)
-        has = f"The DataLoader has no workers: training waits {data_ms:.1f} ms for each batch to be loaded."
+        has = f"The DataLoader has no workers: training waits {data_ms:.1f} ms for each batch."
     else:
         enough = max(workers + 1, ceil(workers * step_ms / rest))
         has = f"{workers} DataLoader worker{'s' if workers > 1 else ''} a rank cannot keep up with training."
     if bound := bound_workers(conditions):
         return (
-            f"The {bound.workers} DataLoader workers on {bound.host or 'the host'} may run on {bound.where} alone, of"
-            f" {bound.of}: the script, or a library that it imports, has bound them or their ranks."
-            f" os.sched_setaffinity(0, range({bound.of})) in worker_init_fn gives them all cores. {_UNKNOWN}{pinned}"
+            f"The {bound.workers} DataLoader workers on {bound.host or 'the host'} may use only {bound.where} of"
+            f" {bound.of}: the script, or a library that it imports, has bound the workers or their ranks. Call"
+            f" os.sched_setaffinity(0, range({bound.of})) in worker_init_fn to give the workers all cores."
+            f" {_UNKNOWN}{pinned}"
         )
-    return f"{has} num_workers={enough} would hide it{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
+    return f"{has} num_workers={enough} would hide this time{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
 
 
 _UNKNOWN = "ddpmon did not measure whether disk, decoding or collating takes the time."
@@ -105,10 +106,13 @@ def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
     cores, ranks = min(one.cores for one in tightest), len(tightest)
     wanted = ranks * (1 + workers)
     if wanted <= cores:
-        return f": with {ranks} rank{'s' if ranks > 1 else ''} on a host {wanted} processes on {counted(cores, 'core')}"
+        return (
+            f" (with {ranks} rank{'s' if ranks > 1 else ''} on a host, this makes {wanted} processes on"
+            f" {counted(cores, 'core')})"
+        )
     return (
-        f" on enough cores; {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"
-        f" {cores}: if loading is work for a CPU, do less of it (decode ahead, cache) or get more cores"
+        f" on enough cores: {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"
+        f" {cores}. If loading uses the CPU, reduce that work (decode in advance, cache) or get more cores"
     )
 
 
@@ -142,6 +146,6 @@ def _pinning(conditions: Sequence[Conditions]) -> str:
     if not any(one.loader_pinned is False for one in conditions):
         return ""
     return (
-        " Its batches are not pinned: pin_memory=True and .to(device, non_blocking=True) also copy them to the GPU"
-        " beside training."
+        " The DataLoader does not pin batches. With pin_memory=True and .to(device, non_blocking=True), the copy to the"
+        " GPU also runs in parallel with training."
     )

@@ -68,7 +68,7 @@ def measured(parallelism: str, unmeasured: Collection[str]) -> str:
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""
     if LOCAL_SGD in kinds:
-        said = [f"{parallelism}: ranks train apart and average their weights now and then; in between these differ"]
+        said = [f"{parallelism}: ranks average their weights only now and then, and differ in between"]
     elif kinds[0] == DDP:
         said = [f"{parallelism}: a step ends with DDP's gradients" if len(kinds) > 1 else DDP]
     elif parallelism == ALONE:
@@ -76,14 +76,16 @@ def measured(parallelism: str, unmeasured: Collection[str]) -> str:
     elif parallelism == NOT_PARALLEL:
         said = [f"several ranks, no DDP: {OPTIMIZERS}"]
     elif parallelism == DATA_PARALLEL:
-        said = [f"nn.DataParallel, no DDP: one process drives all devices, {OPTIMIZERS}"]
+        said = [f"nn.DataParallel without DDP: one process drives all devices, {OPTIMIZERS}"]
     else:
         said = [f"{parallelism}, no DDP: {OPTIMIZERS}"]
     if "wait" not in unmeasured and (len(kinds) > 1 or kinds[0] in COLLECTIVES):
         said.append(f"wait and transfer are those of {collectives(parallelism)}")
     if "forward" in unmeasured:
-        said.append("forward is not measured and counts as other")
+        said.append("ddpmon does not measure forward and counts it as other")
     if "wait" in unmeasured:
         alone = parallelism in {ALONE, DATA_PARALLEL}
-        said.append("there is nobody to wait for" if alone else "on a GPU wait and transfer are measured with DDP only")
+        said.append(
+            "no rank waits for another" if alone else "on a GPU, ddpmon measures wait and transfer only with DDP"
+        )
     return "; ".join(said)

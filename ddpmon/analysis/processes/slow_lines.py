@@ -13,12 +13,13 @@ from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
 EXPLAINS_EXCESS = Threshold(
     0.6,
     of="share of a slow rank's excess that its stack samples must show in a function to name it, or in a line of it",
-    why="A judgement: where less of the excess is in one place, there are several causes, and naming one misleads.",
+    why="A judgement call: where less of the excess is in one place, there are several causes, and naming one"
+    " misleads.",
 )
 SURE = Threshold(
     0.3,
     of="share of the excess that the lower end of the 95% interval must reach to name a line",
-    why="A judgement: half of what is asked for. With fewer samples, a peer could show the same by chance.",
+    why="A judgement call: half of the requested samples. With fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8
 """Samples that must show a place: fewer may all be of one unusual step."""

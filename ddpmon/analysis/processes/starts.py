@@ -27,22 +27,24 @@ from ddpmon.messages import MEETINGS, Stack
 START_S = Threshold(
     15.0,
     of="seconds without progress on any rank before the first step",
-    why="A judgement: ddpmon should report any hang within this time, as it does later in a run"
+    why="A judgement call: ddpmon should report any hang within this time, as it does later in a run"
     " (ddpmon/analysis/run_state.py).",
 )
 SHARED_S = 2 * START_S.enter
 """Seconds for which all ranks were at one line before the first step: after that people wonder where it is."""
 BUSY = Threshold(
     0.05,
-    of="share of a core that a rank and its child processes use on average over the last seconds, or the utilization"
-    " of its GPU",
-    why="The probe uses less than a tenth of it (benchmarks/inside.py). Drivers report 1 or 2% for an idle GPU.",
+    of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core, or the"
+    " utilization of its GPU",
+    why="The probe itself uses less than a tenth of this value (benchmarks/inside.py). GPU drivers report 1 or 2% for"
+    " an idle GPU.",
 )
 BUSY_BYTES_PER_S = Threshold(
     65_536,
     of="bytes per second that a rank and its child processes read and write in files and pipes, on average over the"
     " last seconds",
-    why="A judgement: a download or the preparation of a data set moves more. Printing a line now and then moves less.",
+    why="A judgement call: a download or the preparation of a data set moves more. A rank that prints a line now and"
+    " then moves less.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Distinguish a faulty rank from noise in bursts: other ranks had such bursts, or may have them unnoticed.
+"""Decide whether a slow rank has a fault or a burst of noise, from the bursts of the other ranks.
 
 As long as no rank has a fault, ranks are exchangeable: the longest of their slow stretches may be any rank's. So a
 rank is slow for a reason of its own only if no other rank was nearly as slow for nearly as long, and if so many steps
@@ -21,8 +21,9 @@ from ddpmon.messages import OWN_PHASES
 
 AS_MUCH = Threshold(
     0.5,
-    of="time that another rank loses in a slow stretch, as a share of the slowdown's cost, if ddpmon calls both noise",
-    why="A judgement: among random bursts, the worst is rarely twice as bad as the second worst.",
+    of="time lost by another rank in one slow stretch, as a share of the slowdown's cost; above this share, both count"
+    " as noise",
+    why="A judgement call: among random bursts, the worst is rarely twice as bad as the second worst.",
 )
 COUNTED = 0.3
 """Share of a slowdown's excess above which steps of another rank count as slow."""

@@ -1,4 +1,4 @@
-"""Find the contrasts in a set of series that are larger than chance explains, given their measured spread."""
+"""Find contrasts that are too large to be chance, given the measured spread of the series."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ddpmon.analysis.threshold import Threshold
 CHANGE_Z = Threshold(
     6.2,
     of="z-score of a contrast over 4 steps, with 8 ranks, six series and steps of 46 ms",
-    why="False signals must stay rare over a day of 46 ms steps. Such a day has 376,000 blocks, with 62 contrasts of"
-    " 48 series each, many of them correlated.",
+    why="False signals must stay rare over a day of 46 ms steps. Such a day has 376,000 blocks. Each block tests 62"
+    " contrasts of 48 series, many of them correlated.",
 )
 ALL_RANKS_Z = Threshold(
     6.7,
     of="the same z-score, for series of all ranks together",
-    why="Here no comparison of ranks shows how heavy the tails of the noise are. In 1.8 hours of skewed bursts, an"
-    " earlier version gave three false signals at 6.1 and one at 6.6. In 7 hours of other noise it gave none."
-    " That version used blocks of ten steps.",
+    why="With all ranks together, no comparison of ranks shows how heavy the tails of the noise are. In 1.8 hours of"
+    " skewed bursts, an earlier version gave three false signals at 6.1 and one at 6.6. In 7 hours of other noise there"
+    " were none. That version used blocks of ten steps.",
 )
 LONGER_Z = 0.13
 """Reduction of the required z for each doubling of a contrast's length: contrasts of many steps change slowly from look

@@ -1,4 +1,4 @@
-"""Turn signals into descriptions of slowdowns, which keep their identity from one judgement to the next."""
+"""Turn signals into descriptions of slowdowns, and recognise each slowdown again in later steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddpmon.analysis.threshold import Threshold
 WORTH_IN_LARGE = Threshold(
     1.005,
     of="the same ratio as `WORTH` in slowdown.py, in runs of 64 ranks or more",
-    why="Half a percent of hundreds of GPUs is more than one GPU.",
+    why="On hundreds of GPUs, half a percent is more than one GPU.",
 )
 KEPT_ENDED = 32
 """Slowdowns that have ended, which a recurrence may continue, at most."""

@@ -102,7 +102,7 @@ class Detector:
 
         """
         if part.ranks != self.ranks:
-            raise ValueError("a detector accepts steps of the ranks it was made for only")
+            raise ValueError("a detector accepts only steps of the ranks for which it was created")
         arrays = _judged_arrays(part)
         if self._waiting:
             arrays = tuple(np.concatenate(pair) for pair in zip(self._waiting, arrays, strict=True))

@@ -1,4 +1,4 @@
-"""Find ranks that are slow in some steps only, by a bet on which rank has the next long step."""
+"""Find ranks that are slow in some steps only, by betting on the rank that has the next long step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ LONG_STEP = 8 * (WORTH.enter - 1)
 is late by so much is worth telling, and rarer shorter ones are not."""
 FAIR_SHARE = Threshold(
     1.5,
-    of="a rank's share of all long steps, as a multiple of an equal share, above which the rank is suspect",
-    why="A judgement: ranks may differ by half in how often they have long steps. One may run near the disk or the"
-    " network card.",
+    of="number of a rank's long steps, as a multiple of the mean number over all ranks, above which the rank is"
+    " suspect",
+    why="A judgement call: by chance, one rank may have half more long steps than another. One rank may run near the"
+    " disk or the network card.",
 )
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""

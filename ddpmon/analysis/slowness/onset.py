@@ -21,8 +21,8 @@ from ddpmon.analysis.threshold import Threshold
 
 RAMP = Threshold(
     5.0,
-    of="log Bayes factor of a gradual rise over a sudden one",
-    why='This is "very strong" evidence (Kass and Raftery, 1995). We require it because most changes are sudden.',
+    of="log Bayes factor of a gradual rise against a sudden rise",
+    why='This is "very strong" evidence (Kass and Raftery, 1995). We require this because most changes are sudden.',
 )
 LASTING = Threshold(
     0.5,

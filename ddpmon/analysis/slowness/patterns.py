@@ -20,20 +20,20 @@ from ddpmon.analysis.threshold import Threshold
 
 RECURRENCES = Threshold(
     4,
-    of="slow stretches of the same ranks, to report them as one recurring slowdown",
+    of="number of slow stretches of the same ranks that ddpmon reports as one recurring slowdown",
     why="Four stretches have three intervals. Two equal intervals are no rhythm yet.",
 )
 UNEVEN = Threshold(
     0.08,
-    of="mean deviation of the starts of slow stretches from a regular rhythm, as a share of its period",
+    of="mean deviation of the starts of slow stretches from a regular rhythm, as a share of the period",
     why="Random starts deviate by a quarter of the period.",
     below=True,
     stay=0.12,
 )
 KEPT = Threshold(
     0.8,
-    of="share of a rhythm's expected positions at which a slow stretch starts",
-    why="One in five may be missing where another rank was slow too.",
+    of="share of the expected times of a rhythm at which a slow stretch does start",
+    why="One in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5
 """Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""

@@ -1,4 +1,4 @@
-"""Ranks that take turns at being slow: in most turns, one rank is far slower than all others, and then another.
+"""Detect ranks that take turns at being slow: in most turns, one rank is far slower than all others.
 
 One rank is the slowest of every step by chance alone, and another one in most of them. So the distance of the slowest
 rank from the second is measured by that of the second from the third: of exponential tails, the heaviest that usual
@@ -21,19 +21,19 @@ from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
     8.0,
-    of="lead of the slowest rank over the second, as a multiple of twice the usual distance from the second to the"
+    of="distance from the slowest rank to the second, as a multiple of twice the usual distance from the second to the"
     " third",
-    why="By chance, 0.4% of turns reach it with exponential tails, and 15% with Pareto tails of exponent 1.5. With"
-    " skewed bursts, 20% do (benchmarks/scenario_noises.py).",
+    why="By chance, 0.4% of turns reach this value with exponential tails, and 15% with Pareto tails of exponent 1.5."
+    " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
 CHANCE = 1 / 4
 """Share of the turns in which one rank stands apart by chance, for a while at least: skewed bursts have it for some 30
 steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
-    of="distance between two ranks, as a multiple of their usual distance",
-    why="At most 62.5% of turns reach it by chance, whatever the noise, if small differences are the most frequent"
-    " ones.",
+    of="distance between the times of two ranks, as a multiple of their usual distance",
+    why="With any noise, at most 62.5% of turns reach this value by chance, if small differences are the most"
+    " frequent.",
 )
 CHANCE_OF_TWO = 2 / 3
 """The same share for two ranks."""

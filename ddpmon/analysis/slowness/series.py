@@ -16,9 +16,9 @@ SAMPLED_RANKS = 64
 """Ranks from which noise is learned: the spread of 64 is known to 9%, and more would only cost time."""
 CLIP = Threshold(
     4.0,
-    of="robust standard deviations from its baseline at which ddpmon clips an excess",
-    why="At 6, Pareto hiccups gave one false signal in 8 hours of all kinds of noise; at 4, there was none. Clipping"
-    " at 4 affects 0.006% of normally distributed values.",
+    of="distance from the baseline, in robust standard deviations, at which ddpmon clips an excess",
+    why="With clipping at 6, Pareto noise gave one false signal in 8 hours of all kinds of noise; with clipping at 4,"
+    " there was none. Clipping at 4 affects 0.006% of normally distributed values.",
 )
 RANKS_WITH_PHASES = 2048
 """Ranks up to which phases are judged too: with more, own time shows what matters and the rest costs too much."""

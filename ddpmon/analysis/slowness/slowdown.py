@@ -20,8 +20,8 @@ EVIDENCE = CERTAIN_Z**2 / 2
 began it."""
 WORTH = Threshold(
     1.02,
-    of="time since a slowdown began, as a multiple of the time that the same steps would take without it",
-    why="This is 2% of the run's time. In nine of ten runs, predicted gains are off by at most 1.1%"
+    of="time since a slowdown began, divided by the time that the same steps would take without the slowdown",
+    why="This is 2% of the run's time. In nine of ten runs, the error of predicted gains is at most 1.1%"
     " (benchmarks/diagnosis.py).",
     stay=1.01,
 )

@@ -15,9 +15,9 @@ from ddpmon.analysis.threshold import Threshold
 
 AT_PEERS = Threshold(
     0.25,
-    of="excess in a rank's usual steps, as a share of its mean excess, if its slow steps come and go",
-    why="The usual steps must be as fast as the peers'. A rank that is slow in all steps and has rare hiccups does not"
-    " qualify.",
+    of="excess of a rank in its usual steps, as a share of its mean excess, for a rank that is slow only at times",
+    why="The usual steps must be as fast as the steps of the peers. A rank that is slow in all steps, and slower in a"
+    " few, does not qualify.",
     below=True,
 )
 ONE_STEP = EVIDENCE / 3

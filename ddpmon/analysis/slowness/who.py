@@ -1,4 +1,4 @@
-"""Decide which ranks are slow. A signal says that something changed and when; each rank's own past says who changed."""
+"""Decide which ranks are slow, from each rank's own times before and after a change."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ddpmon.messages import OWN_PHASES
 
 OF_ONE_PHASE = Threshold(
     0.8,
-    of="share of a rank's excess that lies in one phase, if slowness in another phase counts as a different fault",
-    why="A cause that lengthens all phases, such as low clocks, puts about half of the excess into one. A slow data"
-    " loader puts all of it into the data phase.",
+    of="share of a rank's excess in one phase, above which slowness in another phase counts as a different fault",
+    why="A cause that lengthens all phases, such as low clocks, puts about half of the excess into one phase. A slow"
+    " data loader puts all of it into the data phase.",
 )
 TOGETHER_STEPS = 16
 """Steps that first steps may lie apart to be one change: in noise they are off by as much."""

@@ -10,8 +10,8 @@ from ddpmon.analysis.threshold import Threshold
 
 EXPLAINS = Threshold(
     0.5,
-    of="share of a rank's excess over its peers that a cause or a named activity explains",
-    why="A cause of half the excess outweighs all other causes together.",
+    of="share of a rank's excess over its peers that a cause or a named phase must explain",
+    why="A cause that explains half of the excess outweighs all other causes together.",
     stay=0.25,
 )
 SOME = 64

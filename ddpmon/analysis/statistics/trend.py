@@ -1,4 +1,4 @@
-"""The trend of a value that is sampled every second, from its floors: the lowest value in each interval of time.
+"""The trend of a value that is sampled every second, from its lowest values in intervals of time.
 
 What comes and goes within a stretch does not count. The pace is the mean of the rises from floor to floor, and its
 interval follows from how much these differ: rises of a random walk differ by more than their mean.
@@ -15,8 +15,8 @@ from ddpmon.analysis.threshold import Threshold
 
 GROWS = Threshold(
     0.02,
-    of="share by which the floor of a memory has risen over five intervals of a length: 6 s, a minute or ten minutes",
-    why="A judgement: a leak that matters within a run grows by more. Memory that an allocator caches levels off.",
+    of="share by which the lowest memory use has risen over five intervals of 6 s, of a minute, or of ten minutes",
+    why="A judgement call: a leak that harms a run grows faster. Memory in an allocator's cache stops growing.",
 )
 STRETCHES_S = (6, 60, 600)
 """A leak shows in half a minute where it is fast, and in an hour where it is slow or comes with each epoch."""

@@ -1,4 +1,4 @@
-"""The work of ranks in a step, the share of a slow rank's excess that it explains, and how to distribute it evenly."""
+"""The work of ranks in a step: how much of a slow rank's excess it explains, and an even distribution of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpmon.messages import OWN_PHASES
 MORE_WORK = Threshold(
     0.05,
     of="share by which one rank has more samples or tokens than the others",
-    why="A judgement: a rank's own time grows by at most twice that share. Batches of texts differ by as much by"
+    why="A judgement call: a rank's own time grows by at most twice that share. Batches of texts differ by this much by"
     " chance.",
 )
 _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]

@@ -24,20 +24,20 @@ MIN_STEPS = 10
 """Training steps before it that a step is compared with, at least: before that nothing is usual yet."""
 TIMES = Threshold(
     10.0,
-    of="length of a step that contains no reported pause, or of a first step, as a multiple of the usual length",
-    why="A judgement: no training step takes that long by chance. The rank did something else too, or compiled.",
+    of="length of a step without a reported pause, or of a first step, as a multiple of the usual step",
+    why="A judgement call: no training step takes that long by chance. The rank compiled, or did other work as well.",
 )
 LEAST_US = Threshold(
     500_000,
-    of="µs by which a step that contains no reported pause exceeds the usual length, or µs that a pause lasts",
-    why="A judgement: people notice half a second. Ten times the usual length alone is not enough: a busy machine does"
-    " that to steps of a few ms.",
+    of="µs by which a step without a reported pause exceeds the usual step, or length of a pause in µs",
+    why="A judgement call: people notice half a second. Ten times the usual step alone is not enough: on a busy"
+    " machine, steps of a few ms become that long.",
 )
 SELDOM = Threshold(
     0.05,
-    of="share of the recent steps that are that long without a reported pause",
-    why="A judgement: longer steps that are more frequent are part of how the run trains. ddpmon does not call them"
-    " pauses.",
+    of="share of the recent steps that are much longer than usual without a reported pause",
+    why="A judgement call: if long steps are more frequent, they are a normal part of the training, and ddpmon does not"
+    " call them pauses.",
     below=True,
 )
 MAX_LATEST = 64
