@@ -27,39 +27,45 @@ from ddpmon.tui.keys import KEYS, Key
 from ddpmon.tui.views import VIEW_FACTS, ViewName
 
 FOLDER = Path(__file__).with_name("reference")
-MADE = "This page is made from the code: `python docs/reference.py`.\n"
+MADE = "`python docs/reference.py` generates this page from the code.\n"
 WIDTH = 80
 
 VARIABLES = {
-    "DDPMON_HOME": "Folder of the runs; the default is `~/.local/state/ddpmon`. It may be a link of yours; only you may enter the folder.",
-    "DDPMON_RUNTIME_DIR": "Folder of the sockets; the default is `/tmp/ddpmon-UID`. Choose a short path: a socket's path can have 107 bytes.",
-    "DDPMON_KEEP": "Size or age of runs to keep, as `20GB` or `90d`; `ddpmon run` deletes the oldest at its start.",
-    "DDPMON_LOGS": "Size of a run's output to keep, as `2G`; the default is 256 MB.",
-    "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how the dashboard reports that a run needs a look or has ended.",
-    "DDPMON_ON_ALERT": "A program to run when a run needs a look, stalls or fails: as `--on-alert`.",
-    "DDPMON_HUB": "Address of the root hub in a run over several machines: as `--hub`.",
-    "DDPMON_HUB_KEY": "The key of `--hub`: the content of a file that `ddpmon key` made. The ranks do not get this variable.",
+    "DDPMON_HOME": "Folder of the runs; the default is `~/.local/state/ddpmon`. A symbolic link is allowed if it is"
+    " yours; only you may have access to the folder.",
+    "DDPMON_RUNTIME_DIR": "Folder of the sockets; the default is `/tmp/ddpmon-UID`. Choose a short path, because the"
+    " path of a socket may have at most 107 bytes.",
+    "DDPMON_KEEP": "Limit for all runs, by size (`20GB`) or age (`90d`); `ddpmon run` deletes the oldest runs when it"
+    " starts.",
+    "DDPMON_LOGS": "Limit for the saved output of a run, such as `2G`; the default is 256 MB.",
+    "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how the dashboard tells you that a run needs attention or has"
+    " ended.",
+    "DDPMON_ON_ALERT": "A program that ddpmon starts when a run needs attention, stalls or fails; same as"
+    " `--on-alert`.",
+    "DDPMON_HUB": "Address of the root hub in a run over several machines; same as `--hub`.",
+    "DDPMON_HUB_KEY": "The key for `--hub`, which is the content of a file from `ddpmon key`. ddpmon does not pass this"
+    " variable to the ranks.",
     "DDPMON_THEME": "`dark`, `light` or `ansi` (the terminal's own sixteen colours).",
-    "NO_COLOR": "Any value switches colours off.",
-    "DDPMON_SSH": "The ssh command with its options, as `ssh -F config`.",
-    "DDPMON_REMOTE": "The ddpmon command on the other machine, as `~/project/.venv/bin/ddpmon`.",
+    "NO_COLOR": "With any value, ddpmon uses no colours.",
+    "DDPMON_SSH": "The ssh command with its options, such as `ssh -F config`.",
+    "DDPMON_REMOTE": "The ddpmon command on the other machine, such as `~/project/.venv/bin/ddpmon`.",
 }
 """Variables that people set."""
 INNER = {
-    "DDPMON_SOCKET": "Address of the run's hub; it arms the probe in a rank.",
+    "DDPMON_SOCKET": "Address of the run's hub; with this variable, the probe starts in a rank.",
     "DDPMON_RUN_ID": "The run that a rank belongs to.",
-    "DDPMON_RUN_DIR": "The folder of that run.",
+    "DDPMON_RUN_DIR": "The folder of the run that a rank belongs to.",
     "DDPMON_BUCKETS": "1: the probe records each bucket's all-reduce.",
-    "DDPMON_ALONE": "1: all ranks are on this machine; they look for no other.",
-    "DDPMON_HUB_GIVEN": "1: hubs of several machines meet at `--hub`, without help of the ranks.",
+    "DDPMON_ALONE": "1: all ranks are on this machine, so ddpmon looks for no other machines.",
+    "DDPMON_HUB_GIVEN": "1: the hubs of several machines use the address in `--hub`, and not one from the ranks.",
     "DDPMON_AGENT_PID": "Process id of the torchrun that started a rank.",
 }
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
 
 FALSE_ALARMS = {
-    "memory_growth": "Low: of 300 random walks, ddpmon reports five as growth. It reports no noise and no single"
-    " steps. It does report a cache that fills for an hour.",
-    "gpu_error": "Low: the driver reports the error. We have never tested it with a faulty GPU.",
+    "memory_growth": "Low: of 300 random walks, ddpmon reports five as growth. It does not report noise or a single"
+    " jump. It does report a cache that fills for an hour.",
+    "gpu_error": "Low: the driver reports the error. We have never tested this finding with a faulty GPU.",
     "gpu_shared": "Low: the finding is a hint, unless a GPU is nearly full. Two ranks on one GPU may be intended."
     " ddpmon reports nothing in containers whose process ids differ from the driver's.",
     "replicas_differ": "Low: DDP keeps replicas bit-identical. Differences are intended if the script averages weights"
@@ -69,32 +75,33 @@ FALSE_ALARMS = {
     "learning_rates_differ": "Low: the finding ends if a later comparison finds equal weights. ddpmon compares only"
     " the optimizer that stepped last, and its first parameter group with a rate above 0.",
     "independent_copies": "Low. If weights differ, the run may be a sweep that someone started as one run. If weights"
-    " are equal, ddpmon reports it only if losses are equal too and there was no collective.",
-    "same_data": "Low: losses are equal to the last bit by chance in one run of 10^9. ddpmon reports nothing without"
-    " DDP, or if inputs differ between ranks. It reports nothing if inputs never change, as in benchmarks. If"
-    " losses differ, as with dropout, 64 numbers of each input must be equal at each comparison.",
+    " are equal, there is a finding only if losses are equal too and the ranks called no collective.",
+    "same_data": "Low: by chance, losses are equal to the last bit in one of 10^9 runs. ddpmon reports nothing without"
+    " DDP, or if inputs differ between ranks. It reports nothing if inputs never change, as in benchmarks. If losses"
+    " differ, as with dropout, 64 numbers of each input must be equal at each comparison.",
     "trains_in_eval": "Medium: fine-tuning with frozen statistics may be intended after a phase in training mode."
     " ddpmon checks only DDP models with torch's own dropout or BatchNorm.",
-    "updates_skipped": "Low: a GradScaler skips at most 16 updates until its scale settles. ddpmon cannot see skips of"
-    " optimizers that handle the scale themselves (`fused=True`).",
-    "learning_rate_zero": "Low: a learning rate that has been 0 since the first step may be a warm-up, and is only info.",
+    "updates_skipped": "Low: at the start, a GradScaler skips at most 16 updates until it has found its scale. ddpmon"
+    " cannot see skips of optimizers that handle the scale themselves (`fused=True`).",
+    "learning_rate_zero": "Low: a learning rate of 0 since the first step may be a warm-up, so the finding is then only"
+    " a hint.",
     "configuration_differs": "Medium: the finding is a hint, except for different scripts or versions of torch and"
     " Python. ddpmon does not compare values that name a rank, a device, a host, a seed or a path.",
     "buffers_differ": "Medium: the finding is a hint. ddpmon compares buffers only with `broadcast_buffers=False`.",
 }
 """Probability that a finding about the training is wrong, or reports something intended."""
 
-RUN = """RUN is a name, the beginning of an id, or nothing for the latest run; for some commands also `HOST:RUN`, a run on
-another machine."""
-METRICS = """This page lists what ddpmon measures of each rank. The last columns have its name over a column, in the filter (`/`),
-and as a metric of `ddpmon metrics` and `ddpmon export --format openmetrics`. Quantities of a step are means over the last
-steps. ddpmon reads all others once a second."""
-FINDINGS = """This page says what each kind of finding means, what to do about it, and which thresholds decide it. The order is
-the one in which ddpmon lists findings. A healthy run has no finding above `info`. The names are the values of `kind` in
-`ddpmon report --format json`. [Thresholds](../thresholds.md) explains the columns and lists all thresholds."""
+RUN = """RUN is a run's name or the beginning of its id. Without RUN, a command takes the latest run. Some commands also
+take `HOST:RUN`, a run on another machine."""
+METRICS = """This page lists what ddpmon measures of each rank. The last columns give the heading of its column on
+screen, its name in the filter (`/`), and its name as a metric of `ddpmon metrics` and `ddpmon export --format
+openmetrics`. Quantities of a step are means over the last steps. ddpmon reads all other quantities once a second."""
+FINDINGS = """This page lists all kinds of findings: their meaning, what to do, and their thresholds. Findings on this
+page and on screen have the same order. A healthy run has no finding above `info`. The headings are the values of `kind`
+in `ddpmon report --format json`. [Thresholds](../thresholds.md) explains the columns and lists all thresholds."""
 
-RECORDING = """This page lists every table and column of [the recording](../recording.md). Times in µs are durations, or moments of
-CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
+RECORDING = """This page lists every table and column of [the recording](../recording.md). Times in µs are durations, or
+values of CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
 
 
 def command_page() -> str:

@@ -165,7 +165,7 @@ def _phase(name: str, meaning: str, worse: str = "high", chart: str = "") -> Qua
 
 _OF_A_STEP = "Mean time in each phase of a step"
 _ROWS = (
-    Quantity("loss", NUMBER, "Latest loss; the sum where a step updates several models", "loss", chart="loss"),
+    Quantity("loss", NUMBER, "Latest loss; the sum of losses if a step updates several models", "loss", chart="loss"),
     Quantity("step", MS, "Mean length of a step", "step_ms", label="step ms", chart="step ms"),
     Quantity("own", MS, "Mean own time per step", "own_ms", label="own ms", chart="own ms per step"),
     Quantity(
@@ -175,7 +175,8 @@ _ROWS = (
     *(_phase(name, _OF_A_STEP) for name in OWN_PHASES),
     _phase("wait", _OF_A_STEP, "low", "wait ms per step"),
     _phase("transfer", _OF_A_STEP, chart="transfer ms per step"),
-    Quantity("late", MS, "Mean time by which it arrives after the median of its peers", "late_ms", label="late ms"),
+    Quantity("late", MS, "Mean time by which the rank arrives after the median of its peers", "late_ms", label="late"
+    " ms"),
     Quantity(
         "critical", SHARE, "Share of steps in which the other ranks waited for this one", "critical_share", head="crit",
     ),
@@ -188,7 +189,7 @@ _ROWS = (
         "learning_rate", NUMBER, "Learning rate of the optimizer's first parameter group", "learning_rate",
         worse="", label="learning rate", word="lr",
     ),
-    Quantity("gc", MS, "Mean time in Python's garbage collector, within the phases", "gc_ms", label="gc ms"),
+    Quantity("gc", MS, "Mean time in Python's garbage collector, which is part of the phases", "gc_ms", label="gc ms"),
     Quantity("steps", TOTAL, "Steps finished by the rank", "steps", worse="low"),
 )  # fmt: skip
 
@@ -202,7 +203,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     time_us: Micros
     # fmt: off
     cpu_percent: Annotated[Amount | None, Quantity(
-        "cpu", PERCENT, "CPU time of the process, of one core", where=PROCESS, label="cpu%",
+        "cpu", PERCENT, "CPU time of the process, as a share of one core", where=PROCESS, label="cpu%",
         chart="cpu% of a rank, 100% per core",
     )] = None
     rss_bytes: Annotated[Micros | None, Quantity(
@@ -210,19 +211,20 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
         chart="mem GiB of a rank", metric="resident_memory", largest=True,
     )] = None
     gpu_percent: Annotated[Amount | None, Quantity(
-        "gpu", PERCENT, "Share of the time in which its GPU worked", where=GPU, worse="low", label="gpu%",
+        "gpu", PERCENT, "Share of the time in which the rank's GPU worked", where=GPU, worse="low", label="gpu%",
         chart="GPU utilization", metric="gpu_utilization",
     )] = None
     gpu_memory_used_bytes: Annotated[Micros | None, Quantity(
-        "gpu_memory", BYTES, "Memory of its GPU that is in use", where=GPU, label="gpu mem GiB", head="gpu mem",
+        "gpu_memory", BYTES, "Memory in use on the rank's GPU", where=GPU, label="gpu mem GiB", head="gpu mem",
         word="gpumem", chart="gpu mem GiB", largest=True,
     )] = None
     gpu_memory_total_bytes: Annotated[Micros | None, Quantity(
-        "gpu_memory_total", BYTES, "Total memory of its GPU", where=GPU, worse="", label="GPU memory of", head="of",
+        "gpu_memory_total", BYTES, "Total memory of the rank's GPU", where=GPU, worse="", label="GPU memory of",
+        head="of",
         word="gpuall", largest=True,
     )] = None
     gpu_power_w: Annotated[Amount | None, Quantity(
-        "gpu_power", WATTS, "Power that its GPU draws", where=GPU, label="GPU power W", head="W", word="watt",
+        "gpu_power", WATTS, "Power that the rank's GPU draws", where=GPU, label="GPU power W", head="W", word="watt",
         chart="GPU power, W",
     )] = None
     gpu_temperature_c: Annotated[Celsius | None, Quantity(
@@ -239,11 +241,11 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
         reported="cpu_starved_share",
     )] = None
     major_faults_per_s: Annotated[Amount | None, Quantity(
-        "major_faults", PER_S, "Page faults that waited for a disk", where=PROCESS, label="major faults/s",
+        "major_faults", PER_S, "Page faults that had to wait for a disk", where=PROCESS, label="major faults/s",
         head="major/s", word="major", chart="major page faults/s",
     )] = None
     minor_faults_per_s: Annotated[Amount | None, Quantity(
-        "minor_faults", PER_S, "Page faults that waited for no disk", where=PROCESS, label="minor faults/s",
+        "minor_faults", PER_S, "Page faults without a wait for a disk", where=PROCESS, label="minor faults/s",
         head="minor/s", word="minor", chart="minor page faults/s",
     )] = None
     read_bytes_per_s: Annotated[Amount | None, Quantity(
@@ -264,38 +266,38 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     loader_pinned: bool | None = None
     """True if its batches lie in pinned memory; None: they are for a CPU."""
     sent_bytes_per_s: Annotated[Amount | None, Quantity(
-        "sent", BYTES_PER_S, "Traffic that its host sends, without loopback and RDMA", where=HOST,
+        "sent", BYTES_PER_S, "Traffic that the rank's host sends, without loopback and RDMA", where=HOST,
         label="sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
     )] = None
     received_bytes_per_s: Annotated[Amount | None, Quantity(
-        "received", BYTES_PER_S, "Traffic that its host receives, without loopback and RDMA", where=HOST,
+        "received", BYTES_PER_S, "Traffic that the rank's host receives, without loopback and RDMA", where=HOST,
         label="received bytes/s", head="recv/s", chart="bytes/s a host receives", metric="network_received",
     )] = None
     io_wait_share: Annotated[Amount | None, Quantity(
-        "io_wait", SHARE, "Share of the time in which some process of its host waited for storage", where=HOST,
+        "io_wait", SHARE, "Share of the time in which any process on the host waited for storage", where=HOST,
         label="io wait", word="iowait", chart="io wait of a host",
     )] = None
     cores_busy_share: Annotated[Amount | None, Quantity(
-        "cores", SHARE, "Share of its host's cores that ranks or other programs keep busy", where=HOST,
+        "cores", SHARE, "Share of the host's cores that ranks or other programs use", where=HOST,
         worse="", label="cores busy", head="cores", chart="share of a host's cores that are busy",
         metric="cores_busy",
     )] = None
     worker_memory_bytes: Annotated[Micros | None, Quantity(
-        "worker_memory", BYTES, "Memory of its DataLoader workers that no other process shares", where=PROCESS,
+        "worker_memory", BYTES, "Memory of the rank's DataLoader workers that no other process shares", where=PROCESS,
         label="worker mem GiB", head="wrk GiB", word="workermem", chart="worker mem GiB of a rank", largest=True,
     )] = None
     memory_left_bytes: Annotated[Micros | None, Quantity(
-        "memory_left", BYTES, "Memory that its host has left, or its cgroup if that has less", where=HOST,
+        "memory_left", BYTES, "Free memory of the host, or of the cgroup if it has less", where=HOST,
         worse="low", label="mem left GiB", head="left GiB", word="memleft", chart="mem left GiB of a host",
         largest=True,
     )] = None
     gpu_allocated_bytes: Annotated[Micros | None, Quantity(
-        "gpu_allocated", BYTES, "Memory of its GPU that tensors hold, by torch's count", where=GPU,
+        "gpu_allocated", BYTES, "Memory of tensors on the rank's GPU, as torch counts it", where=GPU,
         label="GPU alloc'd GiB", head="alloc GiB", word="gpualloc", chart="GPU memory in tensors, GiB",
         largest=True,
     )] = None
     gpu_reserved_bytes: Annotated[Micros | None, Quantity(
-        "gpu_reserved", BYTES, "Memory of its GPU that torch's allocator holds, with its cache", where=GPU,
+        "gpu_reserved", BYTES, "Memory of torch's allocator on the rank's GPU, including its cache", where=GPU,
         label="GPU reserved GiB", head="resv GiB", word="gpureserved", chart="GPU memory that torch reserved, GiB",
         largest=True,
     )] = None
