@@ -25,8 +25,12 @@ from tests.test_sentences import READ_BY_PEOPLE, texts
 SHORTEST_WORDS = 4
 """Number of words that make a sentence; with fewer, a text is a name or a value."""
 WORD = re.compile(r"[A-Za-z][a-z']+")
-CODE = re.compile(r"\(\?|SELECT |\{ \w+:")
-"""Parts of regular expressions, SQL and CSS, which are no texts for users."""
+CODE = re.compile(r"\(\?|\w\|[A-Za-z.]|SELECT |\{ \w+:|(?m:^import \w+)")
+"""Parts of regular expressions, SQL, CSS and programs, which are no texts for users."""
+GAP = re.compile(r"\{\w*(?::[^{}]*)?\}")
+"""A value that a template leaves open."""
+FOLD = re.compile(r"\|(?!\s*\|)")
+"""A mark in headlines at which narrow screens cut them."""
 
 
 def sentences(text: str) -> list[str]:
@@ -57,7 +61,8 @@ def of_code() -> Iterator[tuple[str, str]]:
     for package in (*READ_BY_PEOPLE, "analysis"):
         for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
             for text in texts(path.read_text()):
-                yield from ((path.relative_to(ROOT).as_posix(), each) for each in sentences(text))
+                for each in sentences(text):
+                    yield path.relative_to(ROOT).as_posix(), FOLD.sub("", GAP.sub("…", each))
 
 
 def main() -> None:

@@ -51,7 +51,9 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
     try:
         outcome = watch(DdpmonApp(source, readonly=readonly, notify=notify, place=RemotePlace(source)))
         if outcome is Outcome.STOPPING:
-            print(f"stopping {source.run_name} on {address.where}; Ctrl-C ends this command, not the stop", flush=True)
+            print(
+                f"stopping {source.run_name} on {address.where}; Ctrl-C ends this command, but not the stop", flush=True
+            )
             _lines_until_ended(source, every_s)
         last = source.snapshot()
     finally:

@@ -95,7 +95,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     finally:
         source.close()
     if outcome is Outcome.DETACHED:
-        _say(f"{run.name} goes on; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} stops it")
+        _say(f"{run.name} continues; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} stops it")
         return 0
     if outcome is Outcome.STOPPING:
         with Signals(owns_run=True) as signals:
@@ -138,7 +138,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             if run.command_code and signals.owns_run and not ended:
                 alone_since = alone_since or time.monotonic()
                 if time.monotonic() - alone_since >= OTHERS_S:  # its launcher is to know, and may end the others
-                    _say(f"{run.name} ({run.id}) goes on: this command ended with {run.command_code}")
+                    _say(f"{run.name} ({run.id}) continues: this command ended with {run.command_code}")
                     return run.command_code
             if signals.hung_up or (signals.stops and not signals.owns_run):
                 return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
@@ -214,7 +214,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         _say(f"{run.name} ({run.id}) {run.elsewhere()}; {run.attaching} shows it there")
         return 1
     if run.lost():
-        _say(f"{run.name}: its supervisor is gone; its processes may go on: ddpmon stop {run.id} ends them")
+        _say(f"{run.name}: its supervisor has died, but its processes may still run: ddpmon stop {run.id} ends them")
         return 1
     if state == "detached":
         _say(f"{run.name} goes on without ddpmon; ddpmon report {run.id} shows what happened until now")
@@ -240,7 +240,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
 def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
     """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
     state = run.state() if run.ended else "unknown" if last is None else last.state
-    _say(f"{run.name} ({run.id}): {state}; its folder is gone, deleted or moved")
+    _say(f"{run.name} ({run.id}): {state}; somebody has deleted or moved its folder")
     return exit_code(run) if run.ended else {"done": 0, "detached": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
 
 

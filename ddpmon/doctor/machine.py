@@ -38,7 +38,8 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
         if seen:
             yield note(
                 "NVML",
-                f"does not answer ({error}): no utilization, memory, power and clocks of {counted(len(seen), 'GPU')}",
+                f"does not answer ({error}), so ddpmon cannot show utilization, memory, power and clocks of"
+                f" {counted(len(seen), 'GPU')}",
                 "in a container, add utility to NVIDIA_DRIVER_CAPABILITIES",
             )
         else:
@@ -55,7 +56,7 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
         )
     elif torch and names and not (torch.cuda or torch.hip):
         yield note(
-            "GPUs", f"this build of torch is for the CPU and uses none of {len(names)}", "install a CUDA build of torch"
+            "GPUs", f"this is a CPU build of torch, which uses none of {len(names)}", "install a CUDA build of torch"
         )
 
 
@@ -75,7 +76,7 @@ def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
         yield note(
             "GPUs",
             f"GPU {index} is in use: {who}{held}",
-            "end what an earlier run left there, or choose other GPUs with CUDA_VISIBLE_DEVICES",
+            "end the processes of earlier runs, or choose other GPUs with CUDA_VISIBLE_DEVICES",
         )
 
 
@@ -98,7 +99,9 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     text = f"{counted(here, 'core')} for {counted(planned, 'rank')}"
     if planned > here:
         return note(
-            "cores", f"{text}: ranks share cores and wait for each other", f"--nproc {here} gives each rank a core"
+            "cores",
+            f"{text}: ranks would share cores and wait for each other",
+            f"--nproc {here} gives each rank a core",
         )
     threads = environ.get("OMP_NUM_THREADS", "")
     each = int(threads) if threads.isdecimal() else 1  # what torchrun sets where nothing else is set
@@ -106,9 +109,9 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
         return note(
             "cores",
             f"{text} of {counted(each, 'thread')} each (OMP_NUM_THREADS)",
-            f"OMP_NUM_THREADS={max(1, here // planned)} leaves no rank starved of a core",
+            f"with OMP_NUM_THREADS={max(1, here // planned)}, each rank has enough cores",
         )
-    more = f"; {here // planned - 1} more per rank for DataLoader workers" if gpus else ""
+    more = f"; DataLoader workers need {here // planned - 1} more per rank" if gpus else ""
     return ok("cores", f"{text}, {counted(each, 'thread')} each{more}")
 
 
@@ -127,9 +130,11 @@ def shared_memory(folder: Path = SHM) -> Check:
     try:
         size = shutil.disk_usage(folder).total
     except OSError as error:
-        return note("shared memory", f"{folder}: {error.strerror}", "DataLoader workers need it: mount a tmpfs there")
+        return note(
+            "shared memory", f"{folder}: {error.strerror}", "DataLoader workers need this folder: mount a tmpfs there"
+        )
     if size < SHM_SMALL_BYTES:
-        way_out = "docker run --shm-size=8g, or --ipc=host; else DataLoader workers die with a bus error"
+        way_out = "start docker with --shm-size=8g or --ipc=host, or DataLoader workers will die with a bus error"
         return note("shared memory", f"{folder} holds {bytes_text(size)}", way_out)
     return ok("shared memory", f"{folder} holds {bytes_text(size)}")
 

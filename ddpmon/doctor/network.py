@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from ddpmon.doctor.check import Check, note, ok, problem
 
 BACKENDS = (("gloo", "GLOO_SOCKET_IFNAME"), ("NCCL", "NCCL_SOCKET_IFNAME"))
-_ALONE = ": for several machines, set GLOO_SOCKET_IFNAME to an interface"
+_ALONE = ": for runs on several machines, set GLOO_SOCKET_IFNAME to an interface"
 _SSH_S = 5.0
 
 
@@ -27,12 +27,15 @@ def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
     }  # fmt: skip
     usable = sorted(up & addressed)
     others = [name for name in usable if name != "lo"]
-    yield ok("network", f"{', '.join(others)} for several machines" if others else "only loopback: for one machine")
+    yield ok(
+        "network",
+        f"{', '.join(others)} for several machines" if others else "only loopback, which is enough for one machine",
+    )
     for backend, variable in BACKENDS:
         chosen = environ.get(variable, "")
         missing = [name for name in _named(chosen) if not any(one.startswith(name) for one in usable)]
         if missing:
-            way_out = f"set {variable} to one of {', '.join(usable)}, or unset it"
+            way_out = f"set {variable} to one of {', '.join(usable)}, or unset the variable"
             yield problem(f"{backend} interface", f"{variable}={chosen}: no interface {missing[0]} is up", way_out)
         elif chosen:
             yield ok(f"{backend} interface", f"{variable}={chosen}")
@@ -53,8 +56,8 @@ def names() -> Check:
         reason = next(reason for _, reason in unknown.values())
         return note(
             "host names",
-            f"{' and '.join(unknown)} {verb} not resolve: {reason}; ddpmon run on one machine needs no name",
-            f"for other launchers, add {lines} {wanted} to /etc/hosts; until then, GLOO_SOCKET_IFNAME=lo helps",
+            f"{' and '.join(unknown)} {verb} not resolve: {reason}; ddpmon run on one machine does not need the name",
+            f"for other launchers, add {lines} {wanted} to /etc/hosts, or set GLOO_SOCKET_IFNAME=lo",
         )
     loopback = ipaddress.ip_address(addresses[own]).is_loopback
     return ok("host names", f"{own} is {addresses[own]}{_ALONE if loopback else ''}")
@@ -69,13 +72,17 @@ def ssh(environ: Mapping[str, str]) -> Check:
     program = shutil.which(words[0])
     if program is None:
         way_out = "install openssh-client, or set DDPMON_SSH to another ssh command"
-        return note("ssh", f"no program {words[0]}: ddpmon attach HOST: needs one", way_out)
+        return note("ssh", f"there is no program {words[0]}, which ddpmon attach HOST: needs", way_out)
     try:
         answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=_SSH_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return note("ssh", f"{program} does not answer", "set DDPMON_SSH to another ssh command")
     version = (answer.stderr or answer.stdout).partition(",")[0].strip() or program
-    agent = "with an agent for keys" if environ.get("SSH_AUTH_SOCK") else "no agent: keys in ~/.ssh, or a password"
+    agent = (
+        "with an ssh agent for keys"
+        if environ.get("SSH_AUTH_SOCK")
+        else "no ssh agent: ssh uses keys in ~/.ssh, or a password"
+    )
     return ok("ssh", f"{version}; {agent}")
 
 

@@ -31,7 +31,7 @@ def recordings() -> Iterator[Check]:
     free = shutil.disk_usage(folder).free
     text = f"{folder}, {bytes_text(free)} free"
     if not _takes_a_database(folder):
-        way_out = "set DDPMON_HOME to another file system; until then, runs have no recording"
+        way_out = "set DDPMON_HOME to another file system; until you do, runs have no recording"
         yield problem("recordings", f"{folder}: SQLite cannot write there", way_out)
     elif free < ROOM_BYTES:
         yield note("recordings", text, "ddpmon prune --keep 20GB, or set DDPMON_HOME to a larger disk")
@@ -40,8 +40,8 @@ def recordings() -> Iterator[Check]:
     if not is_local(folder):
         yield note(
             "file system",
-            f"{folder} is a network file system: recordings have no write-ahead log there and commit slower",
-            "set DDPMON_HOME to a local disk; then only this machine sees the runs",
+            f"{folder} is a network file system, where recordings have no write-ahead log and commits are slower",
+            "set DDPMON_HOME to a local disk; other machines then cannot see the runs",
         )
 
 
@@ -62,12 +62,12 @@ def sockets() -> Check:
             rank.send(b"")
             if not hub.poll(ANSWER_MS):
                 way_out = "set DDPMON_RUNTIME_DIR to a local file system"
-                return problem("sockets", f"a message through {folder.parent} does not arrive", way_out)
+                return problem("sockets", f"a test message through {folder.parent} does not arrive", way_out)
     except zmq.ZMQError as error:
         return problem("sockets", f"{folder.parent}: {error.strerror}", "set DDPMON_RUNTIME_DIR to a local file system")
     finally:
         runs.remove_sockets(run_id)
-    return ok("sockets", f"{folder.parent}, private to you; a test message arrived")
+    return ok("sockets", f"{folder.parent}, which only you can read; a test message arrived")
 
 
 def _takes_a_database(folder: Path) -> bool:

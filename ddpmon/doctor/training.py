@@ -90,7 +90,7 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
     except UsageError:
         return note(
             "torch",
-            f"none in {sys.executable}: demo, attach, replay and report work, ddpmon run does not",
+            f"no torch in {sys.executable}: demo, attach, replay and report work, but ddpmon run does not",
             "install ddpmon into the environment that has torch, or pip install 'ddpmon[training]'",
         )
     command = [sys.executable, "-c", _QUESTIONS]
@@ -106,7 +106,9 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        way_out = "see whether site-packages is on a slow network file system, which also slows each rank's start"
+        way_out = (
+            "check whether site-packages is on a slow network file system, which also makes the start of each rank slow"
+        )
         return problem("torch", f"the import takes more than {ASKED_S:.0f} s", way_out)
     try:
         return msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=Torch)
@@ -121,7 +123,7 @@ def torch_checks(torch: Torch) -> Iterator[Check]:
     built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU"
     text = f"{torch.version}, built for {built}"
     if not torch.distributed:
-        yield problem("torch", f"{text}, without torch.distributed", "install a build that has it, such as PyPI's")
+        yield problem("torch", f"{text}, without torch.distributed", "install a build with it, such as the one on PyPI")
     elif _number(torch.version) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         yield note("torch", f"{text}; ddpmon is tested with {oldest} and later", f"install torch {oldest} or later")
@@ -132,7 +134,7 @@ def torch_checks(torch: Torch) -> Iterator[Check]:
     else:
         yield problem(
             "probe",
-            "does not start in the ranks: Python ignores sitecustomize on PYTHONPATH",
+            "does not start in the ranks, because Python ignores sitecustomize on PYTHONPATH",
             "put import ddpmon; ddpmon.init() at the top of the script",
         )
     yield from _backends(torch)
@@ -143,19 +145,25 @@ def _backends(torch: Torch) -> Iterator[Check]:
         yield problem(
             "gloo",
             f"the process group fails: {torch.gloo_error}",
-            "make the host's name resolve, or set GLOO_SOCKET_IFNAME to lo (one machine) or eth0 (several)",
+            "make the host name resolve, or set GLOO_SOCKET_IFNAME to lo (one machine) or eth0 (several machines)",
         )
     elif torch.gloo:
-        yield ok("gloo", "a process group of one rank reduced a tensor")
+        yield ok("gloo", "works: a process group of one rank reduced a tensor")
     if torch.nccl:
         yield ok("NCCL", torch.nccl_version or "available")
     elif torch.gpus:
-        yield note("NCCL", "not in this build of torch: GPUs would talk through gloo", "install a build with NCCL")
+        yield note(
+            "NCCL", "not in this build of torch, so GPUs would communicate through gloo", "install a build with NCCL"
+        )
     if torch.cuda_error and torch.cuda and not DRIVER.exists():
-        no_driver = "no NVIDIA driver on this machine: this build of torch trains on the CPU here"
+        no_driver = "no NVIDIA driver on this machine, so torch trains on the CPU"
         yield note("CUDA", no_driver, "if the machine has a GPU, install NVIDIA's driver")
     elif torch.cuda_error:
-        yield problem("CUDA", torch.cuda_error, "nvidia-smi shows whether the driver works; it must fit torch's CUDA")
+        yield problem(
+            "CUDA",
+            torch.cuda_error,
+            "nvidia-smi shows whether the driver works; the driver must support torch's CUDA version",
+        )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -121,7 +121,8 @@ class Alerts:
             self._add_event(
                 unix,
                 "info",
-                f"--on-alert: {counted(self._dropped, 'alert')} left out: the limit is {MOST_AN_HOUR} an hour",
+                f"--on-alert: {counted(self._dropped, 'alert')} not started, because the limit is {MOST_AN_HOUR} an"
+                " hour",
             )
             self._dropped = 0
         if self._waiting:
@@ -168,7 +169,7 @@ class _Program:
         code = self._process.wait()
         os.close(self._output)
         if overdue:
-            return f"was killed: it took more than {LONGEST_S:g} s"
+            return f"exceeded {LONGEST_S:g} s, so ddpmon killed it"
         lines = self._printed.decode(errors="replace").strip().splitlines()
         last = f": {redact_text(plain(lines[-1]))[:_LINE_CHARS]}" if lines else ""
         return f"ended with {code}{last}" if code else ""

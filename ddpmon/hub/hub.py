@@ -176,7 +176,7 @@ class Hub:
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
-                store.add_event(unix, "warn", "someone removed the run's sockets; the hub made them again")
+                store.add_event(unix, "warn", "somebody removed the run's sockets; the hub made new ones")
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
         stops = store.winding_down(unix) and store.state != "stopping"

@@ -173,7 +173,7 @@ class Nodes:
         self._down, self._sockets = None, []
         self._keys.addresses, self._keys.admitted = [], {}
         self._keys.save(self._dir)
-        text = "rank 0 moved to another machine, whose hub now has the whole world"
+        text = "rank 0 moved to another machine, whose hub now has the data of all ranks"
         self._store.add_event(time.time(), "warn", text)
 
     def _begin_downlink(self, addresses: list[str]) -> None:
@@ -249,7 +249,7 @@ class Nodes:
             self._awaited_until = math.inf
             self._reached = not self._reached
             if self._reached:
-                self._store.add_event(unix, "info", f"connected to {self._root_name}, which shows the whole world")
+                self._store.add_event(unix, "info", f"connected to {self._root_name}, which shows all ranks")
             else:
                 self._store.add_event(unix, "warn", self._missed())
 
@@ -266,7 +266,10 @@ class Nodes:
         is_here = first is not None and not first.hello.through  # alone, where others may come or have left
         lines = [] if self._up.reached(now) or is_here else [self._missed()]
         if self._up.dropped:
-            lines.append(f"{self._up.dropped:,} messages for {self._root_name} lost: no connection for too long")
+            lines.append(
+                f"{self._up.dropped:,} messages for {self._root_name} are lost, because there was no connection for too"
+                " long"
+            )
         return lines
 
     def _missed(self) -> str:

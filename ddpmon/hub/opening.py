@@ -33,7 +33,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             store.resume(now)
             if trouble:
                 store.add_event(unix, "warn", trouble)
-            store.add_event(unix, "warn", "the hub restarted; ranks send again what it had not recorded")
+            store.add_event(unix, "warn", "the hub restarted; ranks send again the data that it had not recorded")
             return store, Recorder(path, run.id, store.clock)
         except (RecordingError, OSError, sqlite3.Error) as error:
             trouble = str(error)  # the recorder will say what it cannot write

@@ -216,9 +216,7 @@ class BoundedLog:
             missing = size + self._reported_before - len(head) - dropped_before
         with contextlib.suppress(OSError):
             gone.unlink()  # first: its space may be all that is left
-        line = (
-            f"[ddpmon] {missing:,} bytes after this are missing: a log of this run holds {2 * self._half:,} at most\n"
-        )
+        line = f"[ddpmon] {missing:,} bytes after this are missing: the limit for this log is {2 * self._half:,}\n"
         with contextlib.suppress(OSError):
             draft = first_lines.with_name(f"{first_lines.name}.new")
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

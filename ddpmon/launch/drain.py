@@ -236,7 +236,7 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
         spooled.take(surplus)
         cut = spooled.read(CHUNK_BYTES).find(b"\n") + 1
         spooled.take(cut)
-        log.drop(surplus + cut, "" if log.full else "the output came faster than a log of this run may grow")
+        log.drop(surplus + cut, "" if log.full else "the output came faster than ddpmon could write it")
     for _ in range(TURN_BYTES // CHUNK_BYTES):
         data = spooled.read(CHUNK_BYTES)
         written = log.write(data)
@@ -262,7 +262,7 @@ def _alone(run_id: str) -> None:
         except BlockingIOError:
             waited = time.monotonic() - begin
             if waited > TAKE_OVER_S:
-                raise DdpmonError(f"another drain of {run_id} does not end") from None
+                raise DdpmonError(f"another process that writes the logs of {run_id} does not end") from None
             _end(os.pread(lock, 32, 0), run_id, signal.SIGKILL if waited > TAKE_OVER_S / 2 else signal.SIGTERM)
             time.sleep(PAUSE_S)
         else:

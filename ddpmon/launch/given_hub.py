@@ -11,7 +11,7 @@ from ddpmon import addresses
 from ddpmon.errors import UsageError
 from ddpmon.runs import job_key
 
-_WITHOUT = "--hub-key FILE is the key of --hub HOST:PORT: give both"
+_WITHOUT = "--hub-key FILE has the key for --hub HOST:PORT: give both options"
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,9 @@ def begin(spec: Spec, run_id: str, job: Job | None, stdin: int = subprocess.DEVN
 def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
     jobs.join(run.id, task.rank)
     print(
-        f"ddpmon: rank {task.rank} joins {run.name} ({run.id}), the run of this job here", file=sys.stderr, flush=True
+        f"ddpmon: rank {task.rank} joins {run.name} ({run.id}), the run of this job on this machine",
+        file=sys.stderr,
+        flush=True,
     )
     with contextlib.suppress(OSError):  # it prints where its launcher listens
         _print_into_the_run(run.id)

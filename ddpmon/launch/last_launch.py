@@ -85,7 +85,7 @@ def _absolute(path: str) -> str:
 def _variable(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
-        raise UsageError(f"environment: {word!r} is no variable; write KEY=VALUE")
+        raise UsageError(f"environment: {word!r} is not a variable; write KEY=VALUE")
     return name, value
 
 

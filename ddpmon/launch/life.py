@@ -24,7 +24,7 @@ class Do(Enum):
     """Next action of the supervisor."""
 
     NOTHING = "nothing"
-    ASK = "ask the command to end"
+    ASK = "send the command a signal to end"
     ASK_RANKS = "SIGTERM to the ranks, whose launcher is dead"
     TERMINATE = "SIGTERM to all remaining processes"
     KILL = "SIGKILL to all remaining processes"

@@ -106,7 +106,7 @@ def again(run: Run, run_id: str) -> Spec:
         (spec.check_module if module else spec.check_script)(run.script, run.cwd)
         spec.check_torch()
     if not run.argv:
-        raise UsageError(f"{run.name}: its command is not recorded")
+        raise UsageError(f"{run.name}: ddpmon did not record its command")
     if shutil.which(os.path.join(run.cwd, run.argv[0]) if "/" in run.argv[0] else run.argv[0]) is None:
         raise UsageError(f"no program {run.argv[0]}")
     line = run.argv
@@ -138,9 +138,9 @@ def check_environment(variables: Mapping[str, str]) -> None:
     """Variables that can be set, and are none of ours."""
     for name in variables:
         if not _VARIABLE.fullmatch(name):
-            raise UsageError(f"environment: {name!r} is no name of a variable; write KEY=VALUE")
+            raise UsageError(f"environment: {name!r} is not the name of a variable; write KEY=VALUE")
         if name.startswith(_OURS):
-            raise UsageError(f"environment: ddpmon sets {name} itself; set it for ddpmon instead")
+            raise UsageError(f"environment: ddpmon sets {name} itself; set it in the environment of ddpmon instead")
 
 
 def _log_dir(run_id: str) -> str:

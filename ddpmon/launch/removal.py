@@ -53,7 +53,7 @@ def check(run: Run, *, force: bool = False) -> Run:
         )
     if elsewhere and not force:
         raise UsageError(
-            f"{run.name} ({run.id}) {elsewhere}; delete it there, or with ddpmon rm --force if it has certainly ended"
+            f"{run.name} ({run.id}) {elsewhere}; delete it there, or use ddpmon rm --force if it has certainly ended"
         )
     if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is ending; try again in a moment")
@@ -88,4 +88,6 @@ def _remove(aside: Path) -> None:
     except OSError as error:
         if not aside.exists():  # somebody else was faster
             return
-        raise DdpmonError(f"deleted the run, but not all of {aside}: {error.strerror or error}") from None
+        raise DdpmonError(
+            f"deleted the run, but could not delete all files in {aside}: {error.strerror or error}"
+        ) from None

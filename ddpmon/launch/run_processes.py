@@ -91,7 +91,7 @@ class RunProcesses:
         number, self._passing_on = self._passing_on[0], None
         if agent.alive() and proc.is_pending(agent.pid, number):
             self._terminated.update(rank_processes)
-            self._send(f"the launcher does not take {number.name}; to its ranks", rank_processes, number)
+            self._send(f"the launcher does not handle {number.name}; sending it to its ranks", rank_processes, number)
 
     def terminate(self, reason: str, targets: list[Process]) -> None:
         """SIGTERM, once for each."""

@@ -68,7 +68,7 @@ def _sign(file: RunFile, *, takes_over: bool) -> None:
             file.reserve()
             file.change(supervisor=myself)
     except OSError as error:
-        raise DdpmonError(f"no room for run.json: {error.strerror}") from None
+        raise DdpmonError(f"no disk space for run.json: {error.strerror}") from None
     if file.trouble:
         raise DdpmonError(file.trouble)
 

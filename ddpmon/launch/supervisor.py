@@ -199,7 +199,7 @@ class Supervisor:
             self.file.change(stopping=True, stopping_at=time.time())
         do = self.life.stop(at, now)
         if do is Do.NOTHING and self.life.state == "asked":
-            say(f"stop: asked again, {self.run.grace_left_s() or 0.0:.0f} s of grace left")
+            say(f"stop: requested again, {self.run.grace_left_s() or 0.0:.0f} s of the grace period left")
         self._do(do)
 
     def _reap(self, at: float) -> None:

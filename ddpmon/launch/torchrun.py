@@ -86,7 +86,9 @@ def notes(grace_s: float) -> list[str]:
     """Return what this torchrun cannot do that was asked for."""
     if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
         return []
-    return [f"grace: this torch's torchrun has no {_SHUTDOWN}, and kills ranks {KILLS_AFTER_S} s after a stop"]
+    return [
+        f"grace: torchrun in this version of torch has no {_SHUTDOWN}, and kills ranks {KILLS_AFTER_S} s after a stop"
+    ]
 
 
 def without_unsupported(line: list[str]) -> list[str]:

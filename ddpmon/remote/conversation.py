@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Remark, Shot, Unframer, from_there
 from ddpmon.remote.ssh_line import Line
 
-_GARBAGE = "the answer is not from ddpmon (does a login script print something?)"
+_GARBAGE = "the answer is not from ddpmon (does a login script print text?)"
 
 
 class Conversation:

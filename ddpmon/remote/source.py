@@ -254,8 +254,8 @@ class RemoteSource:
         self._versions = ""
         if conversation.version != ddpmon.__version__:
             self._versions = (
-                f"{self.address.where} has ddpmon {conversation.version}, this is {ddpmon.__version__}: "
-                "the dashboard shows only what both know"
+                f"{self.address.where} has ddpmon {conversation.version}, and this machine has {ddpmon.__version__}:"
+                " the dashboard shows only the features of both"
             )
             self._news.append(self._versions)
 

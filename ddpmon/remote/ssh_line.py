@@ -92,7 +92,7 @@ class Line:
         version = match[2].decode()
         if int(match[1]) != PROTOCOL:
             raise UnreachableError(
-                f"{self.where} has ddpmon {version}, which is incompatible with this one; try {self._fallback}"
+                f"{self.where} has ddpmon {version}, which is incompatible with this version; try {self._fallback}"
             )
         return version
 
@@ -127,7 +127,7 @@ class Line:
         try:
             code = self._ssh.wait(END_S)
         except subprocess.TimeoutExpired:
-            return f"{self.where}: ddpmon there fell silent"
+            return f"{self.where}: ddpmon there has stopped answering"
         self._ended.wait(_LAST_WORDS_S)
         lines = [line for line in map(str.strip, self._error_lines) if line]
         last = plain(lines[-1])[:300] if lines else ""
@@ -139,11 +139,11 @@ class Line:
             return f"{self.where}: ddpmon there ended with {code}" + (f": {last}" if last else "")
         if any(NOT_THERE in line for line in lines):
             return (
-                f"{self.where}: no ddpmon on the PATH there, nor in ~/.local/bin or ~/.venv/bin; "
-                f"set DDPMON_REMOTE to its command there, or try {self._fallback}"
+                f"{self.where}: ddpmon is not on the PATH there, nor in ~/.local/bin or ~/.venv/bin; set DDPMON_REMOTE"
+                f" to the command there, or try {self._fallback}"
             )
         if any("No such command '_" in line for line in lines):
-            return f"{self.where}: its ddpmon is too old for this one; try {self._fallback}"
+            return f"{self.where}: ddpmon there is too old for this version; try {self._fallback}"
         detail = f" ({last})" if last else ""
         return f"{self.where}: ddpmon there does not start: exit code {code}{detail}; try {self._fallback}"
 
@@ -151,7 +151,7 @@ class Line:
         detail = last or "ssh ended with 255"
         if "Host key verification failed" in lines or "REMOTE HOST IDENTIFICATION HAS CHANGED" in lines:
             changed = "has changed" if "HAS CHANGED" in lines else "is unknown here"
-            return f"{self.where}: its host key {changed}, so ssh refuses to connect; ssh {self.where} tells more"
+            return f"{self.where}: its host key {changed}, so ssh refuses to connect; run ssh {self.where} for details"
         if "Permission denied" in lines and self._unattended and not self._has_greeted:
             return f"{self.where}: the login needs a password ({detail}); leave, and attach again to enter it"
         if "Permission denied" in lines:

@@ -107,7 +107,7 @@ def _link_target(path: Path) -> Path:
         if not stat.S_ISLNK(status.st_mode):
             return path
         if status.st_uid not in {0, os.getuid()}:
-            raise _StrangeLinkError(f"{path} is a link of another user")
+            raise _StrangeLinkError(f"{path} is a symbolic link of another user")
         path = path.parent / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
@@ -121,7 +121,8 @@ def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
     longest = len(os.fsencode(path / "ingest.sock"))
     if longest > SOCKET_PATH_MAX:
         raise UnsafePathError(
-            f"{path}: a socket's path can have {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a shorter path"
+            f"{path}: the path of a socket may have at most {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a"
+            " shorter path"
         )
     private_dir(path.parent, RUNTIME_VARIABLE)
     if exclusive:

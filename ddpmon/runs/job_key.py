@@ -52,12 +52,12 @@ def _read(path: Path) -> str:
         raise UsageError(f"--hub-key {path}: {error.strerror}; ddpmon key FILE makes one") from None
     if status.st_uid not in {os.geteuid(), 0}:  # root's too: a secret that Kubernetes mounts
         raise UsageError(
-            f"--hub-key {path} belongs to another user, who may know it: make your own with ddpmon key FILE"
+            f"--hub-key {path} belongs to another user, who may know the key; make your own with ddpmon key FILE"
         )
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(
-            f"--hub-key {path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}): chmod 600 {path}, "
-            "and make a new key if somebody may have read it"
+            f"other users can read --hub-key {path} (mode {stat.S_IMODE(status.st_mode):04o}): run chmod 600 {path},"
+            " and make a new key if somebody may have read this one"
         )
     return _checked(content.decode(errors="replace"), f"--hub-key {path}")
 

@@ -48,7 +48,9 @@ def find(wanted_name: str | None) -> Run:
     if not matching and len(damaged) == 1:
         return load(damaged[0])
     if len(matching) > 1 and not any(run.id == wanted_name for run in matching):
-        raise RunNotFoundError(f"{wanted_name} fits {len(matching)} runs; give more of the id (ddpmon ls)")
+        raise RunNotFoundError(
+            f"{wanted_name} is the beginning of {len(matching)} run ids; give more of the id (ddpmon ls)"
+        )
     if not matching:
         raise RunNotFoundError(f"no run {wanted_name!r}; ddpmon ls lists all runs")
     return matching[0]

@@ -215,7 +215,7 @@ def load(run_id: str) -> Run:
         run = reading.build(Run, reading.read(path))
         check_values(run)
         if run.id != run_id:  # or a path of it would lead elsewhere
-            raise ValueError("id is not its folder's name")
+            raise ValueError("id differs from the name of the folder")
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
     except (OSError, ValueError) as error:

@@ -84,7 +84,7 @@ STATES: dict[str, Test] = {
 def _term(word: str) -> Test:
     if word.startswith("!"):
         if len(word) == 1:
-            raise FilterError("!: give what to leave out, as in !dead or !host:n1")
+            raise FilterError("!: add what to exclude, as in !dead or !host:n1")
         inner = _term(word[1:])
         return lambda rank: not inner(rank)
     match = _TERM.fullmatch(word)
@@ -96,7 +96,7 @@ def _term(word: str) -> Test:
     if name not in {"rank", "host", "state"}:
         raise FilterError(f"{word}: there is no {name}; try rank host state {' '.join(QUANTITIES)}")
     if sign not in ":=":
-        raise FilterError(f"{word}: write {name}:…, or name a quantity")
+        raise FilterError(f"{word}: write {name}:…, or the name of a quantity")
     if name == "host" and value:
         return _host(value)
     if name == "state" and value in STATES:

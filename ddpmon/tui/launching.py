@@ -197,7 +197,7 @@ class Launching:
             self.dashboard.say("no run to compare")
         elif marked is None:
             self.run_list.marked = listed.run.id
-            self.dashboard.say(f"{plain(listed.run.name)} is A; c on another run compares it with A")
+            self.dashboard.say(f"{plain(listed.run.name)} is run A; press c on another run to compare it with A")
         elif marked.run.id == listed.run.id:
             self.run_list.marked = None
             self.dashboard.say(f"{plain(listed.run.name)} is no longer marked")

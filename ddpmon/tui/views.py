@@ -47,7 +47,7 @@ VIEW_FACTS = {
     for each in (
         ViewFacts(ViewName.WORLD, "1", "World", "how is the run?", ranks=True, filtered=True),
         ViewFacts(ViewName.RANKS, "2", "Ranks", "who is slow?", ranks=True, filtered=True),
-        ViewFacts(ViewName.HEAT, "3", "Heat", "who was slow when?", ranks=True, filtered=True),
+        ViewFacts(ViewName.HEAT, "3", "Heat", "which rank was slow, and when?", ranks=True, filtered=True),
         ViewFacts(ViewName.COMM, "4", "Comm", "what does communication cost, and why?", ranks=True, filtered=True),
         ViewFacts(ViewName.TIMELINE, "5", "Timeline", "what happened in the last steps?", ranks=True, filtered=True),
         ViewFacts(ViewName.DEVICES, "6", "Devices", "what are the machines doing?", ranks=True, filtered=True),

@@ -66,7 +66,7 @@ def test_a_slower_run_fails_only_if_it_is_asked_for_and_slower_than_allowed(fixe
 def test_a_run_that_is_named_twice_is_no_faster_than_itself(fixed, cli):
     told = cli("diff", "after", "after", "--fail-slower", "0")
     assert told.returncode == 0
-    assert "steps show no certain difference" in told.stdout
+    assert "steps show no significant difference" in told.stdout
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_run_that_is_named_twice_is_no_faster_than_itself(fixed, cli):
         ([], "Missing argument 'A'"),
         (["nothing", "after"], "no run 'nothing'"),
         (["after", "nothing"], "no run 'nothing'"),
-        (["2026", "after"], "2026 fits 2 runs"),
+        (["2026", "after"], "2026 is the beginning of 2 run ids"),
         (["after"], "after is the latest run itself (20260909-120200-7f3a)"),
         (["before", "after", "more"], "unexpected extra argument"),
         (["before", "--fail-slower", "-1"], "--fail-slower"),

@@ -260,7 +260,7 @@ def test_a_run_that_another_start_deletes_as_it_ends_still_counts_by_how_it_ende
     monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=delete_at_the_end, monotonic=time.monotonic))
     with watching.Signals(owns_run=True) as signals:
         assert watching.follow(started.run, 10.0, signals) == 0
-    assert "done; its folder is gone, deleted or moved" in capsys.readouterr().out
+    assert "done; somebody has deleted or moved its folder" in capsys.readouterr().out
 
 
 def test_without_ddpmons_files_at_the_end_the_exit_code_is_still_the_runs(launch, monkeypatch, capsys):

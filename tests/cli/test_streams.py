@@ -45,7 +45,7 @@ def test_a_reader_that_left_is_no_error_worth_a_line(home) -> None:
 @pytest.mark.e2e
 def test_a_run_whose_streams_are_closed_is_watched_and_its_exit_code_stays(home) -> None:
     done = in_a_shell("$d exec --headless -- sh -c 'exit 3' >&- <&-")
-    complaint = "standard output: Bad file descriptor; the run goes on, and this command ends with it"
+    complaint = "standard output: Bad file descriptor; the run continues, and this command ends when the run ends"
     assert (done.returncode, done.stderr) == (3, f"ddpmon: {complaint}\n")
 
 
@@ -63,7 +63,7 @@ def test_a_run_with_limits_that_prints_much_is_captured_whole_and_goes_on(home) 
         exit 3
     """
     done = in_a_shell(f"ulimit -f 2000; echo typed | $d exec --headless -- sh -c '{command}' >/dev/full")
-    complaint = "standard output: No space left on device; the run goes on, and this command ends with it"
+    complaint = "standard output: No space left on device; the run continues, and this command ends when the run ends"
     assert (done.returncode, done.stderr) == (3, f"ddpmon: {complaint}\n")
     (log,) = (home / "home").glob("runs/*/logs/launcher.log")
     text = (rotated.older(log).read_text() if rotated.older(log).exists() else "") + log.read_text()

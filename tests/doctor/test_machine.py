@@ -42,7 +42,7 @@ def test_a_machine_without_gpus_is_well(no_driver):
 def test_gpus_whose_counters_do_not_answer_are_a_note(no_driver):
     [check] = machine.gpus(CUDA)
     assert check.level is Level.NOTE
-    assert "no utilization, memory, power and clocks of 2 GPUs" in check.text
+    assert "cannot show utilization, memory, power and clocks of 2 GPUs" in check.text
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_gpus_whose_counters_do_not_answer_are_a_note(no_driver):
         (8, 4, "", Level.OK, ""),
         (2, 4, "", Level.NOTE, "--nproc 2 gives each rank a core"),
         (8, 4, "2", Level.OK, ""),
-        (8, 4, "8", Level.NOTE, "OMP_NUM_THREADS=2 leaves no rank starved"),
+        (8, 4, "8", Level.NOTE, "with OMP_NUM_THREADS=2, each rank has enough cores"),
         (8, 4, "many", Level.OK, ""),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_path_too_long_for_a_socket_is_a_problem(folders, monkeypatch):
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(folders / ("long" * 30)))
     check = places.sockets()
     assert check.level is Level.PROBLEM
-    assert "can have 107 bytes" in check.text
+    assert "may have at most 107 bytes" in check.text
 
 
 def test_little_room_is_a_note_and_a_shared_folder_another(folders, monkeypatch):
@@ -103,6 +103,6 @@ def test_ssh_is_asked_for_its_version(tmp_path):
     program.write_text("#!/bin/sh\necho OpenSSH_9.9p1, OpenSSL 3 >&2\n")
     program.chmod(0o700)
     check = network.ssh({"DDPMON_SSH": f"{program} -F config", "SSH_AUTH_SOCK": "/agent"})
-    assert (check.level, check.text) == (Level.OK, "OpenSSH_9.9p1; with an agent for keys")
+    assert (check.level, check.text) == (Level.OK, "OpenSSH_9.9p1; with an ssh agent for keys")
     assert network.ssh({"DDPMON_SSH": str(tmp_path / "none")}).level is Level.NOTE
     assert network.ssh({"DDPMON_SSH": "'"}).level is Level.PROBLEM

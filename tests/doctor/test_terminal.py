@@ -40,7 +40,7 @@ def test_without_a_terminal_lines_are_printed():
     ("change", "about", "words"),
     [
         ({"COLORTERM": "", "TERM": "xterm"}, "colours", "16 (TERM=xterm)"),
-        ({"TERM": "dumb"}, "colours", "no dashboard"),
+        ({"TERM": "dumb"}, "colours", "instead of the dashboard"),
         ({"TERM": ""}, "colours", "not set"),
         ({"LANG": "C"}, "letters", "only ASCII"),
         ({"TERM": "linux"}, "letters", "only ASCII"),

@@ -84,7 +84,7 @@ def test_a_line_has_a_gap_where_steps_filled_less_than_half_of_the_time():
     assert charts.stretches(step, step) == [(0, 3), (3, 5)]
     assert charts.stretches(cpu, step) == [(0, 5)]
     drawn = str(charts.through_time(step, step, 10.0).html)
-    assert "gaps: no step was being trained" in drawn
+    assert "gaps are pauses without training steps" in drawn
     assert drawn.count("<polyline") == 2
 
 

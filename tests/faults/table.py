@@ -35,7 +35,7 @@ def rows() -> list[Row]:
 
 def ways_to_leave() -> dict[str, str]:
     """Return the rows of the second table: how a rank leaves, and which of its records are lost."""
-    return {way.strip("`"): lost for way, lost in _cells("A rank that leaves at once")}
+    return {way.strip("`"): lost for way, lost in _cells("A rank that ends suddenly")}
 
 
 def _cells(heading: str) -> list[list[str]]:

@@ -106,7 +106,7 @@ def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their
     root, node = machines
     given(machines, KEY, KEY)
     viewer = root.viewer()
-    viewer.until(lambda s: any("has joined with its hub" in event.text for event in s.events), "the other hub")
+    viewer.until(lambda s: any("has joined the run" in event.text for event in s.events), "the other hub")
     (first,) = node.ranks(2)[:1]
     early = viewer.until(lambda s: "not started: 0-1" in s.verdict, "who has come, before there is a group")
     assert [rank.host for rank in early.ranks if rank.pid] == ["box1", "box1"]

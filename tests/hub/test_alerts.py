@@ -125,8 +125,8 @@ def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(
         if number < alerts.MOST_AN_HOUR:
             wait_for(lambda: len(started.read_text().splitlines()) > number if started.exists() else False)  # noqa: B023
         mine.check(number + 0.5, 0.0)
-    assert events.count("--on-alert sh was killed: it took more than 0.2 s") == alerts.MOST_AN_HOUR
-    assert events[-1] == "--on-alert: 1 alert left out: the limit is 20 an hour"
+    assert events.count("--on-alert sh exceeded 0.2 s, so ddpmon killed it") == alerts.MOST_AN_HOUR
+    assert events[-1] == "--on-alert: 1 alert not started, because the limit is 20 an hour"
     assert len(events) == alerts.MOST_AN_HOUR + 3
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started.read_text().split()))
 

@@ -236,7 +236,7 @@ def test_the_line_in_which_compiled_code_crashed_is_told(stage, tmp_path):
     assert ending.last_lines == {0: "loading"}
     why = first(ending.rows, [], ending.last_lines)
     assert why.cause == "killed by SIGSEGV, at crashes.py:5 reads_past_the_end"
-    assert why.advice.startswith("A library crashed in what crashes.py:5 reads_past_the_end calls.")
+    assert why.advice.startswith("A library crashed in a call from crashes.py:5 reads_past_the_end.")
 
 
 SAME_GPU = """[rank0]: Traceback …

@@ -219,7 +219,7 @@ def test_a_collector_that_is_not_there_is_said_once(home):
         port = free.getsockname()[1]
     command = [ddpmon_program(), "metrics", "--otlp", f"http://127.0.0.1:{port}/v1/metrics", "--every", "1"]
     pushing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert "does not accept them" in pushing.stderr.readline()
+    assert "does not accept the metrics" in pushing.stderr.readline()
     pushing.send_signal(signal.SIGTERM)
     assert pushing.communicate(timeout=30)[1] == ""
     assert pushing.returncode == 0

@@ -46,4 +46,4 @@ def test_named_times_reach_the_screen_the_finding_and_the_report(stage):
     assert made["ranks"][2]["named_ms"] == {"augment": 0.0, "load": 0.0}
     assert made["findings"][0]["evidence"]["named"] == "augment"
     said = " ".join(report.text(made).split())
-    assert "Look in augment: rank 1 spends 16.5 ms a step in it, its peers 0.8." in said
+    assert "Look in augment: rank 1 spends 16.5 ms a step there, and its peers spend 0.8 ms." in said

@@ -202,7 +202,7 @@ time.sleep(600)
     wait_for((tmp_path / "asked").exists)
     kill(started.run.supervisor)
     stop.request(started.run)
-    wait_for(lambda: re.search(r"stop: asked again, [56]\d\d s", started.log("supervisor")))
+    wait_for(lambda: re.search(r"stop: requested again, [56]\d\d s", started.log("supervisor")))
     (tmp_path / "go").touch()
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()

@@ -75,8 +75,8 @@ def test_what_is_no_hub_or_no_key_is_one_line(tmp_path, endpoint, key, said):
 @pytest.mark.parametrize(
     ("mode", "content", "said"),
     [
-        (0o640, KEY, "open to others .mode 0640.: chmod 600"),
-        (0o604, KEY, "open to others .mode 0604."),
+        (0o640, KEY, "other users can read .* .mode 0640.: run chmod 600"),
+        (0o604, KEY, "other users can read .* .mode 0604."),
         (0o600, "", "is no key"),
         (0o600, "x" * 5_000_000, "is no key"),
         (None, "", "No such file or directory; ddpmon key FILE makes one"),

@@ -56,7 +56,7 @@ def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
         ({"nproc": "many"}, "a number, gpu, cpu or auto"),
         ({"name": "a b"}, "--name 'a b'"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
-        ({"environment": {"A B": "1"}}, "'A B' is no name of a variable"),
+        ({"environment": {"A B": "1"}}, "'A B' is not the name of a variable"),
         ({"environment": {"": "1"}}, "write KEY=VALUE"),
         ({"environment": {"DDPMON_SOCKET": "ipc:///tmp/other"}}, "ddpmon sets DDPMON_SOCKET itself"),
     ],
@@ -90,7 +90,7 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
         ({"nnodes": 2}, "on several machines"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
         ({"script": "gone.py"}, "no script gone.py"),
-        ({"argv": []}, "is not recorded"),
+        ({"argv": []}, "did not record its command"),
         ({"argv": ["/no/such/python", "train.py"]}, "no program /no/such/python"),
         ({"ended_at": None, "supervisor": "alive"}, "stop it first"),
     ],
@@ -119,6 +119,8 @@ def test_what_an_older_torchrun_cannot_do_is_noted_when_it_starts_and_when_it_st
     assert newer.notes == []
     monkeypatch.setattr(torchrun, "options", frozenset)
     older = prepare(asked, "id-2")
-    assert older.notes == ["grace: this torch's torchrun has no --shutdown-timeout, and kills ranks 30 s after a stop"]
+    assert older.notes == [
+        "grace: torchrun in this version of torch has no --shutdown-timeout, and kills ranks 30 s after a stop"
+    ]
     once_more = again(started(newer, "id-1"), "id-2")
     assert (once_more.command, once_more.notes) == (older.command, older.notes)

@@ -182,7 +182,7 @@ def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, t
     wait_for((tmp_path / "saving").exists)
     with subprocess.Popen([ddpmon_program(), "stop"], stdout=subprocess.PIPE, text=True) as second:
         line = second.stdout.readline()
-        wait_for(lambda: re.search(r"stop: asked again, [56]\d\d s", started.log("supervisor")))
+        wait_for(lambda: re.search(r"stop: requested again, [56]\d\d s", started.log("supervisor")))
         (tmp_path / "go").touch()
         assert second.wait(30) == 0
     assert re.search(r"already stopping test .*; its ranks have [56]\d\d s left, Ctrl-C kills them", line)

@@ -127,7 +127,7 @@ def test_one_ddpmon_a_rank_under_srun_is_one_run_on_each_host_with_the_weights_o
     (clock,) = told["clocks"]
     assert abs(clock["offset_s"] + APART_S) < 5
     assert told["run"]["state"] == report(two)["run"]["state"] == "done"
-    assert "host1 has joined with its hub" in one.log()
+    assert "host1 has joined the run" in one.log()
 
 
 def test_a_rank_that_is_restarted_and_a_host_that_dies_leave_a_world_that_trains_on(hosts):

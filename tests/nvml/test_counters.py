@@ -285,7 +285,7 @@ def test_a_call_that_hangs_leaves_values_unknown_and_nobody_waits_for_it(
     [
         (2, CUDA, [Level.OK], "2 x NVIDIA H100 80GB HBM3; driver 580.1"),
         (8, CUDA, [Level.OK, Level.NOTE], "torch sees 2 of 8"),
-        (2, CPU, [Level.OK, Level.NOTE], "is for the CPU and uses none of 2"),
+        (2, CPU, [Level.OK, Level.NOTE], "is a CPU build of torch, which uses none of 2"),
         (2, None, [Level.OK], "2 x NVIDIA H100"),
     ],
 )
@@ -327,4 +327,7 @@ def test_gpus_that_nvml_cannot_count_are_a_note(nvml: Nvml, monkeypatch: pytest.
     nvml.set({"nvmlDeviceGetCount_v2.error": pynvml.NVML_ERROR_UNKNOWN})
     assert spec._gpus() == 0
     (check,) = machine.gpus(CUDA)
-    assert check.text == "does not answer (Unknown Error): no utilization, memory, power and clocks of 2 GPUs"
+    assert (
+        check.text
+        == "does not answer (Unknown Error), so ddpmon cannot show utilization, memory, power and clocks of 2 GPUs"
+    )

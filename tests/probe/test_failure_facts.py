@@ -63,7 +63,9 @@ def test_what_only_looks_like_a_known_failure_keeps_its_own_words(failed, name):
     assert (failed[name].facts, why.cause, why.advice) == ({}, failed[name].error, None)
 
 
-@pytest.mark.parametrize(("alike", "says"), [(1, "Not all ranks fail of it"), (2, "Install it for the Python")])
+@pytest.mark.parametrize(
+    ("alike", "says"), [(1, "Only some ranks fail with this error"), (2, "Install the module for the Python")]
+)
 def test_a_module_that_only_some_ranks_lack_is_a_matter_of_their_environments(failed, alike, says):
     why = explain_failure(failed["no_module"], alike=alike, world_size=2)
     assert why.cause == "ModuleNotFoundError: No module named 'no_such_module'"

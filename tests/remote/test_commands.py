@@ -66,7 +66,7 @@ def test_no_ddpmon_there_is_one_line_with_the_way_out(far, training):
     far.server.send_signal(signal.SIGHUP)  # reads its configuration again
     wait_for(lambda: far.log.count("listening") > 1)
     line = refused(far.cli("status", "there:"))
-    assert "no ddpmon on the PATH there" in line
+    assert "ddpmon is not on the PATH there" in line
     assert "set DDPMON_REMOTE" in line
     assert "ssh -t there ddpmon" in line
 
@@ -79,7 +79,7 @@ def test_a_ddpmon_there_that_is_too_old_or_breaks_is_one_line(far, training):
     silent = far.wrapped("#!/bin/sh\nexec yes nothing\n")
     assert "prints endlessly" in refused(far.cli("status", "there:", **silent))
     newer = far.wrapped("#!/bin/sh\nprintf '<<ddpmon 9 9.0.0>>\\n'\n")
-    assert "9.0.0, which is incompatible with this one" in refused(far.cli("status", "there:", **newer))
+    assert "9.0.0, which is incompatible with this version" in refused(far.cli("status", "there:", **newer))
 
 
 def test_a_login_that_prints_a_banner_is_no_part_of_what_is_said(far, training):
@@ -103,7 +103,7 @@ def test_garbage_between_the_frames_is_refused_and_the_line_begins_anew(far, tra
     ("words", "said"),
     [
         (("status", "-oProxyCommand=id:"), "option"),
-        (("status", "me@-oProxyCommand=id"), "no name of a machine for ssh"),
+        (("status", "me@-oProxyCommand=id"), "is not the name of a machine for ssh"),
         (("attach", "a b:mnist"), "USER@HOST or HOST:RUN"),
         (("ls", "mnist"), "USER@HOST or HOST:"),
         (("ls", "there:mnist"), "ls lists all runs"),

@@ -82,6 +82,6 @@ def test_what_is_left_of_a_killed_run_in_another_container_is_not_said_to_be_gon
     told = away("stop", live.id)
     assert (told.returncode, told.stdout) == (1, "")
     assert "started in another container of this machine, and its supervisor is gone; stop it there" in told.stderr
-    assert "with ddpmon rm --force if it has certainly ended" in away("rm", live.id, "--yes").stderr
+    assert "use ddpmon rm --force if it has certainly ended" in away("rm", live.id, "--yes").stderr
     assert live.run.agent.alive()
     assert (live.folder / "run.json").exists()

@@ -38,7 +38,7 @@ def test_stop_prefers_a_run_that_it_can_stop(cli, far, launch):
 def test_rm_asks_to_be_sure(cli, far):
     told = cli("rm", "mnist", "--yes")
     assert told.returncode == 2
-    assert f"{SAID}; delete it there, or with ddpmon rm --force if it has certainly ended" in told.stderr
+    assert f"{SAID}; delete it there, or use ddpmon rm --force if it has certainly ended" in told.stderr
     assert cli("rm", "mnist", "--yes", "--force").returncode == 0
     assert runs.all_ids() == []
 

@@ -155,4 +155,4 @@ def test_ranks_are_not_called_alike_while_the_steps_of_one_are_not_heard(root):
     assert root.store.verdict.text == "all ranks within 2% of the others"
     root.train(steps, 101, 800, losing=[2])
     root.store.judge(30.0, BEGAN + 30.0)
-    assert root.store.verdict.text == "no steps arrive from rank 2: ddpmon cannot tell who holds the rest back"
+    assert root.store.verdict.text == "no steps arrive from rank 2: ddpmon cannot tell which rank holds the others back"

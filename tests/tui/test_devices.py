@@ -99,7 +99,7 @@ def test_the_filter_holds_here_and_enter_inspects_the_rank_under_the_cursor():
     app, text = drive(measured.slow(), "6", "slash", *"rank:13", "enter", "j", "enter", "escape")
     assert app.current_mode == "devices"
     assert app.views["devices"].pane.chosen == 13
-    assert "no rank fits" in drive(measured.slow(), "6", "slash", *"nowhere", "enter")[1]
+    assert "no rank matches" in drive(measured.slow(), "6", "slash", *"nowhere", "enter")[1]
 
 
 def test_a_click_chooses_a_rank_and_no_host():

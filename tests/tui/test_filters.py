@@ -76,7 +76,7 @@ def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
         ("rank:four", "rank:0-7,12"),
         ("state:tired", "one of ok slow"),
         ("host:", "host:NAME"),
-        ("!", "give what to leave out"),
+        ("!", "add what to exclude"),
         ("0-3 !own>", "a number must follow"),
     ],
 )
@@ -134,7 +134,7 @@ def test_the_filter_holds_for_the_logs():
     app, text = drive(source, "7", "slash", *"8-9", "enter", "right_square_bracket")
     assert "output of rank 8" in text
     assert "of 64 ranks" not in text
-    assert "no rank fits the filter" in drive(source, "7", "slash", *"99", "enter")[1]
+    assert "no rank matches the filter" in drive(source, "7", "slash", *"99", "enter")[1]
     assert "torchrun" in drive(source, "7", "slash", *"8-9", "enter", "escape")[1]
 
 
@@ -163,7 +163,7 @@ def test_a_filter_that_cannot_be_read_is_not_taken():
 
 def test_a_filter_that_fits_no_rank_says_so_and_nothing_is_inspected():
     _, text = drive(WORLD, "slash", *typed("own>9999"), "enter")
-    assert "no rank fits the filter" in text
+    assert "no rank matches the filter" in text
     app, text = drive(WORLD, "2", "slash", *typed("own>9999"), "enter", "j", "enter")
     assert app.current_mode == "ranks"
     assert "no rank" in text.splitlines()[-1]

@@ -97,7 +97,7 @@ def test_the_filter_holds_here():
     assert app.views["heat"].pane.chosen_rank() == 5
     texts = []
     _, text = drive(source, "3", "slash", *"99", "enter", tick, seen(texts), "escape")
-    assert "no rank fits the filter" in texts[0]
+    assert "no rank matches the filter" in texts[0]
     assert "of 16 ranks" not in text
     assert source.wished.heat.ranks is None
 

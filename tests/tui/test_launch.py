@@ -118,7 +118,7 @@ WRONG = (
     ("processes", "many", "give a number, gpu, cpu or auto"),
     ("processes", "0", "give 1 to 1024 processes"),
     ("name", "a b", "at most 64 letters, digits, '.', '_' and '-'"),
-    ("environment", "A", "'A' is no variable; write KEY=VALUE"),
+    ("environment", "A", "'A' is not a variable; write KEY=VALUE"),
     ("environment", "DDPMON_HOME=/x", "ddpmon sets DDPMON_HOME itself"),
     ("folder", "/no/such", "no folder /no/such"),
 )

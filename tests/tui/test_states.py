@@ -245,4 +245,4 @@ def test_where_no_rank_came_yet_no_filter_is_blamed(key):
     assert "filter;" not in ended
     assert ("no rank connected" in ended) == ("no rank yet" in screen)
     if key in "1246":
-        assert "no rank fits the filter" in drive(waiting, key, "slash", *"99", "enter", size=(80, 24))[1]
+        assert "no rank matches the filter" in drive(waiting, key, "slash", *"99", "enter", size=(80, 24))[1]

@@ -108,7 +108,7 @@ def test_the_filter_holds_here():
     assert app.views["timeline"].pane.chosen_rank() == 5  # the first of them: the place of before was another rank's
     app, text = drive(source, "5", "slash", *"3-5", "enter", tick, "G", "G")
     assert app.views["timeline"].pane.place == 2
-    assert "no rank fits the filter" in drive(source, "5", "slash", *"99", "enter", tick)[1]
+    assert "no rank matches the filter" in drive(source, "5", "slash", *"99", "enter", tick)[1]
     drive(source, "5", "slash", *"99", "enter", "escape", tick)
     assert len(source.current.timeline.rows) > 3
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--pid", type=click.IntRange(1), help="Attach to the job of this process: torchrun, or any of its ranks.")
+@click.option(
+    "--pid", type=click.IntRange(1), help="Attach to a job by the process id of its torchrun, or of any of its ranks."
+)
 @click.option("--name", help="With --pid: name of the run; the default is the script's name.")
 @grace
 @on_alert
@@ -34,9 +36,9 @@ def attach(
     To watch a run on another machine, give USER@HOST, HOST: or HOST:RUN; ddpmon must be installed there too. ddpmon
     connects with your ssh command and its configuration, and reconnects after an interruption.
 
-    --pid attaches to a job that was started without ddpmon, while it trains: it puts the probe into all ranks of the
-    job on this machine. ddpmon ls lists such jobs. Below Python 3.14 this needs gdb. ddpmon counts steps from the
-    attach. ddpmon detach removes the probe, and the job continues.
+    --pid attaches to a running job that was started without ddpmon. It loads ddpmon's probe into all ranks of the job
+    on this machine. ddpmon ls lists such jobs. Before Python 3.14, this needs gdb. ddpmon counts steps from the moment
+    of attaching. ddpmon detach removes the probe, and the job continues.
 
     \b
     Exit codes:
@@ -90,9 +92,9 @@ def _attached(pid: int, name: str | None, grace_s: float, on_alert: list[str], *
 @run_argument("run", required=False)
 @over_ssh
 def detach(run: str | None) -> int:
-    """Remove the probe from the ranks of a job that ddpmon attached to. The job goes on as before.
+    """Remove the probe from the ranks of a job that ddpmon attached to. The job continues as before.
 
-    Without RUN, this is the latest run that is attached to a job. The recording and the report stay.
+    The default for RUN is the latest run that is attached to a job. The recording and the report remain.
     """
     from ddpmon import runs
     from ddpmon.attach.detach import detach as leave

@@ -39,7 +39,9 @@ def completion(shell: str | None, printed: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     except OSError as error:
-        raise UsageError(f"completion: {path}: {error.strerror}; --print prints it, for you to put elsewhere") from None
+        raise UsageError(
+            f"completion: {path}: {error.strerror}; --print prints the script, which you can store elsewhere"
+        ) from None
     print(f"installed {path}; open a new {chosen} to use it")
     if chosen == "zsh":
         print(f"if it does not work: add fpath+=({path.parent}) to ~/.zshrc, before compinit")

@@ -84,8 +84,8 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
     with Recording(run) as recording:
         if last is None and (merged := Merged(recording).count()):
             print(
-                f"ddpmon: the export lacks {counted(merged, 'older step record')} of {run.name} ({run.id}): only means "
-                "over minutes or hours remain of them (table rollup in telemetry.db)",
+                f"ddpmon: the export lacks {counted(merged, 'older step record')} of {run.name} ({run.id}): the"
+                " recording has only their means over minutes or hours (table rollup in telemetry.db)",
                 file=sys.stderr,
             )
         piece_iterator = pieces(recording, last)
@@ -98,7 +98,9 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
                 else:
                     trace.write(piece_iterator, run.name, file)
     if recording.damaged:
-        print(f"ddpmon: {recording.path} is damaged: the export lacks the unreadable parts", file=sys.stderr)
+        print(
+            f"ddpmon: {recording.path} is damaged, so the unreadable parts are missing in the export", file=sys.stderr
+        )
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     from ddpmon.launch import removal, retention
 
     if not keep:
-        raise UsageError(f"prune needs a limit: give --keep or set DDPMON_KEEP to {retention.GRAMMAR}")
+        raise UsageError(f"prune needs a limit: give --keep, or set DDPMON_KEEP, to {retention.GRAMMAR}")
     plan = retention.plan(retention.parse(keep, "--keep"))
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"

@@ -228,7 +228,7 @@ def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify:
     from ddpmon.launch import joining
     from ddpmon.launch.stop import request
 
-    survive_lost_output("the run goes on, and this command ends with it")
+    survive_lost_output("the run continues, and this command ends when the run ends")
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:

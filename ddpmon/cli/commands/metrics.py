@@ -59,10 +59,11 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
         host, _ = listen
         port = serve(*listen)
         print(
-            f"metrics of the runs in {runs.home()}: http://{bracketed(host)}:{port}/metrics; Ctrl-C ends it", flush=True
+            f"metrics of the runs in {runs.home()}: http://{bracketed(host)}:{port}/metrics; Ctrl-C ends this command",
+            flush=True,
         )
         if not _loopback(host):
-            print("everyone who reaches that port can read the names of runs and hosts, and all numbers", flush=True)
+            print("everyone who can reach this port can read the names of runs and hosts, and all numbers", flush=True)
         signal.sigwait(ends)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -84,12 +85,15 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
     before = {number: signal.signal(number, end) for number in ends}
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # one line of ours says it
     try:
-        print(f"metrics of the runs in {runs.home()} go to {url} every {every_s:g} s; Ctrl-C ends it", flush=True)
+        print(
+            f"metrics of the runs in {runs.home()} go to {url} every {every_s:g} s; Ctrl-C ends this command",
+            flush=True,
+        )
         taken = True
         while not ending.is_set():
             was_taken, taken = taken, push(to, every_run.collect())
             if was_taken and not taken and not ending.is_set():
-                print(f"ddpmon: {url} does not accept them; trying again every {every_s:g} s", file=sys.stderr)
+                print(f"ddpmon: {url} does not accept the metrics; trying again every {every_s:g} s", file=sys.stderr)
             ending.wait(every_s)
     finally:
         for number, handler in before.items():

@@ -51,7 +51,7 @@ def demo(speed: float) -> int:
     import os
     import tempfile
 
-    _terminal("demo", "ddpmon run --headless --nproc 4 SCRIPT prints lines")
+    _terminal("demo", "ddpmon run --headless --nproc 4 SCRIPT prints plain lines")
     with tempfile.TemporaryDirectory(prefix="ddpmon-") as home:
         os.environ["DDPMON_HOME"] = home
         return _play(unpack(), speed)

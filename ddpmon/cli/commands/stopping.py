@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @run_argument("run", required=False)
 @click.option("--now", is_flag=True, help="Send SIGKILL at once, without a grace period.")
-@click.option("--yes", is_flag=True, help="Stop a job that ddpmon only attached to without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask before stopping a job that ddpmon attached to.")
 @over_ssh
 def stop(run: str | None, now: bool, yes: bool) -> int:
     """Stop RUN, or the latest run that is still running.
@@ -27,8 +27,8 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
     grace period (ddpmon run --grace) get SIGKILL. A second stop waits for the first and does not shorten the grace
     period. Ctrl-C during the wait has the same effect as --now.
 
-    A job that ddpmon attached to is stopped through its own launcher, and stop asks first; ddpmon detach leaves such a
-    job without stopping it.
+    If ddpmon attached to the job, stop asks first, and then stops the job through its own launcher. Use ddpmon detach
+    to leave such a job without stopping it.
     """
     from ddpmon import runs
     from ddpmon.errors import DdpmonError, RunNotFoundError

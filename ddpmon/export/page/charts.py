@@ -143,7 +143,7 @@ def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -
         [(_INK, "median of all ranks"), (_BAND, "lowest to highest rank")] if low != high else [(_INK, "all ranks")]
     )
     if len(pieces) > 1:
-        entries.append(("#ffffff", "gaps: no step was being trained (evaluation, checkpoint, another pause)"))
+        entries.append(("#ffffff", "gaps are pauses without training steps (evaluation, checkpoint, other)"))
     return Chart(_title(series.name), legend(entries) + plot.drawn())
 
 

@@ -30,7 +30,7 @@ _WORDS = (
     ("○ ◔ ◑ ◕ ●", "stages before the first step: importing torch, imported, process group, model, training"),
     (
         "colours",
-        f"{VARIABLE}=dark, light or ansi (the terminal's own) sets them for good, Ctrl-P for now; NO_COLOR=1: none",
+        f"{VARIABLE}=dark, light or ansi sets the colours permanently, Ctrl-P for now; NO_COLOR=1: no colours",
     ),
     ("glossary", "docs/reference/glossary.md explains all words"),
 )

@@ -63,7 +63,7 @@ class CoreLanes(SampledLanes):
         tall, air = split_height(height - _AROUND, lines, _TALLEST)
         grid = LaneGrid(min(_WIDEST, width // beside), _LABEL, tall, air, _SHARE)
         left = count - beside * lines
-        more = f", {left} more where there is room" if left > 0 else ""
+        more = f", {left} more in a larger terminal" if left > 0 else ""
         heading = f"the {count} cores of {plain(view.host)}, the last {self.span_text(grid, view.columns)}{more} "
         lanes = [[_lane(core) for core in view.cores[side * lines : (side + 1) * lines]] for side in range(beside)]
         return [title(heading, width), *grid.lines(lanes), grid.ages(view.seconds, beside)]

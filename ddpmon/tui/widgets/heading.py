@@ -7,7 +7,7 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
 from ddpmon.tui.widgets.worldmap import all_ranks
 
-NO_RANK: Line = [("  no rank fits the filter; esc shows all", "muted")]
+NO_RANK: Line = [("  no rank matches the filter; esc shows all ranks", "muted")]
 
 
 def no_rank(frame: Frame) -> Line:
