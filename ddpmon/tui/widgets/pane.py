@@ -16,7 +16,7 @@ from textual.widget import Widget
 from ddpmon.messages import Wish
 from ddpmon.tui.blocks import Block, Box
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, joined, size
+from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.palette import DARK, Palette
 from ddpmon.tui.workarounds import Abstract
 
@@ -88,7 +88,7 @@ class Pane(Widget, metaclass=Abstract):
         old, new = (joined(fit(line[0], width)) for line in (before, after))
         if old == new:
             return 0, 0
-        if any(size(line) != sum(len(text) for text, _ in line) for line in (old, new)):
+        if any(sum(len(text) for text, _ in line) != width for line in (old, new)):
             return 0, width  # a character of two columns
         first = _alike(old, new)
         last = _alike([(text[::-1], role) for text, role in reversed(old)], [(t[::-1], r) for t, r in reversed(new)])
