@@ -44,13 +44,6 @@ class Filter:
         return all(term(rank) for term in self.terms)
 
 
-def spans(rank_filter: Filter | None, ranks: Iterable[RankView]) -> RankSpans | None:
-    """The ranks that a filter lets through, as spans for the hub; None: no filter."""
-    if rank_filter is None:
-        return None
-    return runs_of(rank.rank for rank in ranks if rank_filter.lets(rank))
-
-
 def runs_of(ranks: Iterable[int]) -> RankSpans:
     """Ranks as spans for the hub."""
     ranges: list[tuple[int, int]] = []

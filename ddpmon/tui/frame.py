@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ddpmon.messages import END_STATES, SeriesView, Snapshot
+from ddpmon.messages import END_STATES, RankSpans, RankView, SeriesView, Snapshot
 from ddpmon.source import TapePosition
-from ddpmon.tui.filters import Filter
+from ddpmon.tui.filters import Filter, runs_of
 from ddpmon.tui.views import ViewName
 
 STALE_AFTER_S = 3.0
@@ -72,6 +72,21 @@ class Frame:
     """The machine of the run; "": this one."""
     trouble: str = ""
     """Reason that nothing comes, if it is not the hub's fault."""
+
+    @property
+    def ranks(self) -> list[RankView]:
+        """Return all ranks of the world, by their number; none before the first snapshot."""
+        return [] if self.snapshot is None else self.snapshot.ranks
+
+    @property
+    def listed(self) -> list[RankView]:
+        """Return those that the filter lets through."""
+        return [rank for rank in self.ranks if self.filter is None or self.filter.lets(rank)]
+
+    @property
+    def listed_spans(self) -> RankSpans | None:
+        """Return their numbers for the hub; None: no filter."""
+        return None if self.filter is None else runs_of(rank.rank for rank in self.listed)
 
     @property
     def ended(self) -> bool:

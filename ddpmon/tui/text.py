@@ -7,7 +7,6 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, plain
 from ddpmon.tui.widgets.head import head
 from ddpmon.tui.widgets.ranktable import SORTS, ordered, table_lines, world_layout
-from ddpmon.tui.widgets.worldmap import all_ranks
 
 
 def _text(line: Line) -> str:
@@ -21,5 +20,5 @@ def head_text(snapshot: Snapshot, width: int) -> list[str]:
 
 def table_text(snapshot: Snapshot, width: int) -> list[str]:
     """The header of the rank table and a line for each rank, trouble first."""
-    ranks = ordered(snapshot, all_ranks(snapshot), SORTS[0])
+    ranks = ordered(snapshot, snapshot.ranks, SORTS[0])
     return [_text(line) for line in table_lines(snapshot, ranks, world_layout(snapshot, width), width, None)]

@@ -19,7 +19,7 @@ def empty() -> Snapshot:
         run=RunView(id="", name="", world_size=3),
         state="running",
         verdict="",
-        ranks=[RankView(rank=0, health="ok", stage="training"), RankView(rank=1)],
+        ranks=[RankView(rank=0, health="ok", stage="training"), RankView(rank=1), RankView(rank=2)],
     )
 
 

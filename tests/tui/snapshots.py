@@ -202,9 +202,9 @@ def waiting() -> Snapshot:
             health="ok",
         )
         for r in range(16)
-        if r not in {3, 11}
     ]
-    ranks.append(RankView(rank=11, host="node01", pid=911, device="cuda:3", stage="importing", health="ok"))
+    ranks[3] = RankView(rank=3)
+    ranks[11] = RankView(rank=11, host="node01", pid=911, device="cuda:3", stage="importing", health="ok")
     return Snapshot(
         epoch="e1",
         version=2,
@@ -212,7 +212,7 @@ def waiting() -> Snapshot:
         run=RunView(id="r", name="gpt2-124m", world_size=16, nnodes=2, started_at=STARTED),
         state="waiting",
         verdict="waiting for rank 3: not connected yet. Rank 11 is still importing torch.",
-        ranks=sorted(ranks, key=lambda rank: rank.rank),
+        ranks=ranks,
         events=[
             Event(at=STARTED + 7, severity="info", text="rank 0 connected (node00)"),
             Event(at=STARTED + 9, severity="info", text="15 of 16 ranks connected"),

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ddpmon.messages import Sample
 from ddpmon.runs.logs import LAUNCHER, Said
 from ddpmon.source import FakeSource
-from ddpmon.tui.filters import QUANTITIES, FilterError, parse, spans
+from ddpmon.tui.filters import QUANTITIES, FilterError, parse
+from ddpmon.tui.frame import Frame
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen
 
@@ -117,8 +118,8 @@ def test_the_filter_is_the_same_on_world_ranks_and_inspect():
     ("1-3,7", ((1, 3), (7, 7))), ("0-99", ((0, 63),)), ("own>300", ((13, 13),)), ("own>9999", ()),
 ])  # fmt: skip
 def test_a_hub_is_told_of_the_ranks_in_spans(text, found):
-    assert spans(parse(text), WORLD.ranks) == found
-    assert spans(None, WORLD.ranks) is None
+    assert Frame(WORLD, filter=parse(text)).listed_spans == found
+    assert Frame(WORLD).listed_spans is None
 
 
 def test_the_filter_holds_for_the_logs():

@@ -16,17 +16,16 @@ from tests.tui.tape import replaying
 def first_step_hangs():
     """Every rank has its model, and one does not come out of the data for the first step."""
     waiting = snapshots.waiting()
-    ranks = [
-        replace(rank, stage="model", stack=snapshots.stack(rank, late=rank.rank == 11))
-        for rank in (*waiting.ranks, RankView(rank=3, host="node00", health="ok", device="cuda:3"))
-    ]
+    there = list(waiting.ranks)
+    there[3] = RankView(rank=3, host="node00", health="ok", device="cuda:3")
+    ranks = [replace(rank, stage="model", stack=snapshots.stack(rank, late=rank.rank == 11)) for rank in there]
     return replace(
         snapshots.stalled(),
         run=waiting.run,
         at=waiting.at + 60,
         verdict_since=waiting.at,
         verdict="rank 11 does not reach DDP's gradient all-reduce: in data.py:41 __getitem__",
-        ranks=sorted(ranks, key=lambda rank: rank.rank),
+        ranks=ranks,
         step=0,
         total_steps=None,
         loss_series=Series(),
@@ -48,9 +47,10 @@ def thousand_arriving():
     """1,024 ranks on their way, each stage of it."""
     stages = ("importing", "connected", "group", "group", "group", "model")
     ranks = [
-        RankView(rank=rank, host=f"node{rank // 8:03}", stage=stages[rank * 7 % 6], health="ok", device="cpu")
+        RankView(rank=rank)
+        if rank // 8 in {17, 90}
+        else RankView(rank=rank, host=f"node{rank // 8:03}", stage=stages[rank * 7 % 6], health="ok", device="cpu")
         for rank in range(1024)
-        if rank // 8 not in {17, 90}
     ]
     waiting = snapshots.waiting()
     return replace(waiting, run=replace(waiting.run, world_size=1024, nnodes=128), ranks=ranks, notes=[])

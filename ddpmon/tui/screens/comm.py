@@ -104,7 +104,7 @@ class Comm(View):
         together = recorded and (beside or below)
         hint = int(whole and not together)
         lists = body - cost_room - hint
-        ranks = 0 if snapshot is None else max(snapshot.run.world_size, len(snapshot.ranks))
+        ranks = 0 if snapshot is None else len(snapshot.ranks)
         spare = lists - self._listed(ranks, beside=beside, together=together)
         past, wait_lanes = self._through_time(width, spare) if whole else (0, 0)
         lists -= past + wait_lanes

@@ -150,7 +150,7 @@ class World(View):
         if snapshot is not None:
             map_lines = len(world(snapshot, width, most_map_lines(height))[0])
             early = arriving(snapshot)
-            ranks = max(snapshot.run.world_size, len(snapshot.ranks))
+            ranks = len(snapshot.ranks)
             findings = findings_height(snapshot, width)
         arranged = plan(width, height, ranks, map_lines, arriving=early, findings=findings)
         left = width * 2 // 3 if arranged.events else width

@@ -27,7 +27,7 @@ from ddpmon.tui.widgets.machines import (
 )
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import BY_RANK, Entry, RankTable
-from ddpmon.tui.widgets.worldmap import all_ranks, arriving
+from ddpmon.tui.widgets.worldmap import arriving
 
 _FOLD_FROM = 2
 """Screenfuls of ranks from which hosts are folded."""
@@ -93,7 +93,7 @@ class DeviceList(RankTable):
     def remarks(self, snapshot: Snapshot, width: int, height: int) -> list[Line]:
         why = why_no_gpu(snapshot)
         hosts = len({rank.host for rank in snapshot.ranks if rank.host})
-        above = [_facts(facts(all_ranks(snapshot), hosts=hosts), width)] if hosts > 1 and height >= 6 else []
+        above = [_facts(facts(snapshot.ranks, hosts=hosts), width)] if hosts > 1 and height >= 6 else []
         also = [(why, "muted"), (others_on_gpus(snapshot), "text")]
         return above + [[(cut(f" {text}", width), role)] for text, role in also if text and height >= 6]
 

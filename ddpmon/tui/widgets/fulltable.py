@@ -15,7 +15,6 @@ from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import Layout, RankTable, Tail
-from ddpmon.tui.widgets.worldmap import all_ranks
 
 _STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
 """Columns of the table from which on own time through time stands in it, and those that it takes."""
@@ -114,7 +113,7 @@ class FullTable(RankTable):
 
     def _columns(self, snapshot: Snapshot, width: int) -> list[RankColumn]:
         """The columns in sight, each with room for an arrow; also notes how many are out of it."""
-        ranks = all_ranks(snapshot)
+        ranks = snapshot.ranks
         host = host_column(ranks)
         columns = {**_COLUMNS, "host": replace(host, width=host.width + 1)}
         arrow = "▴" if columns[self._by].up != self._backwards else "▾"
@@ -138,8 +137,7 @@ class FullTable(RankTable):
 
     def cycle_sort(self) -> None:
         """Sort by the next column, and bring it into sight."""
-        snapshot = self.frame.snapshot
-        names = [] if snapshot is None else filled_columns(all_ranks(snapshot))
+        names = filled_columns(self.frame.ranks)
         if not names:
             return
         self._by = names[(names.index(self._by) + 1) % len(names)] if self._by in names else names[0]

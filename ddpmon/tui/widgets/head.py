@@ -10,7 +10,7 @@ from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
 from ddpmon.tui.widgets.columns import STAGE_WORDS
 from ddpmon.tui.widgets.pane import Pane
-from ddpmon.tui.widgets.worldmap import all_ranks, arriving
+from ddpmon.tui.widgets.worldmap import arriving
 
 _HUB_STARTS_S = 10.0
 """A hub that takes longer to answer for the first time is worth a word."""
@@ -202,7 +202,7 @@ _ARRIVAL = ("importing", "imported", "group", "model", "training")
 
 def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
     """Return what stands for the five numbers while no step was measured: how many ranks are how far."""
-    ranks = all_ranks(snapshot)
+    ranks = snapshot.ranks
     stages = [rank.stage for rank in ranks if rank.health != "missing"]
     names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
     digits = len(str(len(ranks)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ddpmon.analysis.words import counted
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
-from ddpmon.tui.widgets.worldmap import all_ranks
 
 NO_RANK: Line = [("  no rank matches the filter; esc shows all ranks", "muted")]
 
@@ -33,10 +32,7 @@ class GrantedFilter:
 
 def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> Line:
     """The title; a filter takes the legend's place in it."""
-    rank_filter, snapshot = frame.filter, frame.snapshot
-    if rank_filter is None or snapshot is None:
+    if frame.filter is None or frame.snapshot is None:
         return title(text, width, legend)
-    ranks = all_ranks(snapshot)
-    kept = sum(map(rank_filter.lets, ranks))
-    filter_text = f"{kept:,} of {counted(len(ranks), 'rank')}: {rank_filter.text} "
+    filter_text = f"{len(frame.listed):,} of {counted(len(frame.ranks), 'rank')}: {frame.filter.text} "
     return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(filter_text, max(8, width - 50)), "info")])

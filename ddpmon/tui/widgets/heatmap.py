@@ -27,7 +27,6 @@ from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.chart_choice import Offered
-from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
 from ddpmon.tui.rank_marks import GRADES
@@ -36,7 +35,7 @@ from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
 from ddpmon.tui.widgets.lanes import LEVELS
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved
-from ddpmon.tui.widgets.worldmap import all_ranks, arriving
+from ddpmon.tui.widgets.worldmap import arriving
 
 TITLES = {
     "own": "slower than peers",
@@ -156,7 +155,7 @@ class HeatMap(BlockPane):
     @property
     def metrics(self) -> list[str]:
         """Metrics that can be shown: phases that are measured, GPU utilization where a rank has it."""
-        ranks = [] if self.frame.snapshot is None else self.frame.snapshot.ranks
+        ranks = self.frame.ranks
         gpu = any(QUANTITIES["gpu"].get(rank) is not None for rank in ranks)
         without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
         return [metric for metric in HEAT_METRICS if metric not in without]
@@ -166,7 +165,7 @@ class HeatMap(BlockPane):
 
         Folded where they do not fit, so that what folding leaves is theirs too.
         """
-        ranks = [] if frame.snapshot is None else all_ranks(frame.snapshot)
+        ranks = frame.ranks
         hosts = len({rank.host for rank in ranks if rank.host})
         rows = max(1, hosts if self.by_host else len(ranks))
         rules = 0 if self.by_host else max(0, hosts - 1)
@@ -186,14 +185,11 @@ class HeatMap(BlockPane):
     @property
     def wish(self) -> Wish:
         width, height = self.room
-        ranks = [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot)
-        wanted = spans(self.frame.filter, ranks)
-        listed = sum(self.frame.filter is None or self.frame.filter.lets(rank) for rank in ranks)
-        rows, columns = height - 1 - _below(listed, height), width - self._left
+        rows, columns = height - 1 - _below(len(self.frame.listed), height), width - self._left
         if self.by_host:
-            rows = min(rows, len({rank.host for rank in ranks if rank.host}))
+            rows = min(rows, len({rank.host for rank in self.frame.ranks if rank.host}))
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
-        return Wish(heat=HeatWish(self.metric, self.steps, rows, columns, wanted, self.beyond_chance))
+        return Wish(heat=HeatWish(self.metric, self.steps, rows, columns, self.frame.listed_spans, self.beyond_chance))
 
     def next_metric(self) -> None:
         """The next metric that there is."""

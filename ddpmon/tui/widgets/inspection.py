@@ -19,7 +19,7 @@ from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
 from ddpmon.tui.widgets.phasehistory import LABEL, phase_history
 from ddpmon.tui.widgets.rankstack import stack_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
-from ddpmon.tui.widgets.worldmap import all_ranks, rank_in, short_host
+from ddpmon.tui.widgets.worldmap import rank_in, short_host
 
 SIDE_BY_SIDE = 128
 """Columns from which the numbers and the rest stand beside each other."""
@@ -244,17 +244,9 @@ class Inspection(ScrollingPane, BlockPane):
             missing=frame.why_absent if rank.steps else "", printed=self.printed,
         )  # fmt: skip
 
-    def _ranks(self) -> list[RankView]:
-        return [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot)
-
-    def _listed(self) -> list[int]:
-        """The ranks that the filter lets through."""
-        rank_filter = self.frame.filter
-        return [rank.rank for rank in self._ranks() if rank_filter is None or rank_filter.lets(rank)]
-
     def step(self, by: int) -> None:
         """The rank before or after, around the ends."""
-        numbers_ = self._listed()
+        numbers_ = [rank.rank for rank in self.frame.listed]
         if not numbers_:
             return
         after = [number for number in numbers_ if number > self.rank]
@@ -264,7 +256,7 @@ class Inspection(ScrollingPane, BlockPane):
     def heading(self, rank: RankView, width: int) -> Line:
         """rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]."""
         line = title(rank_title(rank), width)
-        numbers_ = [number for number in self._listed() if number != rank.rank]
+        numbers_ = [each.rank for each in self.frame.listed if each.rank != rank.rank]
         if not numbers_:
             return line
         before = max((number for number in numbers_ if number < rank.rank), default=numbers_[-1])

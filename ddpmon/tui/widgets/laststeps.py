@@ -11,13 +11,12 @@ from ddpmon import numbers
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineView, TimelineWish, Wish
 from ddpmon.tui.blocks import Block
-from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved, top_with
-from ddpmon.tui.widgets.worldmap import all_ranks, arriving, short_host
+from ddpmon.tui.widgets.worldmap import arriving, short_host
 
 IN_TIME = (
     ("optimizer", "▒", "muted"),
@@ -144,8 +143,7 @@ class LastSteps(BlockPane):
     @property
     def bands(self) -> int:
         """Return how often all ranks fit below one another, each time with further steps."""
-        snapshot = self.frame.snapshot
-        ranks = 0 if snapshot is None else len(all_ranks(snapshot))
+        ranks = len(self.frame.ranks)
         fit_in = (self.room[1] - 2) // (ranks + 2)
         return fit_in if fit_in > 1 and ranks and not self.step else 1
 
@@ -156,10 +154,8 @@ class LastSteps(BlockPane):
         if self._filtered != ("" if rank_filter is None else rank_filter.text):
             self._filtered = "" if rank_filter is None else rank_filter.text
             self.place = self._first = 0
-        ranks = spans(rank_filter, [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot))
-        wish = TimelineWish(
-            min(HEAT_MOST, steps * self.bands), min(HEAT_MOST, self.rows), self._first, ranks, True, self.step
-        )  # fmt: skip
+        columns, rows = min(HEAT_MOST, steps * self.bands), min(HEAT_MOST, self.rows)
+        wish = TimelineWish(columns, rows, self._first, self.frame.listed_spans, True, self.step)
         if wish != self._last_wish[1]:
             self._last_wish = time.monotonic(), wish
         return Wish(timeline=wish)

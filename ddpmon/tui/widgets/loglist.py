@@ -12,7 +12,7 @@ from ddpmon.tui.lines import Line, cut, size, wrap
 from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.scrolling import ScrollingPane
-from ddpmon.tui.widgets.worldmap import all_ranks, short_host
+from ddpmon.tui.widgets.worldmap import short_host
 
 _MOST_ROWS = 6
 """Most rows of one entry on the screen."""
@@ -66,10 +66,9 @@ class LogList(ScrollingPane):
 
     def _filtered_ranks(self) -> set[int] | None:
         """The ranks that the filter lets through; None: no filter."""
-        rank_filter, snapshot = self.frame.filter, self.frame.snapshot
-        if rank_filter is None or snapshot is None:
+        if self.frame.filter is None or self.frame.snapshot is None:
             return None
-        return {rank.rank for rank in all_ranks(snapshot) if rank_filter.lets(rank)}
+        return {rank.rank for rank in self.frame.listed}
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if self._filtered != (frame.filter.text if frame.filter else ""):
@@ -127,7 +126,7 @@ class LogList(ScrollingPane):
             return {}
         printing = {rank for entry in self.printed.entries for rank in entry.ranks} - self.printed.elsewhere
         hosts: dict[str, list[int]] = {}
-        for rank in all_ranks(frame.snapshot):
+        for rank in frame.ranks:
             hosts.setdefault(rank.host, []).append(rank.rank)
         others = {host: ranks for host, ranks in hosts.items() if not printing.intersection(ranks)}
         return others if len(others) < len(hosts) else {}

@@ -12,7 +12,7 @@ from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
-from ddpmon.tui.widgets.worldmap import all_ranks, short_host
+from ddpmon.tui.widgets.worldmap import short_host
 
 NOWHERE = "no host yet"
 _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
@@ -50,7 +50,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
         role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
         blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))
     trouble_of = {}
-    for rank in all_ranks(snapshot):
+    for rank in snapshot.ranks:
         order, glyph, role = rank_marks.grade(rank)
         if order >= 8:
             trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))

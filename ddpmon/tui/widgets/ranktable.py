@@ -20,7 +20,7 @@ from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
-from ddpmon.tui.widgets.worldmap import all_ranks, arriving
+from ddpmon.tui.widgets.worldmap import arriving
 
 _SPLIT_LEAST = 24
 """Columns below which a split bar says nothing."""
@@ -127,8 +127,7 @@ class RankTable(BlockPane):
         return self.orders[self.order]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        ranks = 0 if frame.snapshot is None else max(frame.snapshot.run.world_size, len(frame.snapshot.ranks))
-        return Block(LEAST_WIDTH, 3, ALL, max(1, ranks) + 2)
+        return Block(LEAST_WIDTH, 3, ALL, max(1, len(frame.ranks)) + 2)
 
     # --- what is listed ---
 
@@ -149,8 +148,7 @@ class RankTable(BlockPane):
 
     def filtered(self, snapshot: Snapshot) -> list[RankView]:
         """All ranks that the filter lets through."""
-        rank_filter = self.frame.filter
-        return [rank for rank in all_ranks(snapshot) if rank_filter is None or rank_filter.lets(rank)]
+        return replace(self.frame, snapshot=snapshot).listed
 
     def _ranks(self) -> list[int]:
         """The ranks that the cursor can be on."""
@@ -233,11 +231,10 @@ class RankTable(BlockPane):
 
     def cycle_sort(self) -> None:
         """The next order that some rank has a value for."""
-        ranks = [] if self.frame.snapshot is None else all_ranks(self.frame.snapshot)
         for step in range(1, len(self.orders) + 1):
             place = (self.order + step) % len(self.orders)
             value = columns.COLUMNS[self.orders[place].column].value
-            if any(value(rank) is not None for rank in ranks):
+            if any(value(rank) is not None for rank in self.frame.ranks):
                 self.order = place
                 break
         self._top = 0

@@ -11,13 +11,11 @@ from ddpmon.messages import HEAT_MOST, Course, HeatView, HeatWish, Snapshot, Syn
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
-from ddpmon.tui.filters import spans
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, title
 from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import Lane, LaneGrid, share, split_height
 from ddpmon.tui.widgets.pane import BlockPane
-from ddpmon.tui.widgets.worldmap import all_ranks
 
 _TIMES = {"wait": "wait", "transfer": "comm"}
 """Names of courses, and their roles."""
@@ -113,16 +111,15 @@ class WaitLanes(BlockPane):
         snapshot = frame.snapshot
         if snapshot is None or not snapshot.step or len(snapshot.ranks) < 2 or _METRIC in snapshot.unmeasured:
             return None
-        return Block(60, 1 + self.rows(len(all_ranks(snapshot)), width))
+        return Block(60, 1 + self.rows(len(snapshot.ranks), width))
 
     @property
     def wish(self) -> Wish:
         snapshot = self.frame.snapshot
         if snapshot is None:
             return Wish()
-        ranks, of = all_ranks(snapshot), courses_wish(snapshot, self.room[0])
-        listed = spans(self.frame.filter, ranks)
-        heat = HeatWish(_METRIC, of.steps, max(1, len(ranks)), of.columns, listed, beyond_chance=False)
+        rows, of, listed = max(1, len(snapshot.ranks)), courses_wish(snapshot, self.room[0]), self.frame.listed_spans
+        heat = HeatWish(_METRIC, of.steps, rows, of.columns, listed, beyond_chance=False)
         return Wish(heat=heat)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:

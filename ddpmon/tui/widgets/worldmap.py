@@ -20,16 +20,10 @@ _GAP = 4
 _NOWHERE = "no host yet"
 
 
-def all_ranks(snapshot: Snapshot) -> list[RankView]:
-    """All ranks of the world, those never heard of included, by rank."""
-    by_rank = {rank.rank: rank for rank in snapshot.ranks}
-    numbers = sorted(by_rank.keys() | set(range(snapshot.run.world_size)))
-    return [by_rank.get(number) or RankView(rank=number) for number in numbers]
-
-
 def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
     """One of them by its number; None: the world has none of that number."""
-    return next((rank for rank in all_ranks(snapshot) if rank.rank == number), None) if snapshot else None
+    ranks = snapshot.ranks if snapshot else []
+    return ranks[number] if number is not None and 0 <= number < len(ranks) else None
 
 
 def arriving(snapshot: Snapshot) -> bool:
@@ -88,7 +82,7 @@ def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) ->
 
 def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     """(lines without the title, ranks per glyph). Folds ranks into glyphs, the worst shown, to stay in `most` lines."""
-    ranks = all_ranks(snapshot)
+    ranks = snapshot.ranks
     if not ranks or width < 4 or most < 1:
         return [], 1
     grade_of = how_far if arriving(snapshot) else rank_marks.grade
