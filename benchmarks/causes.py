@@ -35,7 +35,7 @@ LINES = (
     *("decode", "sleep", "file", "lock", "collate", "regex", "subprocess", "table", "logging", "metric"),
     *("checkpoint", "forward_hook", "backward_hook", "optimizer_hook", "worker"),
 )
-OTHERS = {"busy": r"pid \d+ \(.*causes_busy.py\)", "quota": "quota", "garbage": "garbage collector|gc.collect"}
+OTHERS = {"busy": r"process \d+ \(.*causes_busy.py", "quota": "quota", "garbage": "garbage collector|gc.collect"}
 """Causes that are no line, and what the finding has to say."""
 LIMIT_S = 150.0
 POLL_S = 0.5

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon.analysis.kinds import kind_of
+from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, Finding
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
@@ -48,7 +49,7 @@ class SampleRequests:
             if "line" in finding.evidence or request.count == len(WAITS_S):
                 continue
             pair = self._pair(finding)
-            if pair is not None and now - request.at >= WAITS_S[request.count]:
+            if pair and now - request.at >= WAITS_S[request.count]:
                 request.count, request.at = request.count + 1, now
                 for process in pair:
                     self._ask(process, self._seconds(finding))
@@ -58,20 +59,29 @@ class SampleRequests:
         """Return whether it is about the work that a rank's training thread does."""
         return kind_of(finding).names_line and finding.lasts and finding.severity != "info" and bool(finding.ranks)
 
-    def _pair(self, finding: Finding) -> tuple[RankProcess, RankProcess] | None:
-        """Return a slow rank and a peer in the middle of the others; None where the host does not do the work."""
+    def _pair(self, finding: Finding) -> list[RankProcess]:
+        """Return a slow rank and, unless all are slow, a peer; nobody where the host does not do the work."""
         seats, world = self._store.registry.seats, self._store.world
         slow = seats.get(finding.ranks[0])
         if world is None or slow is None or slow.gone or finding.phase not in OWN_PHASES:
-            return None
+            return []
         if slow.hello.device_clock and finding.phase in DEVICE_PHASES:
-            return None
-        named = {rank for one in self._store.findings if self._wants_line(one) for rank in one.ranks}
+            return []
+        if len(finding.ranks) == len(world.ranks):
+            return [slow]
+        peer = self._peer(slow, world)
+        return [slow, peer] if peer else []
+
+    def _peer(self, slow: RankProcess, world: World) -> RankProcess | None:
+        """Return a rank in the middle of those that no finding names, of the same host if there is one."""
+        seats = self._store.registry.seats
+        about_some = (one for one in self._store.findings if len(one.ranks) < len(world.ranks))
+        named = {rank for one in about_some if self._wants_line(one) for rank in one.ranks}
         own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
         peers = [rank for rank in own_ms if rank not in named and rank in seats and not seats[rank].gone]
-        peers.sort(key=lambda rank: (seats[rank].hello.host != slow.hello.host, own_ms[rank]))
+        peers.sort(key=own_ms.__getitem__)
         beside = [rank for rank in peers if seats[rank].hello.host == slow.hello.host] or peers
-        return (slow, seats[beside[len(beside) // 2]]) if beside else None
+        return seats[beside[len(beside) // 2]] if beside else None
 
     def _seconds(self, finding: Finding) -> float:
         """Return how long to sample: so many steps, or periods where the slowdown has one."""
@@ -79,5 +89,5 @@ class SampleRequests:
         step_s = 0.0 if world is None else float(world.step_ms.mean()) / 1e3
         every = float(finding.evidence.get("every") or 1.0)
         seconds = STEPS * (every if pattern == "seconds" else every * step_s)
-        least = LEAST_S if pattern in {"lasting", "ramp"} else IRREGULAR_S
+        least = LEAST_S if pattern in {"lasting", "ramp", None} else IRREGULAR_S
         return min(max(seconds, least), MOST_S)

@@ -25,7 +25,7 @@ class CpuProgram(msgspec.Struct, array_like=True, frozen=True):
     @property
     def title(self) -> str:
         """Return its pid, its name and what it used."""
-        return f"pid {self.pid} ({self.name}) with {self.cores:.1f} cores"
+        return f"process {self.pid} ({self.name}, {self.cores:.1f} cores)"
 
 
 class CpuRivals(msgspec.Struct, array_like=True, frozen=True):

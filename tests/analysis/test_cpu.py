@@ -7,6 +7,7 @@ import pytest
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.messages import CpuProgram, CpuRivals
 from tests.findings import judged
 from tests.worlds import own_times, world_with
 
@@ -152,3 +153,25 @@ def test_ranks_that_a_script_has_bound_to_few_cores_are_told_which():
     assert (finding.evidence["cores"], finding.evidence["bound_to"]) == (1, [0])
     assert "though there are 4 cores" in found([{0, 1}, {2, 3}])[0].text, "together they have all"
     assert found([{0}, {1}], starved=0.0) == [], "each has a core of its own"
+
+
+def among(rivals, *, cores=8, starved=0.4):
+    told = [replace(waiting(rank, "n0", [starved] * 10, cores, 1), cpu_rivals=rivals) for rank in range(2)]
+    (finding,) = judged(None, Evidence(world_size=2, conditions=told), ())
+    return finding
+
+
+def test_programs_that_take_the_cores_are_named_where_they_account_for_it():
+    finding = among(CpuRivals([CpuProgram(4711, "python eval.py", 0.9), CpuProgram(12, "tar", 0.2)]))
+    assert finding.text == "each is starved 40% of the time beside python eval.py"
+    assert finding.advice.startswith("Process 4711 (python eval.py, 0.9 cores), process 12 (tar, 0.2 cores) run on its")
+    assert finding.evidence["programs"][1] == "process 12 (tar, 0.2 cores)"
+    assert "look for other programs" in among(CpuRivals([CpuProgram(12, "tar", 0.1)])).advice
+
+
+def test_a_quota_that_is_used_up_is_named():
+    finding = among(CpuRivals(quota_cores=1.5, throttled_share=0.35))
+    assert finding.text == "each is starved 40% of the time under a CPU quota of 1.5 cores"
+    assert "used up 35% of the time" in finding.advice
+    assert finding.evidence["quota_cores"] == 1.5
+    assert "quota" not in among(CpuRivals(quota_cores=1.5, throttled_share=0.02)).text

@@ -2,8 +2,11 @@
 
 import pytest
 
-from ddpmon.analysis.processes.slow_lines import line_of_ranks, slow_line, waits_for_workers
+from ddpmon.analysis.evidence import Evidence
+from ddpmon.analysis.findings import findings
+from ddpmon.analysis.processes.slow_lines import line_of_ranks, line_words, slow_line, waits_for_workers
 from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
+from tests.worlds import own_times, records, world_of
 
 LOOP = "train.py:40 main"
 FETCH = "torch/utils/data/_utils/fetch.py:54 fetch"
@@ -85,3 +88,30 @@ def test_samples_from_before_the_slowdown_and_of_two_slow_ranks_do_not_count():
     assert line_of_ranks([mine, peer], [1], "data", 101, 30.0) is None
     assert line_of_ranks([mine, peer], [0, 1], "data", 100, 30.0) is None
     assert line_of_ranks([mine], [1], "data", 100, 30.0) is None
+
+
+def test_workers_that_the_rank_waits_for_are_named_by_their_own_stacks():
+    waits = stack(70, "torch/x.py:9 _MultiProcessingDataLoaderIter._try_get_data", LOOP)
+    mine = samples(1, waits)
+    mine.workers = [
+        stack(40, DECODE, "dataset.py:57 load", FETCH),
+        stack(10, "multiprocessing/queues.py:103 Queue.get"),
+    ]
+    line = slow_line(mine, samples(0), "data", 30.0)
+    assert (line.place, line.inside, line.of_workers) == ("dataset.py:57 load", "PIL/Image.py open", True)
+    assert line.ms == pytest.approx(24.0)  # of 50 samples that stand for the excess
+    assert "the DataLoader workers of rank 1" in line_words(line, 30.0)
+    mine.workers[1] = stack(60, "multiprocessing/queues.py:103 Queue.get")
+    assert slow_line(mine, samples(0), "data", 30.0) is None, "they wait as well"
+
+
+def test_where_all_ranks_wait_for_data_the_line_is_part_of_the_finding():
+    own = own_times(100, 4, noise=0.02)
+    own[..., 0] += 40
+    sampled = samples(2, stack(100, "dataset.py:57 load", FETCH, LOOP), step_ms=60.0, first=2)
+    (found,) = findings(world_of(records(own)), Evidence(stack_samples=[sampled]))
+    assert found.kind == "data_bound"
+    assert found.evidence["line"] == "dataset.py:57 load"
+    assert "in dataset.py:57" in found.text
+    assert found.advice.startswith("Look at dataset.py:57 load: ")
+    assert "peer" not in str(found.evidence.get("peer_sample_share"))

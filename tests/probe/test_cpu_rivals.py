@@ -51,7 +51,7 @@ def test_a_busy_program_is_named_with_its_script(busy):
     program = next(program for program in found.programs if busy in program.name)
     assert program.name.startswith("python")
     assert 0.1 <= program.cores <= 1.5
-    assert program.title.startswith(f"pid {program.pid} (python")
+    assert program.title.startswith(f"process {program.pid} (python")
     assert os.getpid() not in [program.pid for program in found.programs]
 
 

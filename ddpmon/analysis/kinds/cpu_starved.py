@@ -123,7 +123,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
             lead=lead,
         )
     if who_has:
-        return Words(fitting(waits, f" beside {rivals.programs[0].title}"), who_has)
+        return Words(fitting(waits, f" beside {rivals.programs[0].name}"), who_has)
     return Words(
         f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
         "Something other than the training threads uses the cores. Look for other programs, and for more DataLoader"

@@ -11,7 +11,7 @@ import numpy as np
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
-from ddpmon.analysis.processes.slow_lines import SlowLine, line_of_ranks
+from ddpmon.analysis.processes.slow_lines import SlowLine, line_facts, line_of_ranks
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
@@ -256,19 +256,6 @@ class SlowRanks:
     def even(self) -> Even | None:
         """Work that would let all ranks arrive together, where more work is why."""
         return even(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
-
-
-def line_facts(line: SlowLine) -> dict[str, Any]:
-    """Return what the report says of a line."""
-    return {
-        "line": line.place,
-        "line_inside": line.inside or None,
-        "line_ms": line.ms,
-        "line_interval_ms": list(line.interval_ms),
-        "line_sample_share": line.share,
-        "peer_sample_share": line.peer_share,
-        "line_samples": line.samples,
-    }
 
 
 def forward_may_be(phase: str, evidence: Evidence) -> bool:

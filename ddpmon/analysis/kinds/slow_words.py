@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.kinds.kind import Words
 from ddpmon.analysis.kinds.slow import SlowRanks
-from ddpmon.analysis.processes.slow_lines import SlowLine
+from ddpmon.analysis.processes.slow_lines import line_words
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.words import WIDTH, counted, fitting, fitting_parts, named_ranks
@@ -129,7 +129,7 @@ def _advice(slow: SlowRanks, who: str) -> str:
         )
         said.append(f"Look in {named.name}: {whose}.")
     if slow.line:
-        said.append(_line_words(slow, slow.line))
+        said.append(line_words(slow.line, slow.excess_ms * one.share))
     if one.until is not None:
         where = "at that time, and at its log" if len(one.ranks) == 1 else "at that time, and at their logs"
         there = "" if slow.is_all else f"on the machine of {who} "
@@ -159,21 +159,6 @@ def _advice(slow: SlowRanks, who: str) -> str:
     else:
         said += [_together(slow, who), _where(slow, who), _measured(slow), why.advice if why else ""]
     return " ".join(filter(None, said))
-
-
-def _line_words(slow: SlowRanks, line: SlowLine) -> str:
-    """Return which line of code takes the time, and how sure that is."""
-    low, high = line.interval_ms
-    inside = f", inside {line.inside}" if line.inside else ""
-    excess_ms = slow.excess_ms * slow.slowdown.share
-    took = f"Look at {line.place}{inside}: {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step go there"
-    rank, seen = slow.slowdown.ranks[0], f"{line.share:.0%} of {counted(line.samples, 'stack sample')}"
-    if line.of_workers:
-        return (
-            f"{took} (95% interval {low:.1f} to {high:.1f}). {seen} of the DataLoader workers of rank {rank} show it."
-        )
-    others = f"{line.peer_share:.0%} of rank {line.peer}'s"
-    return f"{took} (95% interval {low:.1f} to {high:.1f}). {seen} of rank {rank} show it, and {others}."
 
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:

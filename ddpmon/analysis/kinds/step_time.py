@@ -20,6 +20,7 @@ from ddpmon.analysis.kinds.relevance import (
 )
 from ddpmon.analysis.processes import loaders
 from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.processes.slow_lines import line_facts, line_of_ranks, line_words
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.window import FEWEST
@@ -43,6 +44,7 @@ GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward an
     fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for data",
+    names_line=True,
     remedy="Use more DataLoader workers (the finding says how many would keep up), a faster format, or data decoded in"
     " advance.",
 )
@@ -51,11 +53,15 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
     world, conditions = moment.world, moment.evidence.conditions
     if found := lasting_cost(moment, most_ranks(world, Phase.DATA), BOUND):
         bound = loaders.bound_workers(conditions)
+        samples, ranks = moment.evidence.stack_samples, world.ranks
+        line = line_of_ranks(samples, ranks, "data", found.since, found.cost_ms, whole_world=True)
+        look = loaders.advice(found.cost_ms, found.step_ms, conditions, line_is_known=line is not None)
         beside = {
-            "where": f"; workers on {bound.where} alone" if bound else "",
-            "look": loaders.advice(found.cost_ms, found.step_ms, conditions),
+            "where": f"; workers on {bound.where} alone" if bound else f"; in {line.brief}" if line else "",
+            "look": f"{line_words(line, found.cost_ms)} {look}" if line else look,
         }
-        yield moment.finding({"data_ms": found.cost_ms}, world.ranks, "data", beside=beside, cost=found)
+        facts = {"data_ms": found.cost_ms, **(line_facts(line) if line else {})}
+        yield moment.finding(facts, ranks, "data", beside=beside, cost=found)
 
 
 @Kind(

@@ -261,7 +261,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     who = rivals_words(rivals, mine.starved_share)
     look = who or f"look at what else runs on {mine.host or 'its machine'}"
     bound = f", and at the cores that {'they are' if late.host else 'the rank is'} bound to"
-    by = f" by {rivals.programs[0].title}" if who and rivals.programs else " by its CPU quota" if who else ""
+    by = f" by {rivals.programs[0].name}" if who and rivals.programs else " by its CPU quota" if who else ""
     return Cause(
         "cpu_starved",
         f", starved {mine.starved_share:.0%}{by or ' of the time'}",

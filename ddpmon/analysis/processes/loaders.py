@@ -59,12 +59,13 @@ class Worker:
         return f"The worker waits{where}: look at the file, socket or queue that it reads.{more}"
 
 
-def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> str:
+def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions], *, line_is_known: bool = False) -> str:
     """Return what would hide the time that all ranks wait for data, in a step of which they do.
 
     Without workers a batch takes what is waited for. With W of them that cannot keep up one comes a step, so that each
     worker takes W steps for its own; n workers are enough once n batches are ready in that time.
     """
+    unknown = "" if line_is_known else f" {_UNKNOWN}"
     rest = max(step_ms - data_ms, 1e-3)
     counts = Counter(one.loader_workers for one in conditions if one.loader_workers is not None)
     pinned = _pinning(conditions)
@@ -72,7 +73,7 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
         return (
             f"Each step waits {data_ms:.1f} ms for a batch. If the DataLoader has no workers,"
             f" num_workers={ceil(data_ms / rest)} would hide this time. If it has W workers, {step_ms / rest:.1f} times"
-            f" W would. {_UNKNOWN}{pinned}"
+            f" W would.{unknown}{pinned}"
         )
     workers = counts.most_common(1)[0][0]
     if workers == 0:
@@ -86,9 +87,9 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions]) -> 
             f"The {bound.workers} DataLoader workers on {bound.host or 'the host'} may use only {bound.where} of"
             f" {bound.of}: the script, or a library that it imports, has bound the workers or their ranks. Call"
             f" os.sched_setaffinity(0, range({bound.of})) in worker_init_fn to give the workers all cores."
-            f" {_UNKNOWN}{pinned}"
+            f"{unknown}{pinned}"
         )
-    return f"{has} num_workers={enough} would hide this time{_cores(enough, conditions)}. {_UNKNOWN}{pinned}"
+    return f"{has} num_workers={enough} would hide this time{_cores(enough, conditions)}.{unknown}{pinned}"
 
 
 _UNKNOWN = "ddpmon did not measure whether disk, decoding or collating takes the time."

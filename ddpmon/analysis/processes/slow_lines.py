@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import counted
 from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
 
 EXPLAINS_EXCESS = Threshold(
@@ -42,10 +44,13 @@ class SlowLine:
     """95% interval of `ms`."""
     share: float
     """Share of the rank's samples, waits included, that are there."""
-    peer_share: float
+    peer_share: float | None
+    """The same of its peer; None: there is none, or the samples are of workers."""
     samples: int
     """The rank's samples."""
-    peer: int
+    rank: int
+    """The rank that was sampled."""
+    peer: int | None
     """The rank that it is compared with."""
     of_workers: bool = False
     """Samples, shares and place are of the DataLoader workers that it waited for."""
@@ -56,22 +61,24 @@ class SlowLine:
         return self.place.partition(" ")[0].rpartition("/")[2]
 
 
-def slow_line(mine: StackSamples, theirs: StackSamples, phase: str, excess_ms: float) -> SlowLine | None:
+def slow_line(mine: StackSamples, theirs: StackSamples | None, phase: str, excess_ms: float) -> SlowLine | None:
     """Return the line that explains the excess; None where the samples do not tell.
 
     Args:
         mine: Samples of the slow rank.
-        theirs: Samples of a peer.
+        theirs: Samples of a peer; None: all ranks take that time, and there is nobody to compare with.
         phase: The phase in which the rank is slow.
         excess_ms: Its excess in it, in a mean step.
 
     """
     index = OWN_PHASES.index(phase)
     of_workers = phase == "data" and waits_for_workers(mine)
+    others = _Profile([], 0.0)
     if of_workers:
-        ours, others = _of_workers(mine, excess_ms), _Profile([], 1.0)
+        ours = _of_workers(mine, excess_ms)
     else:
-        ours, others = (_Profile(_in_phase(one, index), one.sample_ms / one.steps) for one in (mine, theirs))
+        ours = _of_rank(mine, index)
+        others = others if theirs is None else _of_rank(theirs, index)
     places = [place for place in ours.depth if _explains(ours, others, place, excess_ms)]
     if not places:
         return None
@@ -91,9 +98,10 @@ def slow_line(mine: StackSamples, theirs: StackSamples, phase: str, excess_ms: f
         ms=ours.ms(where) - others.ms(where),
         interval_ms=(max(0.0, low), high),
         share=ours.counts[where] / (ours.total if of_workers else mine.count),
-        peer_share=others.counts[where] / theirs.count,
+        peer_share=None if theirs is None or of_workers else others.counts[where] / theirs.count,
         samples=ours.total if of_workers else mine.count,
-        peer=theirs.rank,
+        rank=mine.rank,
+        peer=None if theirs is None else theirs.rank,
         of_workers=of_workers,
     )
 
@@ -105,9 +113,10 @@ def waits_for_workers(samples: StackSamples) -> bool:
     return waiting > 0.5 * sum(stack.count for stack in data)
 
 
-def _in_phase(samples: StackSamples, phase: int) -> list[SampledStack]:
-    """Return the stacks of a rank's own work in a phase."""
-    return [one for one in samples.stacks if one.phase == phase and not _is_waiting(one)]
+def _of_rank(samples: StackSamples, phase: int) -> _Profile:
+    """Return where a rank's own work in a phase is."""
+    stacks = [one for one in samples.stacks if one.phase == phase and not _is_waiting(one)]
+    return _Profile(stacks, samples.sample_ms / samples.steps)
 
 
 def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
@@ -194,7 +203,13 @@ def _is_waiting(stack: SampledStack) -> bool:
 
 
 def line_of_ranks(
-    samples: Sequence[StackSamples], slow: Sequence[int], phase: str, since: int, excess_ms: float
+    samples: Sequence[StackSamples],
+    slow: Sequence[int],
+    phase: str,
+    since: int,
+    excess_ms: float,
+    *,
+    whole_world: bool = False,
 ) -> SlowLine | None:
     """Return the line behind a slowdown of some ranks; None: it was not sampled, or samples do not tell.
 
@@ -204,9 +219,37 @@ def line_of_ranks(
         phase: The phase in which they are slow.
         since: Their first slow step.
         excess_ms: Their excess in the phase, in a mean step.
+        whole_world: These are all ranks: there are no others to compare with.
 
     """
     mine = [one for one in samples if one.rank in slow and one.first_step >= since]
-    theirs = [one for one in samples if one.rank not in slow and one.first_step >= since]
+    theirs: list[StackSamples | None] = [one for one in samples if one.rank not in slow and one.first_step >= since]
+    if whole_world:
+        theirs = [None]
     found = (slow_line(one, other, phase, excess_ms) for one in mine for other in theirs)
     return next((line for line in found if line), None)
+
+
+def line_words(line: SlowLine, excess_ms: float) -> str:
+    """Return which line takes the time, and how sure that is, in two sentences."""
+    low, high = line.interval_ms
+    inside = f", inside {line.inside}" if line.inside else ""
+    took = f"Look at {line.place}{inside}: {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step go there"
+    took += f" (95% interval {low:.1f} to {high:.1f})"
+    whose = f"the DataLoader workers of rank {line.rank}" if line.of_workers else f"rank {line.rank}"
+    others = "" if line.peer_share is None else f", and {line.peer_share:.0%} of rank {line.peer}'s"
+    return f"{took}. {line.share:.0%} of {counted(line.samples, 'stack sample')} of {whose} show it{others}."
+
+
+def line_facts(line: SlowLine) -> dict[str, Any]:
+    """Return what the report says of a line."""
+    return {
+        "line": line.place,
+        "line_inside": line.inside or None,
+        "line_ms": line.ms,
+        "line_interval_ms": list(line.interval_ms),
+        "line_sample_share": line.share,
+        "peer_sample_share": line.peer_share,
+        "line_samples": line.samples,
+        "line_of_workers": line.of_workers or None,
+    }
