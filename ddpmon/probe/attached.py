@@ -25,7 +25,7 @@ UNMEASURED = (
 """What cannot be measured in a process that was running before."""
 
 
-def arm(socket: str, run_id: str, folder: str, reply: str) -> None:
+def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0) -> None:
     """Watch this process from now on. Harmless where the same run watches it already.
 
     Args:
@@ -34,11 +34,12 @@ def arm(socket: str, run_id: str, folder: str, reply: str) -> None:
         folder: The run's folder.
         reply: File that gets the answer: {"ok": true, "rank": …} or {"ok": false, "error": "one line"}. It may come
             some milliseconds after this returns, as some moments of an optimizer's step are not interrupted.
+        ranks: Count of ranks on this machine that are entered; 0: all of the job.
 
     """
 
     def act() -> None:
-        _answer(reply, lambda: _arm(socket, run_id, folder))
+        _answer(reply, lambda: _arm(socket, run_id, folder, ranks))
 
     _when_quiet(reply, act)
 
@@ -100,7 +101,7 @@ def _check_torch() -> None:
         raise _CannotWatchError("this process has not imported torch: attach once it trains")
 
 
-def _arm(socket: str, run_id: str, folder: str) -> dict[str, Any]:
+def _arm(socket: str, run_id: str, folder: str, ranks: int) -> dict[str, Any]:
     """Return facts of this rank for the answer."""
     _check_torch()
     from ddpmon.probe import arm as arming
@@ -118,7 +119,7 @@ def _arm(socket: str, run_id: str, folder: str) -> dict[str, Any]:
         found = existing.find()
         listener = arming.listen()
         existing.hear(listener, found)
-        listener.found_running()
+        listener.found_running(ranks)
         if not (found.models or found.optimizers or listener.has_group or "RANK" in os.environ):
             raise _CannotWatchError("this process trains nothing yet: attach once it has a model and an optimizer")
         listener.start()

@@ -40,7 +40,7 @@ class CommonStart:
             return None
         if self._ranks < 2:
             return first
-        places = self._places(identity.rank, first)
+        places = self._places(identity, first)
         if places is not None and len(places) >= self._ranks:
             return max(places)
         if places is None or waiting > MAX_WAITING_NOTES:
@@ -48,12 +48,13 @@ class CommonStart:
             return first
         return None
 
-    def _places(self, rank: int, first: int) -> list[int] | None:
+    def _places(self, identity: Identity, first: int) -> list[int] | None:
         """Leave this rank's place for the others and return all that are there; None: the run has no folder here."""
-        folder = private_folder(STARTS)
+        # Ranks that the launcher started again are other processes, which agree anew.
+        folder = private_folder(f"{STARTS}-{identity.restart}")
         if folder is None:
             return None
-        mine = os.path.join(folder, str(rank))
+        mine = os.path.join(folder, str(identity.rank))
         try:
             if not os.path.exists(mine):
                 with open(f"{mine}.new", "w", encoding="ascii") as file:

@@ -82,12 +82,15 @@ class Listener(EveryStep):
         """Return whether this process is a rank of a process group."""
         return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
-    def found_running(self) -> None:
-        """This process trained before it was watched: take what there is from its process group."""
+    def found_running(self, ranks: int) -> None:
+        """This process trained before it was watched: take what there is from its process group.
+
+        ranks: Count of ranks on this machine; 0: not known.
+        """
         if self.has_group:
             self._take_group()
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
-        ranks = int(here) if here.isdecimal() else self.identity.world_size
+        ranks = ranks or (int(here) if here.isdecimal() else self.identity.world_size)
         self.loops.join_late()
         self.account.start = CommonStart(min(ranks, self.identity.world_size))
         self.set_up()

@@ -1,0 +1,59 @@
+"""Ranks that were entered at different moments agree on the step from which they count."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddpmon.probe import run_settings
+from ddpmon.probe.common_start import MAX_WAITING_NOTES, NOT_IN_STEP, CommonStart
+from ddpmon.probe.identity import Identity
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        run_settings.give(run_settings.RunSettings("test", "", folder, attached=True))
+        yield Path(folder)
+        run_settings.give(None)
+
+
+def rank(number: int, first: int, restart: int = 0) -> tuple[CommonStart, Identity]:
+    start, identity = CommonStart(2), Identity("test")
+    identity.change(rank=number, world_size=2, restart=restart)
+    start.first = first
+    return start, identity
+
+
+@pytest.mark.usefixtures("folder")
+def test_steps_count_from_the_latest_place_at_which_a_rank_first_synchronised() -> None:
+    early, late = rank(0, 700), rank(1, 712)
+    assert early[0].agreed(early[1], 3) is None
+    assert late[0].agreed(late[1], 0) == 712
+    assert early[0].agreed(early[1], 90) == 712
+
+
+@pytest.mark.usefixtures("folder")
+def test_ranks_that_were_started_again_do_not_take_the_places_of_those_before() -> None:
+    for start, identity in (rank(0, 700), rank(1, 712)):
+        start.agreed(identity, 0)
+    early, late = rank(0, 4, restart=1), rank(1, 6, restart=1)
+    assert early[0].agreed(early[1], 0) is None
+    assert late[0].agreed(late[1], 0) == early[0].agreed(early[1], 0) == 6
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_rank_that_gets_far_ahead_of_the_others_begins_alone_and_says_so() -> None:
+    start, identity = rank(0, 700)
+    assert start.agreed(identity, MAX_WAITING_NOTES + 1) == 700
+    assert identity.hello().notes == [NOT_IN_STEP]
+
+
+def test_a_rank_alone_waits_for_nobody() -> None:
+    start = CommonStart(1)
+    assert start.agreed(Identity("test"), 0) is None
+    start.first = 5
+    assert start.agreed(Identity("test"), 0) == 5
