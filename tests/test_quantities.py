@@ -13,11 +13,9 @@ from ddpmon.messages import (
     HOST,
     PHASES,
     QUANTITIES,
-    SAMPLE_SERIES,
     SAMPLED,
     STAGE_TRAINING,
     STEP,
-    STEP_SERIES,
     Hello,
     RankView,
     Sample,
@@ -169,30 +167,3 @@ def test_a_row_fits_where_it_stands(row):
     for value in (None, 0.0, 0.5, 999.7, 99_999.4, 99_999.6, 1e15, float("nan"), float("inf")):
         assert len(units.written(row.unit)(value)) <= (6 if row.unit.screen == 1 else 7)
         assert "," not in units.cell(row.unit)(value)
-
-
-def test_names_that_people_and_their_tools_rely_on_stay():
-    assert {row.filter_word for row in QUANTITIES.values()} >= {
-        *(
-            "own",
-            "excess",
-            *PHASES,
-            "step",
-            "late",
-            "critical",
-            "loss",
-            "samples",
-            "cpu",
-            "starved",
-            "mem",
-            "gpu",
-            "gpumem",
-        ),
-        "steps",
-    }
-    assert {row.metric_name.removeprefix("ddpmon_rank_") for row in QUANTITIES.values()} >= {
-        *("steps", "own_seconds", "phase_seconds", "late_seconds", "critical_ratio", "loss", "cpu_ratio"),
-        *("resident_memory_bytes", "gpu_memory_bytes", "gpu_utilization_ratio"),
-    }
-    assert STEP_SERIES == ("loss", "step", "own", "wait", "transfer", "samples")
-    assert SAMPLE_SERIES[:2] == ("gpu", "gpu_memory")

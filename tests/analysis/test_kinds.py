@@ -64,10 +64,6 @@ def test_nobody_but_the_kinds_themselves_names_one():
     assert {path: lines for path in others if (lines := names_of_kinds(path.read_text()))} == {}
 
 
-def test_a_kind_that_is_named_is_seen():
-    assert names_of_kinds('if finding.kind in {"hang", "gpu_memory"}: pass') == ["1: hang"]
-
-
 def test_what_a_kind_says_of_machines_it_says_of_quantities_that_there_are():
     sampled = {row.name for row in SAMPLED}
     for kind in KINDS:

@@ -116,13 +116,6 @@ def test_every_number_at_the_top_of_a_file_has_its_reason_under_it():
         assert list(without_reason(path.read_text())) == [], path
 
 
-def test_a_number_without_a_reason_is_seen():
-    source = (
-        'A = 1\n"""Why."""\nB = 0.5\nC, D = -1, 2\n_E: int = 1 << 20\nF = Threshold(1, "x", "y")\nG = {A: 2}\nH = "1"\n'
-    )
-    assert list(without_reason(source)) == ["B", "C", "D", "_E", "G"]
-
-
 def test_thresholds_are_made_at_the_top_of_a_file_alone_where_the_page_finds_them():
     for path in FILES:
         tree = ast.parse(path.read_text())

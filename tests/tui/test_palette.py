@@ -91,13 +91,6 @@ def test_well_and_wrong_differ_for_who_cannot_tell_red_from_green(colours, theme
         assert apart(colour, other, BLINDNESS[blindness]) > 25, (well, wrong)
 
 
-def test_a_red_and_a_green_would_not_pass():
-    from rich.color import Color
-
-    red, green = Color.parse("#c85000"), Color.parse("#6a7d00")
-    assert apart(red, green, BLINDNESS["deuteranopia"]) < 25
-
-
 @pytest.mark.parametrize("colours", [palette.DARK, palette.LIGHT, palette.ANSI, palette.NONE])
 def test_what_is_wrong_is_bold_in_every_palette_and_every_role_is_there(colours):
     for role in palette.ROLES:

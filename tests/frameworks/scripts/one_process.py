@@ -1,6 +1,4 @@
-"""One process without DDP: a plain loop, its model in nn.DataParallel if --data-parallel is given."""
-
-import sys
+"""One process without DDP: a plain loop, its model in nn.DataParallel."""
 
 import task
 import torch
@@ -10,8 +8,7 @@ from torch.utils.data import DataLoader
 def main():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Dropout(), torch.nn.Linear(8, 16))
-    if "--data-parallel" in sys.argv:
-        model = torch.nn.DataParallel(model)
+    model = torch.nn.DataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for batch in DataLoader(task.items(1), task.BATCH * task.ACCUMULATION, shuffle=True):
