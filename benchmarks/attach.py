@@ -231,6 +231,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=50, help="attaches, and as many detaches")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--moments", nargs="+", choices=MOMENTS, default=list(MOMENTS))
     parser.add_argument("--straggler", type=int, default=0, metavar="COUNT", help="jobs with a slow rank, of each kind")
     args = parser.parse_args()
     chance, figures, bare = random.Random(args.seed), Figures(), {}
@@ -239,7 +240,7 @@ def main() -> int:
         environment |= {"DDPMON_HOME": f"{top}/home", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
         jobs = -(-args.count // ATTACHES_OF_A_JOB)
         for number in range(jobs):
-            kind = way, moment = args.ways[number % len(args.ways)], MOMENTS[number % len(MOMENTS)]
+            kind = way, moment = args.ways[number % len(args.ways)], args.moments[number % len(args.moments)]
             if kind not in bare:
                 bare[kind] = bare_job(way, moment, Path(top) / f"bare{number}", environment)
             before = len(figures.harmed)

@@ -59,9 +59,11 @@ class Job:
         data = TensorDataset(torch.randn(BATCH * EPOCH_BATCHES, 32), torch.randint(0, 10, (BATCH * EPOCH_BATCHES,)))
         self.loader = DataLoader(data, BATCH, shuffle=True, num_workers=2 if args.way == "workers" else 0)
         self.ends = array.array("d")
+        self.ended = threading.Event()
+        self.threads = [threading.Thread(target=self._allocate) for _ in range(ALLOCATING_THREADS)]
         if args.moment == "allocation":
-            for _ in range(ALLOCATING_THREADS):
-                threading.Thread(target=_allocate, daemon=True).start()
+            for thread in self.threads:
+                thread.start()
 
     def stepped(self, model: nn.Module) -> None:
         """A step has ended: note when, and do what the job does besides."""
@@ -86,13 +88,13 @@ class Job:
             model.train()
 
     def save(self) -> None:
+        self.ended.set()
         torch.save(self.net.state_dict(), self.args.folder / f"weights.{self.rank}")
 
-
-def _allocate() -> None:
-    while True:
-        [bytearray(100) for _ in range(1000)]
-        torch.ones(10_000).sum()
+    def _allocate(self) -> None:
+        while not self.ended.is_set():
+            [bytearray(100) for _ in range(1000)]
+            torch.ones(10_000).sum()
 
 
 def batches(job: Job) -> Iterator[list[torch.Tensor]]:
