@@ -96,7 +96,7 @@ def report(
             "refused": [msgspec.structs.asdict(one) for one in snapshot.refused],
             "accumulation": snapshot.accumulation,
         },
-        "time": _times(snapshot.times, _run_seconds(snapshot)),
+        "time": _times(snapshot.times, (run.ended_at or snapshot.at) - run.started_at),
         "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
         "efficiency": _efficiency(waits.sums.efficiency if waits else None),
         # None where the report covers all steps.
@@ -128,12 +128,6 @@ def reported(finding: Finding) -> dict[str, Any]:
     """Return a finding as reports have it."""
     built = msgspec.to_builtins(finding)
     return {name: built[name] for name in FINDING}
-
-
-def _run_seconds(snapshot: Snapshot) -> float:
-    """Return the length of a run so far, or in all."""
-    run = snapshot.run
-    return max(0.0, (run.ended_at or snapshot.at) - run.started_at)
 
 
 def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:

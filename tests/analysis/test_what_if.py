@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.steps.what_if import Transfer, gain
+from ddpmon.analysis.steps.what_if import gain, transfer_after
 from ddpmon.analysis.verdict import running
 from tests.findings import judged
 from tests.worlds import OWN, own_times, world_with
@@ -52,10 +52,10 @@ def test_the_gain_of_fixing_many_ranks_holds_although_few_show_their_chance(rank
 
 def test_transfer_that_was_never_seen_is_not_made_up():
     lead, transfer = np.linspace(20, 30, 100), np.linspace(4, 5, 100)
-    seen = Transfer.of(lead, transfer)
-    assert seen.at(np.array([0.0]))[0] == pytest.approx(seen.at(np.array([20.0]))[0])
-    assert 4 <= seen.at(np.array([0.0]))[0] <= 4.2
-    assert seen.at(np.array([25.0]))[0] == pytest.approx(4.5, abs=0.1)
+    never, least, middle = np.interp([0.0, 20.0, 25.0], *transfer_after(lead, transfer))
+    assert never == pytest.approx(least)
+    assert 4 <= never <= 4.2
+    assert middle == pytest.approx(4.5, abs=0.1)
 
 
 @settings(max_examples=20, deadline=None)

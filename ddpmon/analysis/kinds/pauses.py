@@ -58,7 +58,9 @@ def _each(moment: Moment) -> Iterator[Finding]:
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
-        if not RELEVANT.reached(share) or not _recurs(count, latest, times.last):
+        # Of most kinds fewer than two may still be remembered, where others have taken their place.
+        recurs = count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], times.last))
+        if not RELEVANT.reached(share) or not recurs:
             continue
         facts = {"of": name, "seconds": seconds, "count": count, "share": share}
         cost_ms = seconds * 1e3 / max(1, times.last)
@@ -92,18 +94,6 @@ def _keep_workers(loaders: Iterable[Loader]) -> str:
             f" once, before the loop over epochs; {once}"
         )
     return f"Set persistent_workers=True, and make the DataLoader once, before the loop over epochs; {once}"
-
-
-def _recurs(count: int, latest: Sequence[Pause], last: int) -> bool:
-    """Return whether pauses of a kind came more than once and go on.
-
-    Args:
-        count: How many there were.
-        latest: Those that are still remembered; others have taken the place of the rest.
-        last: Number of the latest step.
-
-    """
-    return count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], last))
 
 
 def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cost_ms: float) -> Iterator[Finding]:

@@ -52,18 +52,15 @@ class StepBlock:
 
 
 class Past:
-    """Keeps block means of every rank's phases since the start. A change of the ranks starts it anew."""
+    """Keeps block means of the phases of a set of ranks since the start. A change of the ranks needs a new one."""
 
     def __init__(self) -> None:
-        self.ranks: tuple[int, ...] = ()
         self._pending: StepBlock | None = None
         self._sizes: list[deque[StepBlock]] = []
         """Blocks by size, the youngest and smallest first; within a size the oldest first."""
 
     def append(self, part: World) -> None:
         """Append the steps that the window appends."""
-        if part.ranks != self.ranks:
-            self.ranks, self._pending, self._sizes = part.ranks, None, []
         begin = 0
         while begin < len(part):
             left = BLOCK_STEPS - (self._pending.steps if self._pending else 0)
@@ -99,7 +96,7 @@ class RunRows:
 
     def __init__(self, world: World, past: Past) -> None:
         self.world = world
-        self.blocks = past.before(int(world.step[0])) if past.ranks == world.ranks else []
+        self.blocks = past.before(int(world.step[0]))
         """The rows before the window."""
 
     def __len__(self) -> int:

@@ -76,7 +76,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
     exact = {first for first, _ in found.known}
     begins = [
         step
-        for (step, _), (begin, _) in zip(found.steps(rows)[-len(spans) :], spans, strict=True)
+        for (step, _), (begin, _) in zip(found.steps(rows), spans, strict=True)
         # Only where rows are short against the stretches do beginnings show.
         if step in exact or rows.steps[begin] <= max(1.0, FINE * usual)
     ][-RECENT:]

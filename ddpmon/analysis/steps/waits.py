@@ -56,15 +56,9 @@ def split(
         length = length - paused
     owner, syncs = rows.syncs()
 
-    wait = np.zeros(shape, np.int64)
-    blocked = np.zeros(shape, np.int64)
-    exposed = np.zeros(shape, np.int64)
-    exposed_wait = np.zeros(shape, np.int64)
-    gradient_bytes = np.zeros(shape, np.int64)
+    wait, blocked, exposed, exposed_wait, gradient_bytes, arrived_last, waited_last = np.zeros((7, *shape), np.int64)
     gradients = np.zeros(shape, bool)
     heard_all = np.broadcast_to(whole, shape[:1])[:, None, None]
-    arrived_last = np.zeros(shape, np.int64)
-    waited_last = np.zeros(shape, np.int64)
     for kind in range(len(SYNC_KINDS)):
         mine = syncs[:, KIND] == kind
         if not mine.any():

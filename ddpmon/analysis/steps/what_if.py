@@ -49,10 +49,11 @@ def gain(world: World, columns: int | Sequence[int], phase: str | None = None, s
     slowest = _slowest_with(world, fixed, peers, largest, typical, phase)
     seen = world if seen is None else seen
     seen_typical = typical if seen is world else _peers_own(seen, peers)[1]
-    transfer = Transfer.of(seen.slowest_ms - seen_typical, seen.step_ms - seen.slowest_ms)
-    before = transfer.at(world.slowest_ms - typical)
+    known = transfer_after(seen.slowest_ms - seen_typical, seen.step_ms - seen.slowest_ms)
+    # Between leads that were seen it is a line; beyond them, as at the last of them.
+    before = np.interp(world.slowest_ms - typical, *known)
     # Averaged over the ways to fix the rank, in each of which it may be the last.
-    changes = np.mean([way - world.slowest_ms + transfer.at(way - typical) - before for way in slowest], axis=0)
+    changes = np.mean([way - world.slowest_ms + np.interp(way - typical, *known) - before for way in slowest], axis=0)
     real = world.step_ms
     return _times_faster(real, np.maximum(real + changes, 0.0))
 
@@ -68,35 +69,22 @@ def gain_with_even_transfer(world: World) -> float:
     return _times_faster(world.step_ms, world.slowest_ms + np.median(rest))
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """Length of the transfer after a lead: medians of steps with nearly the same one.
+def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats]:
+    """Return the length of the transfer after some leads: medians of steps with nearly the same one, [S] and [S].
 
     Each is drawn towards the median of all by as much as chance may have moved it (James and Stein, 1961).
     """
-
-    leads: Floats
-    medians: Floats
-
-    @classmethod
-    def of(cls, lead_ms: Floats, transfer_ms: Floats) -> Transfer:
-        """Read it off some steps: [S] and [S]."""
-        order: Ints = np.argsort(lead_ms, kind="stable")
-        parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
-        leads = np.array([median(lead_ms[part]) for part in parts])
-        transfers = np.array([median(transfer_ms[part]) for part in parts])
-        strays = [median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
-        # Of a median: 1.25 standard errors of a mean, with 1.48 median deviations for a standard deviation.
-        errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
-        middle = median(transfer_ms)
-        away = transfers - middle
-        kept = np.clip(1 - np.square(errors) / np.maximum(np.square(away), 1e-18), 0.0, 1.0)
-        return cls(leads, middle + kept * away)
-
-    def at(self, lead_ms: Floats) -> Floats:
-        """Interpolate linearly between leads that were seen; beyond them, return the length at the last of them."""
-        between: Floats = np.interp(lead_ms, self.leads, self.medians)
-        return between
+    order: Ints = np.argsort(lead_ms, kind="stable")
+    parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
+    leads = np.array([median(lead_ms[part]) for part in parts])
+    transfers = np.array([median(transfer_ms[part]) for part in parts])
+    strays = [median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
+    # Of a median: 1.25 standard errors of a mean, with 1.48 median deviations for a standard deviation.
+    errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
+    middle = median(transfer_ms)
+    away = transfers - middle
+    kept = np.clip(1 - np.square(errors) / np.maximum(np.square(away), 1e-18), 0.0, 1.0)
+    return leads, middle + kept * away
 
 
 def _times_faster(real: Floats, simulated: Floats) -> float:
