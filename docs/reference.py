@@ -187,7 +187,7 @@ def what_to_do(kind: Kind) -> str:
     return kind.remedy or re.sub(r"\{[^}]*\}", "…", advice)
 
 
-def thresholds_of(code: Callable[..., Any]) -> Iterator[tuple[str, Threshold[float]]]:
+def thresholds_of(code: Callable[..., Any]) -> Iterator[tuple[str, Threshold]]:
     """The thresholds that a function asks, itself and through the functions of its file that it calls."""
     for name in code.__code__.co_names:
         value = code.__globals__.get(name)

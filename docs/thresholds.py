@@ -59,7 +59,7 @@ def _of(path: Path) -> Iterator[str]:
         yield ""
 
 
-def thresholds_in(code: ModuleType) -> dict[str, Threshold[float]]:
+def thresholds_in(code: ModuleType) -> dict[str, Threshold]:
     """Return the thresholds that a file defines itself, by name."""
     source = Path(code.__file__ or "").read_text()
     targets = [node.targets[0] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
@@ -67,7 +67,7 @@ def thresholds_in(code: ModuleType) -> dict[str, Threshold[float]]:
     return {name: value for name, value in values.items() if isinstance(value, Threshold)}
 
 
-def rows_of(thresholds: Mapping[str, Threshold[float]]) -> Iterator[str]:
+def rows_of(thresholds: Mapping[str, Threshold]) -> Iterator[str]:
     """Yield the lines of a table of thresholds; nothing if there are none."""
     if not thresholds:
         return

@@ -46,7 +46,7 @@ def findings(
         everything += sorted(block, key=lambda one: _by_cost(one, first)) if by_cost else block
     larger = [finding for finding in everything if kind_of(finding).outdoes]
     return [
-        with_means(finding, kind_of(finding).quantities, moment.conditions)
+        with_means(finding, kind_of(finding).quantities, evidence.conditions_by_rank)
         for finding in everything
         if not any(kind_of(whole).leaves_out(whole, finding) for whole in larger)
     ]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from math import isnan, nan
-from typing import Generic, TypeVar
-
-Number = TypeVar("Number", bound=float)
 
 
 @dataclass(frozen=True)
-class Threshold(Generic[Number]):
+class Threshold:
     """A value that makes a condition true, and one that keeps it true.
 
     With both the same, a value that strays around it would make a finding come and go: hysteresis is the cure.
     Each stands at the top of the file that uses it, under a name of its own: docs/thresholds.md is made of them.
     """
 
-    enter: Number
+    enter: float
     of: str
     """The quantity, with its unit: "share of a step that all ranks wait for data"."""
     why: str

@@ -60,7 +60,7 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
     found = of_ddp or lasting_cost(moment, world.transfer_ms.mean(axis=1), BOUND, least_ms=evidence.clocks_within_ms)
     if found is None:
         return
-    of_hosts, busy = _of_hosts(moment.conditions)
+    of_hosts, busy = _of_hosts(moment.evidence.conditions_by_rank)
     facts, beside = {"transfer_ms": found.cost_ms, "busy_host": busy}, {"of_hosts": of_hosts}
     if of_ddp:
         size, bandwidth = float(world.mean("gradient_bytes").mean()), evidence.bus_bandwidth_gb_s()
@@ -275,7 +275,7 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
     waits for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide whose link is slow.
     """
     world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous is not None
-    means, conditions = world.mean("transfer_ms"), moment.conditions
+    means, conditions = world.mean("transfer_ms"), moment.evidence.conditions_by_rank
     least = max(
         LEAST_MS.asked(stays), RELEVANT.asked(stays) * float(world.step_ms.mean()), moment.evidence.clocks_within_ms
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
-from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean_of
+from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean
 from ddpmon.analysis.processes.conditions import Conditions, rivals_facts, rivals_words
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import CpuRivals, DeviceMark, Finding
@@ -66,7 +66,7 @@ def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
         return None  # the others have just begun: how many ranks share the cores is not seen yet
     least = RELEVANT.asked(before is not None)
-    lasting = {one.rank: recurring_mean_of(one.starved) for one in ranks if max(one.starved) >= least}
+    lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks if max(one.starved) >= least}
     starved = sorted(rank for rank, share in lasting.items() if share >= least)
     if not starved:
         return None

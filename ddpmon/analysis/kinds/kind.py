@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.statistics.arrays import Bools, last_run
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -96,11 +95,6 @@ class Moment:
         if self.steps is None:
             raise ValueError("a kind that needs steps says how many")
         return self.steps
-
-    @property
-    def conditions(self) -> Mapping[int, Conditions]:
-        """Return what processes and devices of ranks did, by rank."""
-        return self.evidence.conditions_by_rank
 
     @property
     def held(self) -> list[Finding]:

@@ -46,7 +46,7 @@ SHORTEST_MS = Threshold(
 
 
 def lasting_cost(
-    moment: Moment, each_ms: Floats, threshold: Threshold[float] = RELEVANT, *, least_ms: float = 0.0
+    moment: Moment, each_ms: Floats, threshold: Threshold = RELEVANT, *, least_ms: float = 0.0
 ) -> StepCost | None:
     """Return what something costs; None where that is too little, or was in a single step.
 
@@ -103,8 +103,3 @@ def recurring_mean(values: Floats) -> Floats:
     """Return the mean over the steps, the first axis, without the step of the largest value."""
     rest: Floats = (values.sum(axis=0) - values.max(axis=0, initial=0.0)) / max(1, len(values) - 1)
     return rest
-
-
-def recurring_mean_of(values: Sequence[float]) -> float:
-    """Return the same of a few values: NumPy takes longer for each of a thousand short lists."""
-    return (sum(values) - max(values, default=0.0)) / max(1, len(values) - 1)

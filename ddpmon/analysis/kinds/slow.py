@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
 from ddpmon.analysis.processes.slow_lines import SlowLine, line_facts, line_of_ranks
@@ -40,6 +39,7 @@ class SlowRanks:
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
         """Find its steps and its peers. with_ranks: ranks that are slow too, with findings of their own."""
         self.moment, self.slowdown, self.with_ranks = moment, slowdown, with_ranks
+        self.everyone = moment.evidence.conditions_by_rank
         self.world = world = moment.longer or moment.world
         self.is_all, self.world_size = slowdown.scope == "all", len(world.ranks)
         self.columns = [world.ranks.index(rank) for rank in slowdown.ranks]
@@ -49,8 +49,8 @@ class SlowRanks:
         self.last = int(world.step[-1]) if slowdown.until is None else slowdown.until
         self.steps = self.last - slowdown.since + 1
         end = int(np.searchsorted(world.step, self.last, side="right"))
-        self.begin = min(int(np.searchsorted(world.step, slowdown.since)), end - 1)
-        self.part = world.between(self.begin, end)
+        begin = min(int(np.searchsorted(world.step, slowdown.since)), end - 1)
+        self.part = world.between(begin, end)
         """Its steps in the window."""
         self.excess_ms = slowdown.phases_ms[slowdown.phase]
         """Excess in the phase that has most of it."""
@@ -59,7 +59,8 @@ class SlowRanks:
         self.since_interval = None if slowdown.is_exact else list(slowdown.since_within)
         """95% interval of the first step, where that is not exact."""
         self.from_the_start = slowdown.since <= BEGINNING
-        self.may_be_forward = forward_may_be(slowdown.phase, moment.evidence)
+        # Forward that is not measured counts as other.
+        self.may_be_forward = slowdown.phase == "other" and "forward" in moment.evidence.unmeasured
         about = (f for f in moment.before if f.ranks == list(slowdown.ranks) and "pattern" in f.evidence and f.lasts)
         self.before: Finding | None = next(about, None)
         """The finding about it of last time."""
@@ -166,7 +167,7 @@ class SlowRanks:
     @property
     def conditions(self) -> list[Any]:
         """Return what processes and devices of these ranks do."""
-        return [self.moment.conditions[rank] for rank in self.slowdown.ranks if rank in self.moment.conditions]
+        return [self.everyone[rank] for rank in self.slowdown.ranks if rank in self.everyone]
 
     @property
     def subject(self) -> str:
@@ -178,12 +179,12 @@ class SlowRanks:
         """The host all of whose ranks are slow, and how many it has, in a run on several hosts."""
         if self.slowdown.scope == "host":
             return self.subject, len(self.slowdown.ranks)
-        return lone_host([*self.slowdown.ranks, *self.with_ranks], self.moment.conditions)
+        return lone_host([*self.slowdown.ranks, *self.with_ranks], self.everyone)
 
     @property
     def host(self) -> str | None:
         """In a run on several hosts: the one that all slow ranks are on; of one rank, all ranks there are slow."""
-        there, everywhere = ({one.host for one in them} for them in (self.conditions, self.moment.conditions.values()))
+        there, everywhere = ({one.host for one in them} for them in (self.conditions, self.everyone.values()))
         if self.slowdown.scope == "ranks" and len(there) == 1 < len(everywhere):
             return there.pop()
         return self._whole_host[0] if self._whole_host else None
@@ -211,7 +212,7 @@ class SlowRanks:
         own, step = (float(values[:, self.columns].mean()) for values in (part.own_ms, part.length_ms))
         ago = (now_us - one.began_us[0], now_us - one.began_us[1]) if one.since > BEGINNING else None
         late = Lateness(one.ranks[0], one.phase, self.mean_excess_ms, own, step, self.subject, ago)
-        return cause(late, one.ranks, self.moment.conditions, [self.world.ranks[place] for place in self.peers])
+        return cause(late, one.ranks, self.everyone, [self.world.ranks[place] for place in self.peers])
 
     @cached_property
     def line(self) -> SlowLine | None:
@@ -256,11 +257,6 @@ class SlowRanks:
     def even(self) -> Even | None:
         """Work that would let all ranks arrive together, where more work is why."""
         return even(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
-
-
-def forward_may_be(phase: str, evidence: Evidence) -> bool:
-    """Return whether time of this phase may be forward's, because forward is not measured and counts as other."""
-    return phase == "other" and "forward" in evidence.unmeasured
 
 
 def has_company(finding: Finding) -> bool:
