@@ -1,4 +1,4 @@
-"""Events of findings: a finding begins, clearly worsens, or ends with its total cost."""
+"""Events of findings: a finding begins, clearly worsens, gets its line of code, or ends with its total cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Announcement:
 
 
 class Announcer:
-    """Announces the beginning of each finding, a clear worsening, and its end.
+    """Announces the beginning of each finding, a clear worsening, the line of code behind it, and its end.
 
     Findings of equal identity (`Kind.identity`) are the same one. It is over when it has a last step, or is not there
     any more.
@@ -87,6 +87,11 @@ class Announcer:
         if back and last and last.phase != finding.phase:
             last = None  # something else is the matter
         if last is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(last.severity):
+            line = finding.evidence.get("line")
+            if line and "line" not in last.evidence:
+                self._announced[key] = replace(last, evidence={**last.evidence, "line": line}), at
+                who = finding.subject or named_ranks(finding.ranks, 0)
+                return [Announcement("info", f"what slows {who} is in {line}", finding)]
             was = last.cost_ms or 0.0
             if not seconds - at >= RETURN_S.enter:  # a cost over few steps strays
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at

@@ -134,7 +134,17 @@ def _named(pid: int) -> str:
     """Return the name of a process's program, with the script where it is an interpreter's."""
     name = counters.program(pid).decode(errors="replace")
     if name.startswith(INTERPRETERS):
-        words = [word.decode(errors="replace") for word in counters.arguments(pid)[1:]]
-        script = next((Path(word).name for word in words if word and not word.startswith("-")), "")
-        name = f"{name} {script}".rstrip()
+        name = f"{name} {_script([word.decode(errors='replace') for word in counters.arguments(pid)[1:]])}".rstrip()
     return utf8(name)[:MAX_NAME] or "?"
+
+
+def _script(words: list[str]) -> str:
+    """Return the script or the module that an interpreter runs: "train.py", "-m http.server"; "-c" for code."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "-m":
+            return f"-m {following}"
+        if word == "-c":
+            return word
+        if word and not word.startswith("-"):
+            return Path(word).name
+    return ""

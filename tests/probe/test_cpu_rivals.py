@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ddpmon.cgroups import Cgroup
-from ddpmon.probe.cpu_rivals import EVERY_S, RivalSearch, Throttling, read_throttling
+from ddpmon.probe.cpu_rivals import EVERY_S, RivalSearch, Throttling, _script, read_throttling
 
 SPIN = "import sys, time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass\n"
 
@@ -82,3 +82,17 @@ def test_the_quota_of_a_cgroup_is_read(tmp_path, version, files):
     cgroups = [Cgroup(tmp_path, version), Cgroup(unlimited, 2), Cgroup(tmp_path / "none", version)]
     assert read_throttling(lambda: cgroups) == Throttling(0.5, 2.5)
     assert read_throttling(lambda: cgroups[1:]) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["-u", "jobs/eval.py", "--all"], "eval.py"),
+        (["-m", "http.server", "80"], "-m http.server"),
+        (["-c", "import sys; x = 'secret'"], "-c"),
+        (["-i"], ""),
+        ([], ""),
+    ],
+)
+def test_an_interpreter_is_named_with_what_it_runs(words, named):
+    assert _script(words) == named
