@@ -140,9 +140,9 @@ def _named(pid: int) -> str:
 
 def _script(words: list[str]) -> str:
     """Return the script or the module that an interpreter runs: "train.py", "-m http.server"; "-c" for code."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for place, word in enumerate(words):
         if word == "-m":
-            return f"-m {following}"
+            return " ".join(words[place : place + 2])
         if word == "-c":
             return word
         if word and not word.startswith("-"):
