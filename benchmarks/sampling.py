@@ -5,8 +5,8 @@
 
 One rank under ddpmon, whose blocks of steps take turns: sampled and not (ABBA). The script asks the probe's sampler
 itself, as the hub would. A step is Python and torch's arithmetic in equal parts: samples need the GIL. Printed: how
-much longer a sampled step takes, in CPU time of the training thread and by the clock: the median of pairs of blocks, with
-its 95% interval.
+much longer a sampled step takes, in CPU time of the training thread and by the clock: the median of
+pairs of blocks, with its 95% interval.
 """
 
 from __future__ import annotations
