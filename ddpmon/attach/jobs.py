@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from ddpmon import tasks
@@ -88,8 +89,8 @@ class TrainingJob:
         return _script(self.words if _SPAWNED in first else first)
 
 
-def find_all(watched: Collection[Process] = ()) -> list[TrainingJob]:
-    """Every job of this user on this machine, the oldest first. watched: ranks that runs are attached to."""
+def find_all(watched: AbstractSet[Process] = frozenset()) -> list[TrainingJob]:
+    """Every job of this user on this machine, the oldest first. watched: as `attached_processes` returns it."""
     stats = proc.stats()
     ranks = _ranks(stats, watched)
     groups = _grouped(ranks, stats)
@@ -100,13 +101,17 @@ def find_all(watched: Collection[Process] = ()) -> list[TrainingJob]:
 def unwatched(runs: Iterable[Run]) -> list[TrainingJob]:
     """Jobs of this user that train here and that ddpmon does not watch, the oldest first. runs: all of this user."""
     return [
-        job for job in find_all(attached_ranks(runs)) if not job.watched and all(rank.has_group for rank in job.ranks)
+        job
+        for job in find_all(attached_processes(runs))
+        if not job.watched and all(rank.has_group for rank in job.ranks)
     ]
 
 
-def attached_ranks(runs: Iterable[Run]) -> frozenset[Process]:
-    """Ranks of jobs that these runs are attached to."""
-    return frozenset(each.process for run in runs if not run.ended for each in run.attached)
+def attached_processes(runs: Iterable[Run]) -> frozenset[Process]:
+    """Ranks of jobs that these runs are attached to, and their launchers, which may start others."""
+    attached = [run for run in runs if run.attached and not run.ended]
+    launchers = {run.agent for run in attached if run.agent}
+    return frozenset(launchers | {each.process for run in attached for each in run.attached})
 
 
 def of_process(pid: int, jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
@@ -121,7 +126,7 @@ def of_process(pid: int, jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
     return [job for job in jobs if any(pid in _above(rank.process.pid, stats) for rank in job.ranks)]
 
 
-def _ranks(stats: Mapping[int, Stat], watched: Collection[Process]) -> dict[int, RankProcess]:
+def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int, RankProcess]:
     """Every rank of this user, by pid."""
     mine = os.getuid()
     candidates: dict[int, dict[str, str]] = {}
@@ -150,11 +155,15 @@ def _ranks(stats: Mapping[int, Stat], watched: Collection[Process]) -> dict[int,
         except OSError:
             continue
         process = Process(pid, stat.start_ticks)
-        is_watched = process in watched or _WATCHED in variables
+        is_watched = _WATCHED in variables or not watched.isdisjoint({process, _process(stat.parent, stats)})
         has_launcher = _is_launcher(stat.parent, parent, words, variables)
         task = tasks.task(variables)
         found[pid] = RankProcess(process, stat.parent, words, task, has_launcher, pid in grouped, is_watched)
     return found
+
+
+def _process(pid: int, stats: Mapping[int, Stat]) -> Process:
+    return Process(pid, stats[pid].start_ticks if pid in stats else 0)
 
 
 def _is_python(pid: int) -> bool:
@@ -184,7 +193,7 @@ def _grouped(ranks: Mapping[int, RankProcess], stats: Mapping[int, Stat]) -> lis
             elif rank.task and rank.task.job:
                 keys[pid] = rank.task.job
             elif rank.has_launcher:
-                keys[pid] = Process(rank.parent, stats[rank.parent].start_ticks)
+                keys[pid] = _process(rank.parent, stats)
         return keys[pid]
 
     groups: dict[object, list[RankProcess]] = {}
@@ -201,8 +210,7 @@ def _job(group: list[RankProcess], stats: Mapping[int, Stat]) -> TrainingJob:
     parents = {rank.parent for rank in group}
     launcher = None
     if len(parents) == 1 and not parents & members and all(rank.has_launcher for rank in group):
-        parent = parents.pop()
-        launcher = Process(parent, stats[parent].start_ticks)
+        launcher = _process(parents.pop(), stats)
     words = group[0].words
     if launcher:
         try:

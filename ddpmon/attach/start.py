@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ddpmon import runs
 from ddpmon.attach import obstacles
-from ddpmon.attach.jobs import TrainingJob, attached_ranks, find_all, of_process
+from ddpmon.attach.jobs import TrainingJob, attached_processes, find_all, of_process
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
 from ddpmon.launch.start import start_run, versions
@@ -19,7 +19,7 @@ from ddpmon.runs.attached import ENTERING, Attached
 
 def find(pid: int) -> TrainingJob:
     """The job that a process is part of. UsageError says why there is none that can be attached to."""
-    found = of_process(pid, find_all(attached_ranks(runs.all_runs())))
+    found = of_process(pid, find_all(attached_processes(runs.all_runs())))
     if not found:
         raise UsageError(obstacles.no_job(pid))
     if len(found) > 1:

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -218,13 +219,17 @@ class Supervisor:
         if now - self.searched_at >= SEARCH_S:
             self.searched_at = now
             self._enter_restarted()
-        return now - self.alone_since >= RESTART_S
+        return self.alone_since is not None and now - self.alone_since >= RESTART_S
 
     def _enter_restarted(self) -> None:
         """Enter the ranks that the launcher has started since the last ones ended."""
         again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
         if again is None or self.leaving_since is not None or self.run.stopping:
             return
+        self.alone_since = None
+        if len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
+            return  # they still start: one of them may be about to
+        shutil.rmtree(runs.run_dir(self.run.id) / "starts", ignore_errors=True)  # where the ranks before them met
         say(f"the launcher has started {len(again.ranks)} ranks again")
         attached = [Attached(each.process, each.rank, ENTERING) for each in again.ranks]
         self.file.change(attached=attached)

@@ -73,7 +73,16 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     def start(way: str, **variables: str) -> Job:
         port, script = str(free_port()), [str(SCRIPT), str(tmp_path), way]
         if way == "torchrun":
-            lines = [["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", *script]]
+            lines = [
+                [
+                    "-m",
+                    "torch.distributed.run",
+                    "--nproc-per-node=2",
+                    "--max-restarts=1",
+                    f"--master-port={port}",
+                    *script,
+                ]
+            ]
         elif way == "spawn":
             lines = [[*script, port]]
         else:

@@ -81,6 +81,24 @@ def descriptors(pids):
     return {pid: sorted(link.partition(":")[0] for _, link in proc.descriptors(pid)) for pid in pids}
 
 
+def test_ranks_that_the_launcher_starts_again_are_watched_too(job, attached, cli):
+    started = job("torchrun")
+    first = attached(started.started[0].pid)
+    trains(cli, first)
+    os.kill(first.attached[1].process.pid, signal.SIGKILL)
+
+    def again() -> bool:
+        now = runs.load(first.id)
+        assert not now.ended, now.error
+        return now.attached != first.attached and all(rank.state == "in" for rank in now.attached)
+
+    wait_for(again, 180)
+    assert started.end() == [0]
+    ended = wait_for(lambda: (last := runs.load(first.id)).ended and last)
+    assert (ended.state(), ended.exit_code) == ("done", 0)
+    assert "1 restart" in cli("report", first.id).stdout
+
+
 def test_stop_asks_and_then_signals_the_launcher(job, attached, cli):
     started = job("spawn")
     run = attached(started.started[0].pid)
