@@ -48,17 +48,6 @@ printf "{_SCHEDULED} %d\\n", {_NOTE}
 detach
 quit
 """
-_LLDB = f"""settings set target.preload-symbols false
-settings set symbols.enable-external-lookup false
-process attach --pid {{pid}}
-script print("{_HELD}")
-expression -i true -- unsigned long $page = {_MAP}
-memory write -i {{text}} $page
-expression -i true -- int $noted = {_NOTE}
-script print("{_SCHEDULED}", lldb.frame.EvaluateExpression("$noted").GetValue())
-process detach
-quit
-"""
 
 
 class EntryError(Exception):
@@ -75,8 +64,8 @@ def python_version(pid: int) -> tuple[int, int] | None:
 
 
 def debugger() -> str | None:
-    """The path of a debugger; None: there is none."""
-    return shutil.which("gdb") or shutil.which("lldb")
+    """The path of gdb; None: there is none."""
+    return shutil.which("gdb")
 
 
 @dataclass(frozen=True)
@@ -138,21 +127,13 @@ class Entry:
         program = debugger()
         if program is None:
             raise EntryError("there is no gdb here")
-        is_gdb = os.path.basename(program) == "gdb"
         commands.write_text(
-            (_GDB if is_gdb else _LLDB).format(
-                text=text, pid=self.process.pid,
-                mmap=at.mmap, add=at.add, run=at.run, size=-(-text.stat().st_size // _PAGE) * _PAGE,
-            )
-        )  # fmt: skip
+            _GDB.format(text=text, mmap=at.mmap, add=at.add, run=at.run, size=-(-text.stat().st_size // _PAGE) * _PAGE)
+        )
         # Symbols would take it seconds, in which the process stands still; what it calls it gets as numbers.
         quick = ["set auto-solib-add off", "set auto-load off", "set debuginfod enabled off"]
         options = ["-nx", "-batch", "-readnever", *(word for each in quick for word in ("-iex", each))]
-        line = (
-            [program, *options, "-p", str(self.process.pid), "-x", str(commands)]
-            if is_gdb
-            else [program, "--no-lldbinit", "--batch", "--source-quietly", "--source", str(commands)]
-        )
+        line = [program, *options, "-p", str(self.process.pid), "-x", str(commands)]
         pid = processes.spawn(line, {**os.environ, "LC_ALL": "C"}, self._log)
         self._debugger = Process.of(pid) or Process(pid, 0)
 

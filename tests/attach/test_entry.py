@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,18 @@ def test_a_text_runs_and_leaves_no_name_in_the_script(target, tmp_path):
     assert (tmp_path / "ran").exists()
     target.terminate()
     assert target.stdout.read() == "left\n"
+
+
+@needs_gdb
+def test_other_versions_of_python_are_entered_alike(tmp_path):
+    pythons = sorted(Path(sys.base_prefix).parent.glob("3.1?.*/bin/python3"))
+    for python in pythons or [Path(sys.executable)]:
+        with subprocess.Popen([python, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "up\n"
+            reply = ran(process, "        raise ValueError(sys.executable)", tmp_path)
+            wait_for(reply.exists)
+            assert str(python) in json.loads(reply.read_text())["error"]
+            process.kill()
 
 
 @needs_gdb
