@@ -222,12 +222,13 @@ class Supervisor:
         return self.alone_since is not None and now - self.alone_since >= RESTART_S
 
     def _enter_restarted(self) -> None:
-        """Enter the ranks that the launcher has started since the last ones ended."""
-        again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
-        if again is None or self.leaving_since is not None or self.run.stopping:
+        """Enter the ranks that the launcher has started since the last ones ended, once all of them train."""
+        if self.run.agent is None or self.leaving_since is not None or self.run.stopping:
             return
-        self.alone_since = None
-        if len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
+        if any(processes.is_rank(pid) for pid in proc.children().get(self.run.agent.pid, ())):
+            self.alone_since = None  # they may take long to import torch
+        again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
+        if again is None or len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
             return  # they still start: one of them may be about to
         shutil.rmtree(runs.run_dir(self.run.id) / "starts", ignore_errors=True)  # where the ranks before them met
         say(f"the launcher has started {len(again.ranks)} ranks again")
