@@ -17,8 +17,9 @@ from ddpmon import tasks
 from ddpmon.runs import Process, Run, proc
 from ddpmon.runs.proc import Stat
 
-_GROUP_THREADS = ("pt_gloo_runloop", "gloo_tcp_loop", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_gloo", "pt_nccl")
-"""Beginnings of the names that threads of a process group have, in torch and in gloo itself."""
+_GROUP_THREADS = ("pt_gloo_runloop", "pt_nccl_")
+"""Beginnings of the names of threads that torch starts once a process group is connected. A process must not be stopped
+before: gloo would wait for ever for the others' connections."""
 _TORCH = b"/libtorch_python.so"
 _MPI = ("mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_proxy")
 """Beginnings of the names of MPI's programs that start ranks, and hand a signal on to them."""
