@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -158,7 +157,7 @@ class Supervisor:
     def _enter(self, ranks: list[Attached]) -> None:
         run = self.run
         address, folder = runs.ingest_address(run.id), runs.run_dir(run.id)
-        self.entries = self._round(ranks, "arm", lambda reply: texts.arm(address, run.id, folder, reply))
+        self.entries = self._round(ranks, "arm", lambda reply: texts.arm(address, run.id, folder, reply, len(ranks)))
 
     def _leave(self, why: str) -> None:
         """Remove the probe from every rank that has it or is going to. why: "" if somebody asked for it."""
@@ -230,7 +229,6 @@ class Supervisor:
         again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
         if again is None or len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
             return  # they still start: one of them may be about to
-        shutil.rmtree(runs.run_dir(self.run.id) / "starts", ignore_errors=True)  # where the ranks before them met
         say(f"the launcher has started {len(again.ranks)} ranks again")
         attached = [Attached(each.process, each.rank, ENTERING) for each in again.ranks]
         self.file.change(attached=attached)

@@ -54,7 +54,7 @@ _ARM = """
             sys.path[:] = [path for path in sys.path if path not in added]
             raise
         attached.added_paths = added + getattr(attached, "added_paths", [])
-        attached.arm(socket={socket!r}, run_id={run_id!r}, folder={folder!r}, reply={reply!r})
+        attached.arm(socket={socket!r}, run_id={run_id!r}, folder={folder!r}, reply={reply!r}, ranks={ranks})
 """
 
 _DISARM = """
@@ -72,10 +72,12 @@ Writer = Callable[[Path], str]
 """Writes a text whose answer goes into that file."""
 
 
-def arm(socket: str, run_id: str, folder: Path, reply: Path) -> str:
-    """The text that arms the probe. folder: the run's. reply: the file that says how it went."""
-    values = {"socket": socket, "run_id": run_id, "folder": str(folder), "reply": str(reply), "folders": folders()}
-    return written(_ARM.format(**values), reply)
+def arm(socket: str, run_id: str, folder: Path, reply: Path, ranks: int) -> str:
+    """The text that arms the probe. folder: the run's. reply: the file that says how it went. ranks: how many enter."""
+    code = _ARM.format(
+        socket=socket, run_id=run_id, folder=str(folder), reply=str(reply), folders=folders(), ranks=ranks
+    )
+    return written(code, reply)
 
 
 def disarm(reply: Path) -> str:

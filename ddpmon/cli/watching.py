@@ -141,6 +141,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                     _say(f"{run.name} ({run.id}) continues: this command ended with {run.command_code}")
                     return run.command_code
             if signals.hung_up or (signals.stops and not signals.owns_run):
+                if run.attached and not signals.hung_up:
+                    _say(f"{run.name} goes on with the probe; ddpmon detach {run.id} removes it")
                 return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)

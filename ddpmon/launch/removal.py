@@ -47,6 +47,8 @@ def check(run: Run, *, force: bool = False) -> Run:
     """
     run = runs.load(run.id)
     state, elsewhere = run.state(), run.elsewhere()
+    if state == "running" and run.attached and not elsewhere:
+        raise UsageError(f"{run.name} ({run.id}) is attached to a job; ddpmon detach {run.id} leaves it first")
     if state == "running":
         raise UsageError(
             f"{run.name} ({run.id}) {elsewhere or 'is running'}; stop it{' there' if elsewhere else ''} first"
