@@ -219,7 +219,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         _say(f"{run.name}: its supervisor has died, but its processes may still run: ddpmon stop {run.id} ends them")
         return 1
     if state == "detached":
-        _say(f"{run.name} goes on without ddpmon; ddpmon report {run.id} shows what happened until now")
+        _say(f"{run.name} continues without ddpmon; ddpmon report {run.id} shows what happened until now")
         return 0
     took = "" if run.took_s is None else f" after {run.took_s:.0f} s"
     try:

@@ -17,10 +17,10 @@ def attaching(environ: Mapping[str, str]) -> Check:
     """Return whether ddpmon attach --pid works for jobs that run this version of Python."""
     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
     if sys.version_info >= entry.REMOTE:
-        how = "Python itself runs the probe"
+        how = "Python itself can load the probe"
         if environ.get(DISABLED):
             return note(
-                "attach", f"{DISABLED} is set: jobs started like this cannot be attached to", f"unset {DISABLED}"
+                "attach", f"{DISABLED} is set: ddpmon cannot attach to jobs with this variable", f"unset {DISABLED}"
             )
     elif (program := entry.debugger()) is None:
         return note("attach", "no debugger: ddpmon cannot attach to running jobs", obstacles.INSTALL_GDB)

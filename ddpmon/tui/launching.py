@@ -100,10 +100,10 @@ class Launching:
             return
         ranks = counted(listed.run.world_size, "rank")
         text = (
-            f"Attach to {plain(listed.run.name)} (pid {listed.pid}, {ranks})? ddpmon puts its probe into the ranks, "
-            "each of which stands still for up to a second. ddpmon detach removes it."
+            f"Attach to {plain(listed.run.name)} (pid {listed.pid}, {ranks})? ddpmon loads its probe into the ranks,"
+            " and each rank stops for up to a second. ddpmon detach removes the probe."
         )
-        answers = Answer("nc", "Cancel: leave it alone", ""), Answer("ya", "Attach", "attach")
+        answers = Answer("nc", "Cancel: do not attach", ""), Answer("ya", "Attach", "attach")
         dialog = Dialog("Attach to the job?", text, answers, self.dashboard.palette)
         self.dashboard.ask(dialog, partial(self._attach, listed))
 

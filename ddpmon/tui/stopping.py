@@ -61,7 +61,7 @@ class Stopping:
             return
         text = f"Stop {name}? Its ranks get SIGTERM (SIGINT without a handler), and SIGKILL after the grace period."
         if (run := other or self.watched.run) is not None and run.attached:
-            text += " ddpmon did not start this job, and stops it all the same; ddpmon detach only leaves it."
+            text += " ddpmon did not start this job, but will stop it; ddpmon detach leaves the job running."
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
 
     def _why_no_stop(self) -> str:

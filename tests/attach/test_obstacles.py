@@ -109,4 +109,4 @@ def test_no_job(cli):
 
 
 def test_nothing_to_detach_from(cli):
-    assert "attached to no job" in cli("detach").stderr
+    assert "not attached to any job" in cli("detach").stderr

@@ -1,4 +1,4 @@
-"""The transfer between ranks holds all of them back, part of it is for nothing, or a link is slower than others."""
+"""Transfers between ranks that slow all of them down, needless transfers, and links that are slower than others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that do not come on, and waits for them that come near the timeout of their process group."""
+"""Ranks that make no progress, and waits that come near the timeout of their process group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide whether a problem costs enough time, and recurs, to be a finding: one rule for all kinds except slow ranks."""
+"""Decide whether a problem recurs and costs enough time to be a finding: one rule for all kinds except slow ranks."""
 
 from __future__ import annotations
 

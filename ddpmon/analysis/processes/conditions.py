@@ -259,7 +259,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
         return None
     theirs, rivals = median_of(one.starved_share for one in others) or 0.0, mine.cpu_rivals
     who = rivals_words(rivals, mine.starved_share)
-    look = who or f"look at what else runs on {mine.host or 'its machine'}"
+    look = who or f"look for other programs on {mine.host or 'its machine'}"
     bound = f", and at the cores that {'they are' if late.host else 'the rank is'} bound to"
     by = f" by {rivals.programs[0].name}" if who and rivals.programs else " by its CPU quota" if who else ""
     return Cause(
@@ -279,7 +279,7 @@ def rivals_words(rivals: CpuRivals, starved_share: float) -> str:
         quota = (
             f"a CPU quota of {rivals.quota_cores:g} cores, which is used up {rivals.throttled_share:.0%} of the time"
         )
-        return f"its container has {quota}: raise that limit (cpu.max of its cgroup), or start fewer ranks and threads"
+        return f"its container has {quota}: raise the limit (cpu.max of its cgroup), or start fewer ranks and threads"
     if rivals.used_cores < EXPLAINS.enter * starved_share:
         return ""
     names = ", ".join(program.title for program in rivals.programs[:LISTED_PROGRAMS])

@@ -14,13 +14,14 @@ from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
 
 EXPLAINS_EXCESS = Threshold(
     0.6,
-    of="share of a slow rank's excess that its stack samples must show in a function to name it, or in a line of it",
+    of="share of a slow rank's excess that its stack samples must show in a function, or in a line, before ddpmon names"
+    " it",
     why="A judgement call: where less of the excess is in one place, there are several causes, and naming one"
     " misleads.",
 )
 SURE = Threshold(
     0.3,
-    of="share of the excess that the lower end of the 95% interval must reach to name a line",
+    of="share of the excess that the lower end of the 95% interval must reach before ddpmon names a line",
     why="A judgement call: half of the requested samples. With fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8
@@ -234,7 +235,7 @@ def line_words(line: SlowLine, excess_ms: float) -> str:
     """Return which line takes the time, and how sure that is, in two sentences."""
     low, high = line.interval_ms
     inside = f", inside {line.inside}" if line.inside else ""
-    took = f"Look at {line.place}{inside}: {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step go there"
+    took = f"Look at {line.place}{inside}: it takes {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step"
     took += f" (95% interval {low:.1f} to {high:.1f})"
     whose = f"the DataLoader workers of rank {line.rank}" if line.of_workers else f"rank {line.rank}"
     others = "" if line.peer_share is None else f", and {line.peer_share:.0%} of rank {line.peer}'s"

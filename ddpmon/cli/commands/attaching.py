@@ -55,7 +55,7 @@ def attach(
 
     if pid is not None:
         if run is not None:
-            raise UsageError("give a run, or --pid with a process of a job, not both")
+            raise UsageError("give a run, or --pid with a process id of a job, but not both")
         target = _attached(pid, name, grace, on_alert, quiet=not headless and watching.interactive())
     else:
         address = parse(run)
@@ -103,7 +103,7 @@ def detach(run: str | None) -> int:
     if run is None:
         attached = [each for each in runs.all_runs() if each.attached and not each.ended]
         if not attached:
-            raise RunNotFoundError("ddpmon is attached to no job; ddpmon ls lists all runs")
+            raise RunNotFoundError("ddpmon is not attached to any job; ddpmon ls lists all runs")
         target = attached[-1]
     else:
         target = runs.find(run)
@@ -112,5 +112,5 @@ def detach(run: str | None) -> int:
         print(plain(f"ddpmon: {left.name} ({left.id}): {left.error}"), file=sys.stderr)
         return 1
     what = "goes on without the probe" if left.state() == "detached" else f"is {left.state()}"
-    print(plain(f"{left.name} ({left.id}) {what}; ddpmon report {left.id} shows what happened meanwhile"))
+    print(plain(f"{left.name} ({left.id}) {what}; ddpmon report {left.id} shows what happened in this time"))
     return 0

@@ -88,7 +88,7 @@ def _print_unwatched(everything: list[Run]) -> None:
         for job in jobs
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    print("\njobs that train here without ddpmon; ddpmon attach --pid PID watches one")
+    print("\njobs that train on this machine without ddpmon; ddpmon attach --pid PID watches one")
     for *cells, command in rows:
         print(plain("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command])))
 
