@@ -40,7 +40,7 @@ def failed():
         ("not_picklable", "AttributeError: Can't pickle local object", "top level"),
         ("disk_full", "OSError: [Errno 28] No space left on device", "df -h"),
         ("open_files", "too many open files: the limit of this process is 64", "ulimit -n"),
-        ("made_meanwhile", "{path} exists already, and was made after this rank had started", "if rank == 0"),
+        ("made_meanwhile", "{path} already exists, and was created after this rank had started", "if rank == 0"),
         ("incomplete_archive", "EOFError: Compressed file ended before", "incomplete"),
         ("incomplete_checkpoint", "RuntimeError: PytorchStreamReader failed reading zip archive", "incomplete"),
         ("label", "IndexError: Target 7 is out of bounds.", "ignore_index"),
