@@ -59,7 +59,7 @@ class Screen:
 
 
 SCREENS = {
-    "world": Screen(b"1", "world: own time", b"s", "─(ranks, [^─]*)"),
+    "world": Screen(b"1", "world: slower than peers", b"s", "─(ranks, [^─]*)"),
     "ranks": Screen(b"2", "ranks, ", b"s", "─(ranks, [^─]*)"),
     "heat": Screen(b"3", "heat: ", b"w", "(heat: .*?/column)"),
     "comm": Screen(b"4", "wait and transfer in a step", b"s", "wait and transfer in a step, ([^─╌]*)"),
@@ -69,7 +69,7 @@ SCREENS = {
     "runs": Screen(b"8", "runs, the latest first"),
     "inspect": Screen(b"\r", "─rank ", b"]", r"─(rank \d+)"),
 }
-FIRST = "world: own time"
+FIRST = "world: slower than peers"
 FULL = ("q detach", FIRST, "ranks, slowest first")
 """Texts on a full first screen, beside ranks in its last line but one."""
 START_S, FILLED_S = 10.0, 2.0
