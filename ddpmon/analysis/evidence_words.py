@@ -51,7 +51,7 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, Mapping):
         return _several([f"{_name(str(key))}: {_value(name, each)}" for key, each in value.items() if _short(each)])
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _several([_value("", each) for each in value if _short(each)])
+        return _several([_value(name, each) for each in value if _short(each)])
     return plain(str(value))
 
 
