@@ -124,7 +124,7 @@ def test_ranks_that_stood_at_one_line_when_the_run_was_stopped_are_still_told(st
     (finding,) = store.findings
     assert finding.lasts
     assert ": all ranks are at" in finding.text
-    assert "delete it" in finding.advice
+    assert "Delete the file" in finding.advice
 
 
 def test_a_rank_that_only_lost_its_peer_is_not_one_that_ended_its_script():
