@@ -95,7 +95,8 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     finally:
         source.close()
     if outcome is Outcome.DETACHED:
-        _say(f"{run.name} continues; ddpmon attach {run.id} shows it again, ddpmon stop {run.id} stops it")
+        ends = f"ddpmon detach {run.id} removes the probe" if run.attached else f"ddpmon stop {run.id} stops it"
+        _say(f"{run.name} continues; ddpmon attach {run.id} shows it again, {ends}")
         return 0
     if outcome is Outcome.STOPPING:
         with Signals(owns_run=True) as signals:
@@ -142,7 +143,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                     return run.command_code
             if signals.hung_up or (signals.stops and not signals.owns_run):
                 if run.attached and not signals.hung_up:
-                    _say(f"{run.name} goes on with the probe; ddpmon detach {run.id} removes it")
+                    _say(f"{run.name} continues with the probe; ddpmon detach {run.id} removes it")
                 return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)
