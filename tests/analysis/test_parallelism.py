@@ -29,7 +29,7 @@ def test_of_ddp_there_is_nothing_to_say():
 
 @pytest.mark.parametrize("kind", [*KINDS, "DataParallel", "one process"])
 def test_every_other_kind_says_how_its_steps_end(kind):
-    assert "a step ends with the optimizer's" in measured(kind, [])
+    assert "a step ends at the optimizer step" in measured(kind, [])
     assert short(kind)
     assert not with_ddp(kind)
 

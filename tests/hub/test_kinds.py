@@ -30,7 +30,7 @@ def test_fsdp2_is_said_and_its_collectives_are_what_ranks_wait_in(cli):
     printed, report, status, rows = run(
         cli, 2, "sharded.py", "fsdp2", "--late", "1", "--steps", "30", modules=ranks.TORCH
     )
-    said = "FSDP2, no DDP: a step ends with the optimizer's"
+    said = "FSDP2, no DDP: a step ends at the optimizer step"
     assert printed.count(said) == 2, "once when it is known, once in the report"
     assert said in status["measured"]
     assert (report["run"]["parallelism"], report["run"]["unmeasured"]) == ("FSDP2", [])

@@ -259,7 +259,7 @@ PARTS = 4
 @Kind(
     "warn",
     "{who}{where}:| {what} {transfer_over_ms:+.1f} ms after arrival|; {gain:.2f}x faster if fixed",
-    "Ranks work equally long, but {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
+    "All ranks work equally long, but {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
     gone="the link of {who} is as fast as the others' again",
     fewest_steps=FEWEST,
     by_cost=True,

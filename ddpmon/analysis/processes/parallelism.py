@@ -18,7 +18,7 @@ from ddpmon.messages import (
     TENSOR_PARALLEL,
 )
 
-OPTIMIZERS = "a step ends with the optimizer's"
+OPTIMIZERS = "a step ends at the optimizer step"
 COLLECTIVES = {
     FSDP: "FSDP's collectives (all-gather, reduce-scatter)",
     FSDP2: "FSDP2's collectives (all-gather, reduce-scatter)",
