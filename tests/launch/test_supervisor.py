@@ -245,7 +245,7 @@ def test_ranks_whose_launcher_takes_no_signal_are_signalled_themselves(python, t
     stop.request(started.run)
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()
-    assert "the launcher does not take SIGTERM" in started.log("supervisor")
+    assert "the launcher does not handle SIGTERM" in started.log("supervisor")
 
 
 def test_ranks_that_an_asked_launcher_leaves_behind_while_it_forks_them_are_asked_at_once(python, tmp_path):
