@@ -88,7 +88,7 @@ def hold_lock(folder: Path) -> None:
     """Hold the lock most of the time, in a process of its own."""
     code = (
         "import fcntl, sys, time\nfile = open(sys.argv[1])\n"
-        "while True:\n fcntl.flock(file, 2); time.sleep(0.006); fcntl.flock(file, 8); time.sleep(0.001)\n"
+        "while True:\n fcntl.flock(file, 2); time.sleep(0.03); fcntl.flock(file, 8); time.sleep(0.002)\n"
     )
     subprocess.Popen([sys.executable, "-c", code, str(folder / "lock")])
 

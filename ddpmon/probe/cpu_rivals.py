@@ -22,6 +22,7 @@ STARVED_SHARE = 0.1
 """Share of a second without a core from which on it is asked who has them."""
 EVERY_S = 5.0
 """Time between two answers: a reading of a thousand processes takes some 20 ms of the background thread."""
+QUOTA_S = 30.0
 LEAST_CORES = 0.1
 """Use from which on a program is named."""
 AT_ONCE = 20
@@ -44,8 +45,11 @@ class RivalSearch:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = os.fsencode(run_id)
-        self._before: tuple[float, dict[int, counters.Times], Throttling | None] | None = None
+        self._before: tuple[float, dict[int, counters.Times]] | None = None
         self._quiet_until = 0.0
+        self._throttling: tuple[float, Throttling | None] = -QUOTA_S, None
+        """The last reading of the quota, and its moment."""
+        self._told = CpuRivals()
 
     def look(self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]) -> CpuRivals | None:
         """Return what takes the cores; None: nothing new is known.
@@ -57,6 +61,33 @@ class RivalSearch:
             make_way: Called now and then, so that the training thread gets the GIL.
 
         """
+        quota, share = self._throttled(now)
+        programs = self._programs_now(starved, thread, now, make_way)
+        moved = abs(share - self._told.throttled_share) >= STARVED_SHARE
+        if programs is None and not moved:
+            return None
+        self._told = CpuRivals(self._told.programs if programs is None else programs, quota, share)
+        return self._told
+
+    def _throttled(self, now: float) -> tuple[float, float]:
+        """Return the quota in cores, and the share of the time since the last call in which it was used up.
+
+        A container without a quota is asked again after QUOTA_S: some get one while they run.
+        """
+        at, before = self._throttling
+        if before is None and now - at < QUOTA_S:
+            return 0.0, 0.0
+        throttling = read_throttling()
+        self._throttling = now, throttling
+        if throttling is None or before is None or now <= at:
+            return 0.0 if throttling is None else round(throttling.quota_cores, 2), 0.0
+        share = (throttling.throttled_s - before.throttled_s) / (now - at)
+        return round(throttling.quota_cores, 2), round(min(1.0, max(0.0, share)), 3)
+
+    def _programs_now(
+        self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]
+    ) -> list[CpuProgram] | None:
+        """Return the programs that used the cores in the last second; None: this call read none, or the first half."""
         if starved is None or starved < STARVED_SHARE or now < self._quiet_until:
             self._before = None
             return None
@@ -66,18 +97,11 @@ class RivalSearch:
                 make_way()
             if (read := counters.times(pid)) is not None:
                 times[pid] = read
-        throttling = read_throttling()
-        before, self._before = self._before, (now, times, throttling)
+        before, self._before = self._before, (now, times)
         if before is None or now <= before[0]:
             return None
         self._before, self._quiet_until = None, now + EVERY_S
-        took = now - before[0]
-        programs = self._programs(before[1], times, took, os.sched_getaffinity(thread))
-        quota, share = 0.0, 0.0
-        if throttling is not None and before[2] is not None:
-            quota = throttling.quota_cores
-            share = min(1.0, max(0.0, (throttling.throttled_s - before[2].throttled_s) / took))
-        return CpuRivals(programs, round(quota, 2), round(share, 3))
+        return self._programs(before[1], times, now - before[0], os.sched_getaffinity(thread))
 
     def _programs(
         self, before: Mapping[int, counters.Times], after: Mapping[int, counters.Times], took: float, mine: set[int]

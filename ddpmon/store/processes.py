@@ -11,7 +11,19 @@ import msgspec
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.steps.alignment import MAX_PARTIAL_STEPS
-from ddpmon.messages import CHECKPOINT, STAGE_GROUP, Batch, Failure, Hello, Layout, Sample, Stack, StackSamples, Step
+from ddpmon.messages import (
+    CHECKPOINT,
+    STAGE_GROUP,
+    Batch,
+    CpuRivals,
+    Failure,
+    Hello,
+    Layout,
+    Sample,
+    Stack,
+    StackSamples,
+    Step,
+)
 from ddpmon.messages.nodes import End
 from ddpmon.runs import Process
 from ddpmon.store.peers import Peer, process_key
@@ -106,6 +118,8 @@ class RankProcess:
     """The kernel does not let it run."""
     worker: Worker | None = None
     """The DataLoader worker that it waits for in a standstill."""
+    rivals: deque[tuple[int, CpuRivals]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    """What took its cores, as it told, with the time of its latest sample then; the oldest first."""
     stack_samples: StackSamples | None = None
     """The latest samples of its stack."""
     asked_at: float | None = None
@@ -150,6 +164,16 @@ class RankProcess:
     def sample(self) -> Sample | None:
         """Its latest sample."""
         return self.samples[-1] if self.samples else None
+
+    def note_rivals(self) -> None:
+        """Keep what its latest Hello says of its cores."""
+        told = self.hello.cpu_rivals
+        if told != (self.rivals[-1][1] if self.rivals else CpuRivals()):
+            self.rivals.append((self.sample.time_us if self.sample else 0, told))
+
+    def rivals_until(self, time_us: int) -> CpuRivals:
+        """Return what had taken its cores by then, as far as it had told."""
+        return next((told for at, told in reversed(self.rivals) if at <= time_us), CpuRivals())
 
     def mark_ended(self, now: float, *, left: bool) -> None:
         """It is there no more. left: it said goodbye, now or before."""

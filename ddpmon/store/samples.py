@@ -169,7 +169,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
         loader_pinned=_most([s.loader_pinned for s in samples]),
         device_name=process.hello.device_name,
         other_program=next((user.title for user in process.hello.gpu_users if not user.of_run), ""),
-        cpu_rivals=process.hello.cpu_rivals,
+        cpu_rivals=process.rivals_until(samples[-1].time_us) if samples else process.hello.cpu_rivals,
         **fields,
         means={name: means[field] for name, field in _OF_KINDS if field in means},
         **more,

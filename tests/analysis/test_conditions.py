@@ -7,6 +7,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.messages import CpuProgram, CpuRivals
 from tests.findings import judged, of_kinds
 from tests.worlds import own_times, world_with
 
@@ -27,6 +28,7 @@ def everyone(ranks=4, **values):
     return [Conditions(rank, **given) for rank, given in enumerate(each)]
 
 
+NONE, TAR = CpuRivals(), CpuRivals([CpuProgram(7, "tar", 0.9)])
 CAUSES = [
     (
         "gpu_clock",
@@ -37,6 +39,16 @@ CAUSES = [
     ("gpu_throttled", 1, {"gpu_throttled": [(), ("thermal",), (), ()]}, "throttled: thermal"),
     ("other_program", 2, {"other_program": ["", "pid 4711 (vllm)", "", ""]}, "GPU also used by pid 4711 (vllm)"),
     ("cpu_starved", 2, {"starved_share": [0.01, 0.3, 0.02, 0.0]}, "starved 30%"),
+    (
+        "cpu_starved",
+        2,
+        {
+            "starved_share": [0.01, 0.3, 0.02, 0.0],
+            "cpu_rivals": [NONE, CpuRivals([CpuProgram(7, "tar", 0.9)]), NONE, NONE],
+        },
+        "starved 30% by tar",
+    ),
+    ("cpu_quota", 2, {"cpu_rivals": [NONE, CpuRivals([], 1.5, 0.4), NONE, NONE]}, "CPU quota of 1.5 cores"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
     ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 workers, peers 4; "),
     ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 84 MB/s"),
@@ -59,6 +71,8 @@ def test_what_sets_the_late_rank_apart_is_its_cause(name, phase, values, words):
         (2, {"gpu_clock_mhz": [1750.0, 1600.0, 1740.0, 1755.0]}),  # 9% lower: too little for a third more
         (0, {"gpu_clock_mhz": [1750.0, 1200.0, 1740.0, 1755.0]}),  # the data does not come from the GPU
         (2, {"other_program": "pid 4711 (vllm)"}),
+        (2, {"cpu_rivals": CpuRivals([], 1.5, 0.4)}),  # all alike
+        (2, {"cpu_rivals": [NONE, CpuRivals([], 1.5, 0.05), NONE, NONE]}),  # too little
         (0, {"other_program": ["", "pid 4711 (vllm)", "", ""]}),
         (2, {"starved_share": 0.3}),
         (0, {"loader_workers": 2}),

@@ -3,8 +3,9 @@
 from collections import deque
 
 import pytest
+from msgspec.structs import replace
 
-from ddpmon.messages import PROTOCOL, Hello, Sample
+from ddpmon.messages import PROTOCOL, CpuRivals, Hello, Sample
 from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
@@ -100,3 +101,17 @@ def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_go
         if second >= 75:
             assert (before.gpu_clock_mhz, after.gpu_clock_mhz) == (1700.0, pytest.approx(1500.0))
     assert known.of(rank).conditions.around(300 * SECOND, 0)[0] is None
+
+
+def test_what_takes_the_cores_is_what_the_rank_had_told_by_then():
+    rank = process(samples(4))
+    for second, told in ((30, CpuRivals([], 2.0, 0.3)), (40, CpuRivals([], 2.0, 0.5))):
+        rank.samples.extend(samples(2, first=second - 1))
+        rank.hello = replace(rank.hello, cpu_rivals=told)
+        rank.note_rivals()
+        rank.note_rivals()
+    assert [rank.rivals_until(second * SECOND).throttled_share for second in (29, 30, 39, 40, 50)] == [
+        0.0, 0.3, 0.3, 0.5, 0.5,
+    ]  # fmt: skip
+    assert len(rank.rivals) == 2
+    assert RecentSamples().of(rank).conditions.cpu_rivals.throttled_share == 0.5

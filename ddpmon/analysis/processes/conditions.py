@@ -183,7 +183,7 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
     mine = typical(them)
     causes = (
         of(late, mine, others)
-        for of in (_slow_gpu, _shared_gpu, _no_core, _fewer_workers, _page_faults, _reads, _storage, _other_gpu)
+        for of in (_slow_gpu, _shared_gpu, _quota, _no_core, _fewer_workers, _page_faults, _reads, _storage, _other_gpu)
     )
     return [cause for cause in causes if cause is not None and cause.ms >= EXPLAINS.enter * late.over_ms]
 
@@ -292,6 +292,23 @@ def rivals_facts(rivals: CpuRivals) -> dict[str, Any]:
     if rivals.quota_cores:
         facts |= {"quota_cores": rivals.quota_cores, "throttled_share": rivals.throttled_share}
     return facts
+
+
+def _quota(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    """Compare how long the CPU quotas of containers were used up: a rank that is throttled waits for no core."""
+    rivals, theirs = mine.cpu_rivals, median_of(one.cpu_rivals.throttled_share for one in others) or 0.0
+    if not rivals.throttled_share:
+        return None
+    limit = f"CPU quota of {rivals.quota_cores:g} cores"
+    return Cause(
+        "cpu_quota",
+        f", {limit}",
+        f"{late.who}'s container has used up its {limit} {rivals.throttled_share:.0%} of the time, {late.others}"
+        f" {theirs:.0%}",
+        "raise that limit (cpu.max of its cgroup), or start fewer ranks and threads",
+        rivals_facts(rivals),
+        ms=(rivals.throttled_share - theirs) * late.step_ms,
+    )
 
 
 def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
