@@ -174,7 +174,7 @@ def main() -> None:
     batches = DataLoader(Pictures(folder), batch_size=4, num_workers=workers, collate_fn=collate)
     for step, batch in enumerate(batches, 1):
         loss = model(batch).square().mean()
-        for _ in range(12):
+        for _ in range(8):
             torch.mm(big, big)
         loss.backward()
         optimizer.step()
@@ -204,6 +204,6 @@ def rank_is_hindered(cause: str) -> None:
         (folder / "cgroup.procs").write_text(str(os.getpid()))
 
 
-big = torch.randn(160, 160)
+big = torch.randn(320, 320)
 if __name__ == "__main__":
     main()

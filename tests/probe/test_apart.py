@@ -47,7 +47,7 @@ def test_ranks_that_average_their_weights_now_and_then_are_described_and_no_faul
     assert bare_and_watched(ear, tmp_path, 2, SCRIPT, mode).same_weights()
     parallelism, found = judged(ear)
     assert parallelism == PARALLEL_JOIN.join([DDP, LOCAL_SGD])
-    assert "average their weights now and then" in measured(parallelism, [])
+    assert "average their weights only now and then" in measured(parallelism, [])
     assert found == []
 
 
