@@ -66,6 +66,8 @@ class Supervisor:
         """Why the ranks were left, unless somebody asked for it."""
         self.killed_at: float | None = None
         self.kill_at: float | None = None
+        self.below: set[Process] = set()
+        """Processes below the launcher and the ranks since a stop was asked for: DataLoader workers, say."""
         self.alone_since: float | None = None
         """Moment from which on the launcher had no ranks."""
         self.searched_at = 0.0
@@ -109,7 +111,10 @@ class Supervisor:
         now = time.monotonic()
         self._take_signals(now)
         self._advance()
+        if self.kill_at is not None:
+            self._note_below()
         if self._left(now) or self._ended(now):
+            self._end_below()
             return True
         if self.kill_at is not None and now >= self.kill_at:
             self._kill()
@@ -252,6 +257,7 @@ class Supervisor:
     def _stop(self, now: float, *, at_once: bool) -> None:
         if not self.run.stopping:
             self.file.change(stopping=True, stopping_at=time.time())
+            self._note_below()
             self._ask()
             self.kill_at = now + self.run.grace_s + STOP_MARGIN_S
         if at_once:
@@ -278,6 +284,19 @@ class Supervisor:
             say("SIGKILL to the launcher and the ranks")
         for each in [*([self.run.agent] if self.run.agent else []), *alive]:
             processes.send(each, signal.SIGKILL)
+
+    def _note_below(self) -> None:
+        """Remember what the job has started, as long as it has a parent there."""
+        roots = [each.pid for each in (*self.ranks, *([self.run.agent] if self.run.agent else [])) if each.alive()]
+        self.below |= {process for _, process in processes.descendants(*roots)} - self.ranks.keys()
+
+    def _end_below(self) -> None:
+        """End what a stopped job has left: a worker that was just starting does not notice that its rank is gone."""
+        left = [process for process in self.below if process.alive()]
+        if left:
+            say(f"SIGKILL to what the ranks have left: {', '.join(str(process.pid) for process in left)}")
+        for process in left:
+            processes.send(process, signal.SIGKILL)
 
     def _finish(self) -> None:
         """Write down how it ended."""

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from ddpmon import runs
+from ddpmon.launch import processes
 from ddpmon.runs import proc
 from tests.attach.conftest import needs_gdb
 from tests.conftest import ddpmon_program, wait_for
@@ -105,8 +106,10 @@ def test_stop_asks_and_then_signals_the_launcher(job, attached, cli):
     refused = cli("stop", run.id)
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
     started.goes_on()
+    below = [process for _, process in wait_for(lambda: processes.descendants(*started.pids))]
     stopped = cli("stop", run.id, "--yes")
     assert stopped.returncode == 0, stopped.stderr
+    wait_for(lambda: not any(process.alive() for process in below))
     assert runs.load(run.id).state() == "stopped"
     assert started.started[0].wait(60) != 0
 
