@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -120,3 +121,5 @@ def _kill(job: Job) -> None:
             continue
     for process in job.started:
         process.wait(30)
+        with contextlib.suppress(ProcessLookupError):  # DataLoader workers whose rank was killed
+            os.killpg(process.pid, signal.SIGKILL)
