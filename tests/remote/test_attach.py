@@ -215,7 +215,7 @@ main()
     )
     with far.dashboard("attach", "there:", columns=160, **older) as terminal:
         shown = terminal.wait_until(lambda shown: "mnist on there" in shown and "0.0.7" in shown, "the version")
-        assert "there has ddpmon 0.0.7, this is" in words(shown)
+        assert "there has ddpmon 0.0.7, and this machine has" in words(shown)
         assert "step 30" in shown
 
 
@@ -227,7 +227,7 @@ def test_attach_in_a_terminal_over_ssh_is_the_way_where_nothing_else_is(far, tra
         shows_it(terminal, "mnist")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
-        assert "goes on" in words("\n".join(terminal.screen.display))
+        assert "mnist continues" in words("\n".join(terminal.screen.display))
 
 
 @pytest.mark.e2e

@@ -104,7 +104,7 @@ def test_ls_shows_the_others_and_one_line_about_it(cli, run):
     write(run, good(run) | {"grace_s": "x"})
     told = cli("ls")
     assert told.returncode == 0
-    assert [line.split()[1] for line in told.stdout.splitlines()] == ["NAME", "well"]
+    assert [line.split()[1] for line in told.stdout.partition("\n\n")[0].splitlines()] == ["NAME", "well"]
     said = f'{runs.run_dir(run.id)}/run.json cannot be read: grace_s is "x"'
     assert told.stderr == f"ddpmon: {said}\n"
     assert cli("status", run.id).stderr == f"ddpmon: {said}\n"

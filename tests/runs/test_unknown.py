@@ -46,7 +46,7 @@ def test_rm_asks_to_be_sure(cli, far):
 def test_ls_and_status_show_it_as_unknown(cli, far):
     told = cli("ls")
     assert told.stdout.splitlines()[1].split()[2] == "unknown"
-    assert told.stdout.splitlines()[-1] == f"{far.id} {SAID}"
+    assert f"\n{far.id} {SAID}\n" in told.stdout
     assert json.loads(cli("ls", "--json").stdout)[0]["state"] == "unknown"
     told = cli("status")
     assert (told.returncode, told.stdout.splitlines()[0]) == (1, f"? mnist ({far.id}) {SAID}")
