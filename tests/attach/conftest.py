@@ -27,6 +27,14 @@ needs_gdb = pytest.mark.skipif(
 )
 
 
+class Program(subprocess.Popen):
+    """A program that is killed where the block around it ends: one that goes on would hold a failing test up."""
+
+    def __exit__(self, *failure: object) -> None:
+        self.kill()
+        super().__exit__(*failure)
+
+
 @dataclass
 class Job:
     """A job that trains, and the files that it writes."""

@@ -12,7 +12,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.launch import processes
 from ddpmon.runs import proc
-from tests.attach.conftest import needs_gdb
+from tests.attach.conftest import Program, needs_gdb
 from tests.conftest import ddpmon_program, wait_for
 
 pytestmark = [pytest.mark.e2e, needs_gdb]
@@ -130,7 +130,7 @@ def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
     started = job("hand")
     (started.folder / "nap").write_text("25")
     wait_for(lambda: proc.kernel_function(started.pids[1]) and not _moves(started))
-    with subprocess.Popen(
+    with Program(
         [ddpmon_program(), "attach", "--pid", str(started.pids[0]), "--headless"], stdout=subprocess.PIPE, text=True
     ) as watching:
         (started.folder / "nap").unlink()
@@ -139,6 +139,7 @@ def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
         (run,) = runs.all_runs()
         trains(cli, run)
         watching.send_signal(signal.SIGINT)
+        watching.wait(60)
     assert started.end() == [0, 0]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from ddpmon.attach import entry, symbols, texts
 from ddpmon.attach.entry import Entry, EntryError
 from ddpmon.runs import Process
-from tests.attach.conftest import needs_gdb
+from tests.attach.conftest import Program, needs_gdb
 from tests.conftest import wait_for
 
 SCRIPT = """
@@ -37,10 +36,9 @@ finally:
 @pytest.fixture
 def target():
     """A Python process that loops."""
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
+    with Program([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
         yield process
-        process.kill()
 
 
 def ran(target, body, folder):
@@ -67,12 +65,11 @@ def test_a_text_runs_and_leaves_no_name_in_the_script(target, tmp_path):
 def test_other_versions_of_python_are_entered_alike(tmp_path):
     pythons = sorted(Path(sys.base_prefix).parent.glob("3.1?.*/bin/python3"))
     for python in pythons or [Path(sys.executable)]:
-        with subprocess.Popen([python, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
+        with Program([python, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "up\n"
             reply = ran(process, "        raise ValueError(sys.executable)", tmp_path)
             wait_for(reply.exists)
             assert str(python) in json.loads(reply.read_text())["error"]
-            process.kill()
 
 
 @needs_gdb
@@ -90,12 +87,11 @@ def test_what_a_signal_handler_raises_meanwhile_reaches_the_script(target, tmp_p
 @needs_gdb
 def test_a_process_in_c_code_runs_it_when_it_returns(tmp_path):
     code = "import sys, time; print(1, flush=True); time.sleep(4); sum(range(10))\nfor _ in range(10**9): pass"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+    with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         reply = ran(process, "        raise ValueError", tmp_path)
         assert process.poll() is None
         wait_for(reply.exists)
-        process.kill()
 
 
 def test_functions_are_found_in_memory(target):
@@ -111,10 +107,8 @@ def test_functions_are_found_in_memory(target):
 
 
 def test_a_program_without_python_has_no_addresses():
-    with subprocess.Popen(["sleep", "600"]) as process:
-        with pytest.raises(EntryError, match="Py_AddPendingCall"):
-            wait_for(lambda: entry.addresses(process.pid))
-        process.send_signal(signal.SIGKILL)
+    with Program(["sleep", "600"]) as process, pytest.raises(EntryError, match="Py_AddPendingCall"):
+        wait_for(lambda: entry.addresses(process.pid))
 
 
 @needs_gdb
