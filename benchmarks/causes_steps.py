@@ -100,7 +100,7 @@ def log_slowly(folder: Path) -> logging.Handler:
         def emit(self, record: logging.LogRecord) -> None:
             super().emit(record)
             os.fsync(self.stream.fileno())
-            time.sleep(0.02)
+            time.sleep(0.02)  # slow: logging
 
     return Synced(folder / "log")
 

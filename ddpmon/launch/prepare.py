@@ -92,7 +92,7 @@ def again(run: Run, run_id: str) -> Spec:
         obstacle = f"{elsewhere}; stop it there" if elsewhere else "is running; stop it"
         raise UsageError(f"{run.name} {obstacle} first, then start it again")
     if run.attached:
-        raise UsageError(f"ddpmon did not start {run.name}, and cannot start it again: use ddpmon run")
+        raise UsageError(f"{run.name} was started without ddpmon, which cannot start it again: use ddpmon run")
     if run.nnodes > 1 or run.hub_at:
         raise UsageError(f"{run.name} ran on several machines: start it again on each of them")
     check_folder(run.cwd)

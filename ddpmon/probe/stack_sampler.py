@@ -7,6 +7,7 @@ has the GIL, some 20 µs. Nothing of this runs, and nothing is kept, while nobod
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ddpmon.probe.every_step import EveryStep
 
 INTERVAL_S = 0.02
+"""Mean time between two samples; each is between half of it and one and a half."""
 FEWEST_STEPS = 3
 """Whole steps to sample, if that takes at most PATIENCE times as long as was asked for."""
 PATIENCE = 4
@@ -44,6 +46,7 @@ class StackSampler:
 
     def __init__(self, listener: EveryStep) -> None:
         self._listener = listener
+        self._chance = random.Random()  # noqa: S311  of its own: the script's draws stay as they are
         self._reset()
 
     def _reset(self) -> None:
@@ -71,8 +74,12 @@ class StackSampler:
             stopping.wait(seconds)
             return
         end = time.monotonic() + seconds
-        while (due := time.monotonic() + INTERVAL_S) < end + INTERVAL_S and not stopping.wait(INTERVAL_S):
-            key = self._take(due)
+        while (now := time.monotonic()) < end:
+            # Equal intervals would hit steps of the same length at the same place each time.
+            interval = INTERVAL_S * (0.5 + self._chance.random())
+            if stopping.wait(interval):
+                return
+            key = self._take(now + interval)
             if any(code.co_qualname.startswith(FETCHING) for code, _ in key):
                 self._workers.take(self._listener.passes.awaited_pid(), places())
 

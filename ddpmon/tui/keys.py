@@ -144,7 +144,7 @@ KEYS = (
         "show 1, 8, 64 or 512 steps per column, or the whole run", views=_HEAT),
     Key("w", "w", "screen.do('window')", "window", "show 1, 8, 64 or 512 steps per column", views=_INSPECT),
     Key("w", "w", "screen.do('window')", "window", "show more or fewer steps", views=_TIMELINE),
-    Key("v", "v", "screen.do('longest', 1)", "longest", "show the next of the run's longest steps, then the last steps",
+    Key("v", "v", "screen.do('longest', 1)", "longest", "show the longest steps one by one, then the latest again",
         views=_TIMELINE),
     Key("V", "V", "screen.do('longest', -1)", "", "show the previous long step", views=_TIMELINE),
     Key("w", "w", "screen.do('window')", "window",

@@ -109,3 +109,27 @@ def test_without_a_whole_step_nothing_is_sent(sampler):
     assert sampler.is_due(1.0)
     assert sampler.result() is None
     assert not sampler.is_active
+
+
+def test_samples_are_taken_at_intervals_that_fit_no_step(sampler):
+    sampler, listener = sampler
+    sampler.request(60.0, time.monotonic())
+    moments = []
+    listener.hot.note = lambda note: moments.append(note[1])
+    listener.thread = threading.get_ident()
+
+    class Clock(threading.Event):
+        """Notes how long it is waited for."""
+
+        waits: list[float] = []  # noqa: RUF012  of this test alone
+
+        def wait(self, timeout=None):
+            self.waits.append(timeout)
+            return len(self.waits) == 200
+
+    sampler.rest(Clock(), 1e9)
+    assert len(moments) == 199
+    assert min(Clock.waits) >= INTERVAL_S / 2
+    assert max(Clock.waits) <= INTERVAL_S * 1.5
+    assert sum(Clock.waits) / 200 == pytest.approx(INTERVAL_S, rel=0.2)
+    assert max(Clock.waits) - min(Clock.waits) > INTERVAL_S / 2

@@ -15,8 +15,7 @@ LONG_STEP = 8 * (WORTH.enter - 1)
 is late by so much is worth telling, and rarer shorter ones are not."""
 FAIR_SHARE = Threshold(
     1.5,
-    of="number of a rank's long steps, as a multiple of the mean number over all ranks, above which the rank is"
-    " suspect",
+    of="how many times as many long steps a rank must have as the mean rank, to be suspect",
     why="A judgement call: by chance, one rank may have half more long steps than another. One rank may run near the"
     " disk or the network card.",
 )

@@ -26,7 +26,7 @@ _WORDS = (
     ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
     ("▃ ▆ █", "own time 5%, 10%, 15% and more over the peers' median"),
     (CURSOR, "the cursor"),
-    (WATCHED, "in Runs: the run that all screens show"),
+    (WATCHED, "marks, in Runs, the run that all screens show"),
     ("○ ◔ ◑ ◕ ●", "stages before the first step: importing torch, imported, process group, model, training"),
     (
         "colours",
