@@ -25,8 +25,22 @@ def batches(workers):
         yield from DataLoader(data, batch_size=4, num_workers=workers)
 
 
+def join():
+    """Join the process group, under a prefix of this attempt's own where torchrun has started the ranks again.
+
+    torch 2.13 gives all attempts torchrun's one store. Without a prefix, whichever rank comes first reads the address
+    that the other had before, and fails or hangs.
+    """
+    if (attempt := os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == "0":
+        dist.init_process_group("gloo")
+        return
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
+    dist.init_process_group("gloo", store=dist.PrefixStore(attempt, store), rank=rank, world_size=world)
+
+
 def train(folder, workers=0):
-    dist.init_process_group("gloo")
+    join()
     rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
