@@ -11,7 +11,6 @@ is its child, and nothing of the job ends with it. Standard library only.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import os
@@ -113,7 +112,9 @@ class Supervisor:
         self._advance()
         if self.kill_at is not None:
             self._note_below()
-        if self._left(now) or self._ended(now):
+        if self._left(now):
+            return True
+        if self._ended(now):
             self._end_below()
             return True
         if self.kill_at is not None and now >= self.kill_at:
@@ -363,12 +364,8 @@ class Supervisor:
 
 def main() -> None:
     """Sign run.json in a process of its own, then supervise."""
-    parser = argparse.ArgumentParser(prog="ddpmon.attach.supervisor")
-    parser.add_argument("run_id")
-    parser.add_argument("--take-over", action="store_true")
-    arguments = parser.parse_args()
-    file, _ = become_supervisor(arguments.run_id, SIGNALS, say, takes_over=arguments.take_over)
-    Supervisor(file, arguments.take_over).supervise()
+    file, takes_over, _ = become_supervisor("ddpmon.attach.supervisor", SIGNALS, say)
+    Supervisor(file, takes_over).supervise()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ only.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -18,13 +19,28 @@ from ddpmon.runs import Process
 
 
 def become_supervisor(
-    run_id: str, signals: Collection[signal.Signals], say: Callable[[str], None], *, takes_over: bool
-) -> tuple[RunFile, int]:
-    """Detach from whoever started this process, then sign run.json; return the run, and the umask of the starter.
+    program: str, signals: Collection[signal.Signals], say: Callable[[str], None]
+) -> tuple[RunFile, bool, int]:
+    """Detach from whoever started this process, then sign run.json.
 
     The first process ends with 0 once the second has signed; else with 1, after one line on standard output that says
-    why not. Only the second returns. signals: those that it wants to wait for; they are blocked.
+    why not. Only the second returns.
+
+    Args:
+        program: The module that runs; its command line names the run, and has --take-over for a killed one's successor.
+        signals: Those that it wants to wait for; they are blocked.
+        say: Writes a line into the supervisor's log.
+
+    Returns:
+        The run, whether it takes over from a killed supervisor, and the umask of the starter.
+
     """
+    parser = argparse.ArgumentParser(prog=program)
+    parser.add_argument("run_id")
+    parser.add_argument("--take-over", action="store_true")
+    arguments = parser.parse_args()
+    run_id: str = arguments.run_id
+    takes_over: bool = arguments.take_over
     signed, ready = os.pipe()
     try:
         runs.hold(run_id)
@@ -53,7 +69,7 @@ def become_supervisor(
     os.write(ready, b"signed")
     os.close(ready)
     os.close(signed)
-    return file, umask
+    return file, takes_over, umask
 
 
 def _sign(file: RunFile, *, takes_over: bool) -> None:

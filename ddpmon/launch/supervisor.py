@@ -16,7 +16,6 @@ unless it is told to stop: whoever waits for the exit code waits as long.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -326,12 +325,7 @@ def _close_stdin() -> None:
 
 def main() -> None:
     """Sign run.json in a process of its own, then supervise."""
-    parser = argparse.ArgumentParser(prog="ddpmon.launch.supervisor")
-    parser.add_argument("run_id")
-    parser.add_argument("--take-over", action="store_true")
-    arguments = parser.parse_args()
-    takes_over: bool = arguments.take_over
-    file, umask = become_supervisor(arguments.run_id, SIGNALS, say, takes_over=takes_over)
+    file, takes_over, umask = become_supervisor("ddpmon.launch.supervisor", SIGNALS, say)
     Supervisor(file, takes_over, umask).supervise()
 
 
