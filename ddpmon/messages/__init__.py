@@ -58,7 +58,14 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.setup import Loader, Model, Setup
 from ddpmon.messages.snapshots import checked, decode_snapshot
-from ddpmon.messages.stack_samples import MAX_SAMPLED_S, MAX_STACKS, SampledStack, SampleStacks, StackSamples
+from ddpmon.messages.stack_samples import (
+    LOADER_ITERATOR,
+    MAX_SAMPLED_S,
+    MAX_STACKS,
+    SampledStack,
+    SampleStacks,
+    StackSamples,
+)
 from ddpmon.messages.view_parts import (
     AllReduceView,
     CoreCourse,

@@ -12,6 +12,8 @@ from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES
 
 MAX_SAMPLED_S = 300.0
 MAX_STACKS = 200
+LOADER_ITERATOR = "_MultiProcessingDataLoaderIter."
+"""Beginning of a method's name in the stack of a thread that waits for DataLoader workers."""
 
 
 class SampleStacks(msgspec.Struct, array_like=True, tag="sample"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from msgspec.structs import replace
 
-from ddpmon.messages import MAX_FRAMES, MAX_SCOPES, MEETINGS, Collective, Scope, Stack
+from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_SCOPES, MEETINGS, Collective, Scope, Stack
 from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives, scopes
@@ -47,8 +47,6 @@ _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that do not go by the timeout of a process group, but by an argument of theirs or the store's."""
 _CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
 """Functions that a script calls and in which ranks wait for each other."""
-_FETCHING = " _MultiProcessingDataLoaderIter."
-"""In the frames of a thread that waits for DataLoader workers."""
 _DDP = {
     "_sync_buffers": "DDP's buffer broadcast",
     "_engine_run_backward": "DDP's gradient all-reduce",
@@ -148,7 +146,7 @@ class StackReporter:
             timeout_s=_timeout_s(collective) if blocked else None,
             scopes=self._scopes,
             device=reached(clock.step, list(clock.finished), list(marks)) if (marks := clock.part.marks) else [],
-            worker=listener.passes.awaited_pid() if any(_FETCHING in frame for frame in frames) else 0,
+            worker=listener.passes.awaited_pid() if any(f" {LOADER_ITERATOR}" in frame for frame in frames) else 0,
         )
 
     def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:

@@ -15,7 +15,7 @@ from threading import Event
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from ddpmon.messages import MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
+from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import place_frames, places
 from ddpmon.probe.step_records import parts
@@ -33,8 +33,6 @@ PATIENCE = 4
 MOST_WAITING = 20_000
 """Samples of steps that have not ended; further ones are thrown away."""
 
-FETCHING = "_MultiProcessingDataLoaderIter."
-"""Beginning of a method's name in the stack of a thread that waits for DataLoader workers."""
 Key = tuple[tuple[CodeType, int], ...]
 """A stack, innermost frame first: code and the instruction that it is at."""
 Sampled = tuple[int, int, Key, int]
@@ -80,8 +78,8 @@ class StackSampler:
             if stopping.wait(interval):
                 return
             key = self._take(now + interval)
-            if any(code.co_qualname.startswith(FETCHING) for code, _ in key):
-                self._workers.take(self._listener.passes.awaited_pid(), places())
+            if any(code.co_qualname.startswith(LOADER_ITERATOR) for code, _ in key):
+                self._workers.take(self._listener.passes.awaited_pid())
 
     def _take(self, due: float) -> Key:
         """Take a sample. due: when it should have been; compiled code that kept the GIL since then counts more."""
@@ -142,7 +140,7 @@ class StackSampler:
             span_us=self._span_ns // 1000,
             count=self._count,
             stacks=made,
-            workers=self._workers.result(),
+            workers=self._workers.result(places()),
         )
         self._reset()
         return samples if samples.count and samples.steps else None

@@ -24,26 +24,25 @@ DUMP_BYTES = 1 << 16
 MOST_BYTES = 1 << 20
 """Length of the file at which the samples end: a script's own signals may write there too."""
 
-Frames = tuple[tuple[str, ...], tuple[int, ...]]
-
 
 class WorkerSampler:
     """Takes samples one after the other: each `take` reads the answer to the one before."""
 
     def __init__(self) -> None:
-        self._stacks: Counter[Frames] = Counter()
+        self._dumps: Counter[bytes] = Counter()
+        """How often workers answered with each stack."""
         self._read_from: int | None = None
         """Length of the file when a worker was last asked; None: none was asked."""
         self._answers: dict[int, bool] = {}
         """Which workers answer the signal."""
 
-    def take(self, pid: int, places: Places) -> None:
+    def take(self, pid: int) -> None:
         """Take in the last answer, and ask a worker of this process; nothing happens where it would not answer."""
         path = stack_signal.answer_path()
         if path is None or pid <= 0:
             return
         try:
-            self._take_answer(path, places)
+            self._take_answer(path)
             size = os.stat(path).st_size
             if self._is_worker(pid) and size < MOST_BYTES:
                 os.kill(pid, STACK_SIGNAL)
@@ -51,7 +50,7 @@ class WorkerSampler:
         except OSError:  # the worker has ended, or the file is gone
             self._read_from = None
 
-    def _take_answer(self, path: str, places: Places) -> None:
+    def _take_answer(self, path: str) -> None:
         """Count what the worker wrote since it was asked."""
         begin, self._read_from = self._read_from, None
         if begin is None:
@@ -60,10 +59,7 @@ class WorkerSampler:
             file.seek(begin)
             dump = file.read(DUMP_BYTES)
         if dump.startswith(HEADER) and dump.count(HEADER) == 1:
-            names, own = frames(dump, places)
-            end = next((place for place, name in enumerate(names) if name.startswith(STARTED_BY)), 0)
-            if end:
-                self._stacks[tuple(names[: end + 1]), tuple(index for index in own if index < end)] += 1
+            self._dumps[dump] += 1
 
     def _is_worker(self, pid: int) -> bool:
         """Return whether a process was forked from this one, and catches the signal."""
@@ -71,13 +67,18 @@ class WorkerSampler:
             self._answers[pid] = counters.parent(pid) == os.getpid() and counters.catches(pid, STACK_SIGNAL)
         return self._answers[pid]
 
-    def result(self) -> list[SampledStack]:
-        """Return the stacks, the most frequent first, and empty the file."""
+    def result(self, places: Places) -> list[SampledStack]:
+        """Return the stacks, the most frequent first, and empty the file. places: the folders of this process."""
         path = stack_signal.answer_path()
         if path is not None and self._answers:
             with contextlib.suppress(OSError):
                 os.truncate(path, 0)
-        return [
-            SampledStack(DATA, count, list(names), list(own))
-            for (names, own), count in self._stacks.most_common(MAX_STACKS)
-        ]
+        read = (_stack(dump, count, places) for dump, count in self._dumps.most_common(MAX_STACKS))
+        return [stack for stack in read if stack is not None]
+
+
+def _stack(dump: bytes, count: int, places: Places) -> SampledStack | None:
+    """Read a worker's stack, up to torch's loop in it; None: it was not in that loop yet."""
+    names, own = frames(dump, places)
+    end = next((place for place, name in enumerate(names) if name.startswith(STARTED_BY)), 0)
+    return SampledStack(DATA, count, names[: end + 1], [index for index in own if index < end]) if end else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted
-from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
+from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamples
 
 EXPLAINS_EXCESS = Threshold(
     0.6,
@@ -22,13 +22,13 @@ EXPLAINS_EXCESS = Threshold(
 SURE = Threshold(
     0.3,
     of="share of the excess that the lower end of the 95% interval must reach before ddpmon names a line",
-    why="A judgement call: half of the requested samples. With fewer samples, a peer could show the same by chance.",
+    why="A judgement call: half of what the samples must show themselves. With fewer samples, a peer could show the"
+    " same by chance.",
 )
 FEWEST_SAMPLES = 8
 """Samples that must show a place: fewer may all be of one unusual step."""
 LISTED_SHARE = 0.15
 """Share of a function's samples from which on a line counts where several lines share the excess."""
-_WORKERS = " _MultiProcessingDataLoaderIter."
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SlowLine:
     share: float
     """Share of the rank's samples, waits included, that are there."""
     peer_share: float | None
-    """The same of its peer; None: there is none, or the samples are of workers."""
+    """Share of the peer's samples that are there; None: it has no peer, or the samples are of workers."""
     samples: int
     """The rank's samples."""
     rank: int
@@ -156,7 +156,7 @@ class _Profile:
         self.depth: dict[Place, int] = {}
         """Greatest depth at which each function of the script was seen."""
         for stack in stacks:
-            for place, line, depth in dict(_own_frames(stack)).values():
+            for place, (line, depth) in dict(_own_frames(stack)).items():
                 self.counts[place] += stack.count
                 self.counts[(*place, line)] += stack.count
                 self.lines[place][line] += stack.count
@@ -184,11 +184,11 @@ class _Profile:
         return " ".join(innermost)
 
 
-def _own_frames(stack: SampledStack) -> Iterator[tuple[Place, tuple[Place, str, int]]]:
+def _own_frames(stack: SampledStack) -> Iterator[tuple[Place, tuple[str, int]]]:
     """Yield the functions of the script in a stack, the outermost first: a recursive one is where it is innermost."""
     for index in reversed(stack.own):
         file, function, line = _parted(stack.frames[index])
-        yield (file, function), ((file, function), line, len(stack.frames) - index)
+        yield (file, function), (line, len(stack.frames) - index)
 
 
 def _parted(frame: str) -> tuple[str, str, str]:
@@ -200,7 +200,7 @@ def _parted(frame: str) -> tuple[str, str, str]:
 
 def _is_waiting(stack: SampledStack) -> bool:
     """Return whether it shows a wait for DataLoader workers, whose work is in other processes."""
-    return any(_WORKERS in frame for frame in stack.frames)
+    return any(f" {LOADER_ITERATOR}" in frame for frame in stack.frames)
 
 
 def line_of_ranks(
@@ -224,9 +224,8 @@ def line_of_ranks(
 
     """
     mine = [one for one in samples if one.rank in slow and one.first_step >= since]
-    theirs: list[StackSamples | None] = [one for one in samples if one.rank not in slow and one.first_step >= since]
-    if whole_world:
-        theirs = [None]
+    peers = [one for one in samples if one.rank not in slow and one.first_step >= since]
+    theirs = [None] if whole_world else peers
     found = (slow_line(one, other, phase, excess_ms) for one in mine for other in theirs)
     return next((line for line in found if line), None)
 
