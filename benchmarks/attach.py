@@ -59,7 +59,7 @@ class Figures:
     harmed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
-    """Longest stop of a rank, by attach; the same of detaches."""
+    """Longest time for which each attach, and each detach, held a rank up."""
     detach_stops_s: list[float] = field(default_factory=list)
     shown_s: list[float] = field(default_factory=list)
 

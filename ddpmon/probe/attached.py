@@ -102,7 +102,7 @@ def _check_torch() -> None:
 
 
 def _arm(socket: str, run_id: str, folder: str, ranks: int) -> dict[str, Any]:
-    """Return facts of this rank for the answer."""
+    """Return what the answer to an attach says of this rank."""
     _check_torch()
     from ddpmon.probe import arm as arming
     from ddpmon.probe import existing, run_settings

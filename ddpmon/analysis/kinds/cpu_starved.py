@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean
-from ddpmon.analysis.processes.conditions import Conditions, rivals_facts, rivals_words
+from ddpmon.analysis.processes.conditions import Conditions, rival_of, rivals_facts
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import CpuRivals, DeviceMark, Finding
 
@@ -111,19 +111,18 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
             " to get the cores back.",
             lead=lead,
         )
-    who_has = rivals_words(rivals, evidence["starved_share"])
-    who_has = f"{who_has[:1].upper()}{who_has[1:]}." if who_has else ""
-    if who_has and not rivals.programs:
-        return Words(fitting(waits, f" under a CPU quota of {rivals.quota_cores:g} cores"), who_has)
+    rival = rival_of(rivals, evidence["starved_share"])
+    if rival.is_quota:
+        return Words(fitting(waits, rival.where), f"{rival.advice}.")
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"
         return Words(
             f"{lead} {waits}",
-            _fewer_threads(cores, ranks, threads) + (f" {who_has}" if who_has else ""),
+            _fewer_threads(cores, ranks, threads) + (f" {rival.advice}." if rival.advice else ""),
             lead=lead,
         )
-    if who_has:
-        return Words(fitting(waits, f" beside {rivals.programs[0].name}"), who_has)
+    if rival.advice:
+        return Words(fitting(waits, rival.where), f"{rival.advice}.")
     return Words(
         f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
         "Something other than the training threads uses the cores. Look for other programs, and for more DataLoader"

@@ -260,7 +260,7 @@ def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
 
 
 def _when(left_s: float) -> str:
-    """Coarsely, so that the sentence stays put for a while."""
+    """Return the time rounded coarsely, so that the sentence does not change each second."""
     if left_s < 10:
         return "in seconds"
     return f"in {left_s / 60:.0f} min" if left_s > UNHURRIED_S else f"in {round(left_s, -1):.0f} s"

@@ -34,7 +34,7 @@ MAX_NAMED = 8
     remedy="Switch these settings off when you have found the fault.",
 )
 def debugging(moment: Moment) -> Iterator[Finding]:
-    """Debugging settings are on, and slow each step down.
+    """Debugging settings are on. They slow each step down.
 
     The finding is never more than a hint, because somebody has set them on purpose.
     """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -258,32 +258,47 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
     if mine.starved_share is None:
         return None
     theirs, rivals = median_of(one.starved_share for one in others) or 0.0, mine.cpu_rivals
-    who = rivals_words(rivals, mine.starved_share)
-    look = who or f"look for other programs on {mine.host or 'its machine'}"
-    bound = f", and at the cores that {'they are' if late.host else 'the rank is'} bound to"
-    by = f" by {rivals.programs[0].name}" if who and rivals.programs else " by its CPU quota" if who else ""
+    rival = rival_of(rivals, mine.starved_share)
+    bound = f"the cores that {'they are' if late.host else 'the rank is'} bound to"
+    look = rival.advice or f"Look for other programs on {mine.host or 'its machine'}, and at {bound}"
     return Cause(
         "cpu_starved",
-        f", starved {mine.starved_share:.0%}{by or ' of the time'}",
+        f", starved {mine.starved_share:.0%}{rival.by or ' of the time'}",
         f"{'Its ranks are' if late.host else 'It is'} starved of a core {mine.starved_share:.0%} of the time,"
         f" {late.others} {theirs:.0%}",
-        f"this alone can explain the delay. {look[:1].upper()}{look[1:]}{'' if who else bound}",
+        f"this alone can explain the delay. {look}",
         {"starved_share": mine.starved_share, "peers_starved_share": theirs} | rivals_facts(rivals),
         ms=(mine.starved_share - theirs) * late.step_ms,
     )
 
 
-def rivals_words(rivals: CpuRivals, starved_share: float) -> str:
-    """Return what takes the cores of a rank that gets none, as a sentence without its end; "": it is not known."""
+class Rival(NamedTuple):
+    """What takes the cores of a rank that gets none, in words; all are empty where it is not known."""
+
+    by: str = ""
+    """After the share of the time: " by tar"."""
+    where: str = ""
+    """After the whole sentence: " beside tar"."""
+    advice: str = ""
+    """A sentence without its full stop."""
+    is_quota: bool = False
+
+
+def rival_of(rivals: CpuRivals, starved_share: float) -> Rival:
+    """Return what accounts for at least half of the time in which a rank gets no core."""
     if rivals.throttled_share >= EXPLAINS.enter * starved_share:
-        quota = (
-            f"a CPU quota of {rivals.quota_cores:g} cores, which is used up {rivals.throttled_share:.0%} of the time"
-        )
-        return f"its container has {quota}: raise the limit (cpu.max of its cgroup), or start fewer ranks and threads"
-    if rivals.used_cores < EXPLAINS.enter * starved_share:
-        return ""
-    names = ", ".join(program.title for program in rivals.programs[:LISTED_PROGRAMS])
-    return f"{names} {'run' if len(rivals.programs) > 1 else 'runs'} on its cores: end or move what is not needed there"
+        quota = f"a CPU quota of {rivals.quota_cores:g} cores"
+        used = f"which is used up {rivals.throttled_share:.0%} of the time"
+        return Rival(" by its CPU quota", f" under {quota}", f"Its container has {quota}, {used}: {_MORE_QUOTA}", True)
+    if not rivals.programs or rivals.used_cores < EXPLAINS.enter * starved_share:
+        return Rival()
+    name, many = rivals.programs[0].name, len(rivals.programs) > 1
+    titles = ", ".join(program.title for program in rivals.programs[:LISTED_PROGRAMS])
+    advice = f"{titles[:1].upper()}{titles[1:]} {'run' if many else 'runs'} on its cores"
+    return Rival(f" by {name}", f" beside {name}", f"{advice}: end or move what is not needed there")
+
+
+_MORE_QUOTA = "raise the limit (cpu.max of its cgroup), or start fewer ranks and threads"
 
 
 def rivals_facts(rivals: CpuRivals) -> dict[str, Any]:
@@ -305,7 +320,7 @@ def _quota(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Ca
         f", {limit}",
         f"{late.who}'s container has used up its {limit} {rivals.throttled_share:.0%} of the time, {late.others}"
         f" {theirs:.0%}",
-        "raise that limit (cpu.max of its cgroup), or start fewer ranks and threads",
+        _MORE_QUOTA,
         rivals_facts(rivals),
         ms=(rivals.throttled_share - theirs) * late.step_ms,
     )
