@@ -82,6 +82,10 @@ def descriptors(pids):
     return {pid: sorted(link.partition(":")[0] for _, link in proc.descriptors(pid)) for pid in pids}
 
 
+def threads(pids):
+    return {pid: sorted(proc.thread_names(pid)) for pid in pids}
+
+
 def test_ranks_that_the_launcher_starts_again_are_watched_too(job, attached, cli):
     started = job("torchrun")
     first = attached(started.started[0].pid)
@@ -116,14 +120,16 @@ def test_stop_asks_and_then_signals_the_launcher(job, attached, cli):
 
 def test_a_rank_that_cannot_be_entered_has_all_ranks_left(job, cli, fresh_programs):
     started = job("hand", REFUSES="1")
-    refused = cli("attach", "--pid", str(started.pids[0]), "--headless", timeout=120)
+    pids = started.pids
+    before = descriptors(pids), threads(pids)
+    refused = cli("attach", "--pid", str(pids[0]), "--headless", timeout=120)
     assert refused.returncode == 1, refused.stdout
     (line,) = refused.stderr.splitlines()
     assert "rank 1" in line
     assert "ddpmon" in line
     assert runs.all_runs() == []
     started.goes_on()
-    assert not any("/ddpmon/" in line for pid in started.pids for line in proc.mapped(pid).decode().splitlines())
+    assert wait_for(lambda: (descriptors(pids), threads(pids)) == before)
 
 
 def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
