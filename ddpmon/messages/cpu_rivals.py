@@ -15,7 +15,7 @@ Cores = Annotated[float, Meta(ge=0, le=MAX_CORES)]
 
 
 class CpuProgram(msgspec.Struct, array_like=True, frozen=True):
-    """A process, not of the rank's run, that used the cores on which the rank may run."""
+    """A process, no rank and no worker, that used the cores on which the rank may run."""
 
     pid: Pid
     name: Name

@@ -22,7 +22,8 @@ STARVED_SHARE = 0.1
 """Share of a second without a core from which on it is asked who has them."""
 EVERY_S = 5.0
 """Time between two answers: a reading of a thousand processes takes some 20 ms of the background thread."""
-QUOTA_S = 30.0
+QUOTA_S = 5.0
+"""Time between two looks for a quota, where there is none."""
 LEAST_CORES = 0.1
 """Use from which on a program is named."""
 AT_ONCE = 20
@@ -41,7 +42,7 @@ class Throttling(NamedTuple):
 
 
 class RivalSearch:
-    """Keeps the last reading of the process table. run_id: of this rank's run, whose processes are no rivals."""
+    """Keeps the last reading of the process table. run_id: of the run whose ranks and workers are no rivals."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = os.fsencode(run_id)
@@ -117,15 +118,22 @@ class RivalSearch:
         return [CpuProgram(pid, _named(pid), round(used[pid], 2)) for pid in others[:MAX_CPU_PROGRAMS]]
 
     def _is_ours(self, pid: int, times: Mapping[int, counters.Times]) -> bool:
-        """Return whether a process belongs to this run: it says so, or this rank's launcher started it."""
-        launcher = os.getppid()
-        if self._run_id and counters.environment(pid).get(b"DDPMON_RUN_ID") == self._run_id:
-            return True
-        while pid > 1:
-            if pid == os.getpid() or (pid == launcher and launcher > 1):
-                return True
-            pid = times[pid].parent if pid in times else 0
-        return False
+        """Return whether it is a rank, a worker of one, or belongs to ddpmon or to the launcher.
+
+        What a script starts beside its training has the run's variables too, but it is none of these.
+        """
+        launcher, above = os.getppid(), [pid]
+        while above[-1] not in {launcher, 0, 1} and above[-1] in times:
+            above.append(times[above[-1]].parent)
+        if launcher > 1 and above[-1] == launcher:
+            return len(above) <= 2 or _is_worker(pid, times[pid].parent)
+        return bool(self._run_id) and counters.environment(pid).get(b"DDPMON_RUN_ID") == self._run_id
+
+
+def _is_worker(pid: int, parent: int) -> bool:
+    """Return whether a process runs its parent's script, or was started by multiprocessing."""
+    arguments = counters.arguments(pid)
+    return arguments == counters.arguments(parent) or any(b"multiprocessing" in word for word in arguments)
 
 
 def read_throttling(cgroups: Callable[[], list[Cgroup]] | None = None) -> Throttling | None:

@@ -1,5 +1,6 @@
 """A rank that gets no core learns which programs have it, and whether a quota of its container is used up."""
 
+import json
 import os
 import subprocess
 import sys
@@ -53,6 +54,37 @@ def test_a_busy_program_is_named_with_its_script(busy):
     assert 0.1 <= program.cores <= 1.5
     assert program.title.startswith(f"process {program.pid} (python")
     assert os.getpid() not in [program.pid for program in found.programs]
+
+
+def test_a_program_that_the_script_starts_is_named_and_its_workers_are_not(tmp_path):
+    script, rank = tmp_path / "beside.py", tmp_path / "rank.py"
+    script.write_text(SPIN)
+    rank.write_text(
+        "import json, multiprocessing, os, subprocess, sys, time\n"
+        "from ddpmon.probe.cpu_rivals import RivalSearch\n"
+        "def spin():\n    while True: pass\n"
+        "if __name__ == '__main__':\n"
+        "    program = subprocess.Popen([sys.executable, sys.argv[1]], stdout=subprocess.DEVNULL)\n"
+        "    ways = [multiprocessing.get_context(way) for way in ('fork', 'spawn')]\n"
+        "    workers = [way.Process(target=spin, daemon=True) for way in ways]\n"
+        "    [worker.start() for worker in workers]\n"
+        "    found, end = [], time.monotonic() + 90\n"
+        "    while time.monotonic() < end and program.pid not in found:\n"
+        "        search = RivalSearch('run')\n"
+        "        search.look(0.9, os.getpid(), time.monotonic(), lambda: None)\n"
+        "        time.sleep(1.0)\n"
+        "        rivals = search.look(0.9, os.getpid(), time.monotonic(), lambda: None)\n"
+        "        found = [one.pid for one in rivals.programs]\n"
+        "    print(json.dumps([found, program.pid, [worker.pid for worker in workers]]), flush=True)\n"
+        "    program.kill()\n"
+    )
+    environment = os.environ | {"DDPMON_RUN_ID": "run"}
+    done = subprocess.run(
+        [sys.executable, rank, script], env=environment, stdout=subprocess.PIPE, text=True, timeout=150, check=True
+    )
+    found, program, workers = json.loads(done.stdout)
+    assert program in found
+    assert not set(workers) & set(found)
 
 
 def test_nothing_is_read_while_the_rank_gets_its_cores_and_seldom_else():
