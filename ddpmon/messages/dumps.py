@@ -8,6 +8,8 @@ from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.messages.vocabulary import MAX_FRAMES
 
 FRAME_CHARS = 200
+_HEADER = b"Stack (most recent call first):\n"
+"""The first line of a thread's dump."""
 _FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U00([0-9a-f]{6}))")
 
@@ -31,6 +33,11 @@ def frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
             own.append(len(stack_frames))
         stack_frames.append(f"{name}:{number} {function}"[:FRAME_CHARS])
     return stack_frames, own
+
+
+def is_one_dump(content: bytes) -> bool:
+    """Return whether a file holds one dump of one thread, from its first line to the end of a line."""
+    return content.startswith(_HEADER) and content.count(_HEADER) == 1 and content.endswith(b"\n")
 
 
 def _character(escape: re.Match[str]) -> str:

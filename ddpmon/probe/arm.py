@@ -11,7 +11,7 @@ from multiprocessing import util
 from typing import TYPE_CHECKING
 
 from ddpmon import api
-from ddpmon.probe import hooks, leaving, output, parallel_wrappers, run_settings, stack_signal, trainers
+from ddpmon.probe import hooks, leaving, output, parallel_wrappers, run_settings, stack_signal, stack_timer, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.stack import places
@@ -80,6 +80,7 @@ def leave(then: Callable[[], object]) -> Listener | None:
 
     def ended() -> None:
         stack_signal.disarm()
+        stack_timer.disarm()
         then()
 
     if sender is None:

@@ -6,6 +6,7 @@ Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leave
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from ddpmon.messages import MAX_NAMES
@@ -26,6 +27,8 @@ class PhaseClock:
         """The part of a step that runs."""
         self.paused = False
         """True if time belongs to no phase, as the script does something else than training."""
+        self._entered: deque[tuple[int, int]] = deque(maxlen=8)
+        """The latest phases, each after the moment at which it was entered."""
         self._blocked = 0
         """Nanoseconds blocked in synchronisations so far."""
         self._open: list[tuple[str, int]] = []
@@ -54,9 +57,14 @@ class PhaseClock:
         self.phases[self.phase] += now - self._last
         self._last = now
         self.phase = PAUSED if self.paused else phase
+        self._entered.append((now, self.phase))
         if self.device is not None:
             self._mark(self.phase, now)
         return now
+
+    def phase_at(self, moment: int) -> int | None:
+        """Return the phase at a moment of the latest few phases; None: it was earlier."""
+        return next((phase for since, phase in reversed(self._entered) if since <= moment), None)
 
     def leave(self) -> int:
         """The phase ends; time belongs to what surrounds it. Returns the moment."""

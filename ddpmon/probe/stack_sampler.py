@@ -1,7 +1,8 @@
 """Samples the training thread's Python stack for some seconds when the hub asks for it, and sums the samples up.
 
 The background thread takes them between its turns. A sample costs the training thread the time in which that thread
-has the GIL, some 20 µs. Nothing of this runs, and nothing is kept, while nobody asks.
+has the GIL, some 20 µs. Where the training thread keeps the GIL at the moment of a sample, it is signalled and writes
+its stack itself (`stack_timer`). Nothing of this runs, and nothing is kept, while nobody asks.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from types import CodeType
 from typing import TYPE_CHECKING
 
 from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
+from ddpmon.messages.dumps import frames as dumped_frames
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import place_frames, places
+from ddpmon.probe.stack_timer import StackTimer
 from ddpmon.probe.step_records import parts
 from ddpmon.probe.worker_sampler import WorkerSampler
 
@@ -27,14 +30,16 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 0.02
 """Mean time between two samples; each is between half of it and one and a half."""
+GRACE_S = 0.0005
+"""Time after which a sample is due in any case: until then, the background thread may come to have the GIL."""
 FEWEST_STEPS = 3
 """Whole steps to sample, if that takes at most PATIENCE times as long as was asked for."""
 PATIENCE = 4
 MOST_WAITING = 20_000
 """Samples of steps that have not ended; further ones are thrown away."""
 
-Key = tuple[tuple[CodeType, int], ...]
-"""A stack, innermost frame first: code and the instruction that it is at."""
+Key = tuple[tuple[CodeType, int], ...] | bytes
+"""A stack, innermost frame first: code and the instruction that it is at; or what faulthandler wrote of it."""
 Sampled = tuple[int, int, Key, int]
 """A sample: its moment in nanoseconds, the phase, the stack, and how many samples it stands for."""
 
@@ -45,10 +50,14 @@ class StackSampler:
     def __init__(self, listener: EveryStep) -> None:
         self._listener = listener
         self._chance = random.Random()  # noqa: S311  of its own: the script's draws stay as they are
+        self._timer: StackTimer | None = None
         self._reset()
 
     def _reset(self) -> None:
         self._began = self._until = 0.0
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = None
         self._waiting: list[Sampled] = []
         """Samples of steps that have not been seen to end."""
         self._stacks: Counter[tuple[int, Key]] = Counter()
@@ -65,39 +74,62 @@ class StackSampler:
         if not self.is_active:
             self._reset()
             self._began, self._until = now, now + seconds
+            self._timer = StackTimer(self._listener.native_thread or 0)
 
     def rest(self, stopping: Event, seconds: float) -> None:
         """Sleep between two turns of the background thread, and take samples meanwhile if they are wanted."""
         if not self.is_active:
             stopping.wait(seconds)
             return
-        end = time.monotonic() + seconds
-        while (now := time.monotonic()) < end:
-            # Equal intervals would hit steps of the same length at the same place each time.
-            interval = INTERVAL_S * (0.5 + self._chance.random())
-            if stopping.wait(interval):
+        now = due = time.monotonic()
+        end = now + seconds
+        due += self._interval()
+        while now < end:
+            if self._timer is not None:
+                self._timer.set(due - now + GRACE_S)
+            if stopping.wait(due - now):
                 return
-            key = self._take(now + interval)
-            if any(code.co_qualname.startswith(LOADER_ITERATOR) for code, _ in key):
+            now, first, count = time.monotonic(), due, 0
+            while due <= now or not count:  # compiled code that kept the GIL through several of them counts as often
+                due += self._interval()
+                count += 1
+            if self._take(first, now - first >= GRACE_S, count):
                 self._workers.take(self._listener.passes.awaited_pid())
 
-    def _take(self, due: float) -> Key:
-        """Take a sample. due: when it should have been; compiled code that kept the GIL since then counts more."""
-        late = time.monotonic() - due
+    def _interval(self) -> float:
+        """Return the time between two samples. Equal ones would hit steps of the same length at the same place."""
+        return INTERVAL_S * (0.5 + self._chance.random())
+
+    def _take(self, due: float, is_late: bool, count: int) -> bool:
+        """Take a sample; return whether it shows a wait for DataLoader workers.
+
+        Args:
+            due: When it should have been taken.
+            is_late: This thread had to wait for the GIL: the training thread may be elsewhere by now.
+            count: How many samples it stands for.
+
+        """
+        dump = self._timer.take() if self._timer is not None else b""
         frame = sys._current_frames().get(self._listener.thread or 0)
         key: list[tuple[CodeType, int]] = []
         while frame is not None and len(key) < MAX_FRAMES:
             key.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
         if key and len(self._waiting) < MOST_WAITING:
-            # A note like those of the training thread: when it is read, the phase is that of this moment.
-            count = 1 + int(late / INTERVAL_S)
-            self._listener.hot.note((_read_sample, time.monotonic_ns(), None, self, tuple(key), count))
-        return tuple(key)
+            moment = time.monotonic_ns()
+            if is_late and dump.endswith(f"{key[-1][0].co_name}\n".encode("ascii", "backslashreplace")):
+                self._note(round((due + GRACE_S) * 1e9), dump, count)
+                return False
+            self._note(moment, tuple(key), count)
+        return any(code.co_qualname.startswith(LOADER_ITERATOR) for code, _ in key)
 
-    def keep(self, phase: int, key: Key, count: int) -> None:
-        """Take a sample whose note is read now, in this phase."""
-        self._waiting.append((self._listener.journal.now, phase, key, count))
+    def _note(self, moment: int, key: Key, count: int) -> None:
+        """Leave a note like those of the training thread: once it is read, the phase of its moment is known."""
+        self._listener.hot.note((_read_sample, time.monotonic_ns(), None, self, (moment, key), count))
+
+    def keep(self, moment: int, phase: int, key: Key, count: int) -> None:
+        """Take a sample whose note is read now, with the phase of its moment."""
+        self._waiting.append((moment, phase, key, count))
 
     def step_ended(self, raw: RawStep) -> None:
         """Count the samples of a step whose notes are all read."""
@@ -130,7 +162,7 @@ class StackSampler:
     def result(self) -> StackSamples | None:
         """Sum up the samples, and end sampling. None: there was no sample in a whole step."""
         most = self._stacks.most_common(MAX_STACKS)
-        made = [_sampled(phase, key, count) for (phase, key), count in most]
+        made = _merged(most)
         samples = StackSamples(
             rank=self._listener.identity.rank,
             pid=os.getpid(),
@@ -146,9 +178,11 @@ class StackSampler:
         return samples if samples.count and samples.steps else None
 
 
-def _read_sample(account: Account, sampler: StackSampler, key: Key, count: int) -> None:
-    """Read the note of a sample: the clock stands at its moment."""
-    sampler.keep(account.clock.phase, key, count)
+def _read_sample(account: Account, sampler: StackSampler, taken: tuple[int, Key], count: int) -> None:
+    """Read the note of a sample. The training thread may have made some since the moment of the sample."""
+    moment, key = taken
+    if (phase := account.clock.phase_at(moment)) is not None:
+        sampler.keep(moment, phase, key, count)
 
 
 def _split(samples: list[Sampled], end: int) -> tuple[list[Sampled], list[Sampled]]:
@@ -161,9 +195,23 @@ def _inside(moment: int, spans: list[tuple[int, int]]) -> bool:
     return any(begin <= moment <= end for begin, end in spans)
 
 
-def _sampled(phase: int, key: Key, count: int) -> SampledStack:
-    frames, own = place_frames((code, _line(code, instruction)) for code, instruction in key)
-    return SampledStack(phase, count, frames, own)
+def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
+    """Return the stacks with the names of their frames, each once."""
+    known = places()
+    merged: Counter[tuple[int, tuple[str, ...], tuple[int, ...]]] = Counter()
+    for (phase, key), count in stacks:
+        if isinstance(key, bytes):
+            frames, own = dumped_frames(key, known)
+        else:
+            frames, own = place_frames((code, _line(code, instruction)) for code, instruction in key)
+        merged[phase, tuple(_short(frame) for frame in frames), tuple(own)] += count
+    return [SampledStack(phase, count, list(frames), list(own)) for (phase, frames, own), count in merged.most_common()]
+
+
+def _short(frame: str) -> str:
+    """Return a frame with the function's name alone, which is all that faulthandler writes in some versions."""
+    where, _, function = frame.partition(" ")
+    return frame if function.startswith(LOADER_ITERATOR) else f"{where} {function.rpartition('.')[2]}"
 
 
 def _line(code: CodeType, instruction: int) -> int:

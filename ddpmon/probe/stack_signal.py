@@ -41,10 +41,10 @@ _SIGACTION_BYTES = 256
 """Enough for struct sigaction anywhere; it begins with the handler's address."""
 
 
-def _handler() -> int:
-    """Address of the signal's handler, whoever set it, in Python or in C; 0: it has none. Takes 1 µs."""
+def handler_of(number: int = STACK_SIGNAL) -> int:
+    """Return the address of a signal's handler, whoever set it, in Python or C; 0: it has none. Takes 1 µs."""
     action = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    if _sigaction(STACK_SIGNAL, None, action):
+    if _sigaction(number, None, action):
         return 1
     return ctypes.c_void_p.from_buffer(action).value or 0
 
@@ -53,7 +53,7 @@ def arm(places: Places) -> None:
     """Answer from now on. Nothing happens where the signal is used (or ignored), or the run has no folder here."""
     global _armed
     _let_go()
-    if _armed is not None or _handler():
+    if _armed is not None or handler_of():
         return
     inside = private_folder(STACKS)
     if inside is None:
@@ -65,7 +65,7 @@ def arm(places: Places) -> None:
     except (OSError, RuntimeError, ValueError):  # a full disk, say: the rank is watched all the same
         _take_away(path)
         return
-    _armed = _Armed(path, stack, _handler(), places)
+    _armed = _Armed(path, stack, handler_of(), places)
 
 
 def _tell(path: str, places: Places) -> None:
@@ -91,7 +91,7 @@ def keep(thread: int | None) -> None:
     """
     if _armed is None or not _armed.offered:
         return
-    if _handler() != _armed.handler:
+    if handler_of() != _armed.handler:
         withdraw()
         return
     if not _armed.file.intact:
@@ -108,7 +108,7 @@ def keep(thread: int | None) -> None:
 
 def answer_path() -> str | None:
     """Return the file in which processes forked from this one answer too; None: they do not."""
-    if _armed is None or not _armed.offered or _handler() != _armed.handler:
+    if _armed is None or not _armed.offered or handler_of() != _armed.handler:
         return None
     return f"{_armed.path}.stack"
 
@@ -130,7 +130,7 @@ def disarm() -> None:
 
 
 def _unregister(armed: _Armed) -> None:
-    if _handler() == armed.handler:  # else faulthandler would put back what was there before the script's own
+    if handler_of() == armed.handler:  # else faulthandler would put back what was there before the script's own
         faulthandler.unregister(STACK_SIGNAL)
         armed.file.close()
 

@@ -11,13 +11,11 @@ import os
 from collections import Counter
 
 from ddpmon.messages import MAX_STACKS, SampledStack
-from ddpmon.messages.dumps import frames
+from ddpmon.messages.dumps import frames, is_one_dump
 from ddpmon.messages.folder import STACK_SIGNAL, Places
 from ddpmon.probe import counters, stack_signal
 from ddpmon.probe.records import DATA
 
-HEADER = b"Stack (most recent call first):\n"
-"""The first line of each dump of faulthandler's."""
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
 """The innermost frame of torch's loop in a worker: what is outside of it started the worker."""
 DUMP_BYTES = 1 << 16
@@ -58,7 +56,7 @@ class WorkerSampler:
         with open(path, "rb") as file:
             file.seek(begin)
             dump = file.read(DUMP_BYTES)
-        if dump.startswith(HEADER) and dump.count(HEADER) == 1:
+        if is_one_dump(dump):
             self._dumps[dump] += 1
 
     def _is_worker(self, pid: int) -> bool:

@@ -1,0 +1,117 @@
+"""Writes the training thread's stack at a given moment although no other thread of this process gets to run then.
+
+The sampling thread has to wait for the GIL. It gets it where the training thread lets go, and never sees code that
+keeps it for a few milliseconds. A timer of the kernel's signals the training thread at the moment itself, and
+faulthandler's handler in C writes its stack into memory of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import os
+from dataclasses import dataclass
+
+from ddpmon.messages.dumps import is_one_dump
+from ddpmon.messages.folder import SAMPLE_SIGNAL
+from ddpmon.probe.own_descriptor import OwnDescriptor
+from ddpmon.probe.stack_signal import handler_of
+
+DUMP_BYTES = 1 << 14
+_SIGEV_THREAD_ID = 4
+_SIGEVENT_BYTES = 64
+_C = ctypes.PyDLL(None)
+"""Called with the GIL: they return at once."""
+
+
+class _Sigevent(ctypes.Structure):
+    """struct sigevent of a signal to one thread (timer_create(2))."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("_rest", ctypes.c_char * (_SIGEVENT_BYTES - 20)),
+    )
+
+
+@dataclass
+class _Armed:
+    pid: int
+    file: OwnDescriptor
+    handler: int
+    """Address of faulthandler's signal handler."""
+
+
+_armed: _Armed | None = None
+"""Kept when a timer is stopped: without a handler, a signal that is on its way would kill."""
+
+
+def _arm() -> _Armed | None:
+    """Return the handler that is armed in this process, now or before; None: the signal is somebody else's."""
+    global _armed
+    before, handler = _armed, handler_of(SAMPLE_SIGNAL)
+    if handler != (before.handler if before else 0):
+        return None
+    if before is None or before.pid != os.getpid() or not before.file.intact:
+        file = OwnDescriptor(os.memfd_create("ddpmon stack", os.MFD_CLOEXEC))
+        fcntl.fcntl(file.number, fcntl.F_SETFL, os.O_APPEND)
+        faulthandler.register(SAMPLE_SIGNAL, file=file.number, all_threads=False, chain=False)
+        _armed = _Armed(os.getpid(), file, handler_of(SAMPLE_SIGNAL))
+    return _armed
+
+
+def disarm() -> None:
+    """Restore what was there before the first timer. The last one must have been stopped for some time."""
+    global _armed
+    armed, _armed = _armed, None
+    if armed is not None and armed.pid == os.getpid() and handler_of(SAMPLE_SIGNAL) == armed.handler:
+        faulthandler.unregister(SAMPLE_SIGNAL)
+        armed.file.close()
+
+
+class StackTimer:
+    """A timer whose signal has a thread's stack written. Where there can be none, it writes nothing."""
+
+    def __init__(self, thread: int) -> None:
+        """thread: as the kernel counts threads; 0: there is none."""
+        self._timer: ctypes.c_void_p | None = None
+        self._file: OwnDescriptor | None = None
+        try:
+            self._file = armed.file if thread and (armed := _arm()) else None
+            if self._file is not None:
+                timer, event = ctypes.c_void_p(), _Sigevent(None, SAMPLE_SIGNAL, _SIGEV_THREAD_ID, thread)
+                if _C.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0:  # CLOCK_MONOTONIC
+                    self._timer = timer
+        except (OSError, RuntimeError, ValueError, AttributeError):  # a sandbox, or a C library without timers
+            self._file = None
+
+    def set(self, seconds: float) -> None:
+        """Have the stack written after so many seconds, instead of what was written and set before."""
+        if self._timer is not None and self._file is not None and self._file.intact:
+            with contextlib.suppress(OSError):  # the script closed it just now
+                os.ftruncate(self._file.number, 0)
+                self._settime(seconds)
+
+    def take(self) -> bytes:
+        """Return the stack if it was written; the timer is set no more. Empty: it was not, or not yet all of it."""
+        if self._timer is None or self._file is None:
+            return b""
+        self._settime(0.0)
+        dump = b""
+        with contextlib.suppress(OSError):
+            dump = os.pread(self._file.number, DUMP_BYTES, 0) if self._file.intact else b""
+        return dump if is_one_dump(dump) else b""
+
+    def _settime(self, seconds: float) -> None:
+        value = (ctypes.c_long * 4)(0, 0, *divmod(int(seconds * 1e9), 1_000_000_000))
+        _C.timer_settime(self._timer, 0, value, None)
+
+    def stop(self) -> None:
+        """Delete the timer."""
+        if self._timer is not None:
+            _C.timer_delete(self._timer)
+            self._timer = None
