@@ -8,7 +8,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from ddpmon.errors import RecordingError
+from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import restored_store
@@ -35,6 +35,8 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
                 store.add_event(unix, "warn", trouble)
             store.add_event(unix, "warn", "the hub restarted; ranks send again the data that it had not recorded")
             return store, Recorder(path, run.id, store.clock)
+        except NothingRecordedError:
+            pass  # the earlier hub ended before it wrote anything, on a full disk for instance
         except (RecordingError, OSError, sqlite3.Error) as error:
             trouble = str(error)  # the recorder will say what it cannot write
             with contextlib.suppress(OSError):

@@ -1,8 +1,10 @@
 """Beginning, end and second lives of the hub."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -178,6 +180,27 @@ def test_a_damaged_recording_is_put_aside_and_the_run_goes_on(stage):
     assert any(
         "moved it to telemetry.damaged, and began a new one" in event.text for event in stage.viewer().get().events
     )
+
+
+@pytest.mark.parametrize("journal", ["none", "TRUNCATE", "WAL"])
+def test_a_recording_that_a_killed_hub_had_only_begun_is_gone_on_with(stage, journal):
+    path = stage.dir / "telemetry.db"
+    path.touch()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        if journal != "none":
+            db.execute(f"PRAGMA journal_mode={journal}")
+            db.execute("BEGIN")
+            db.execute("CREATE TABLE processes (rank INTEGER)")
+        left = {each.name: each.read_bytes() for each in stage.dir.glob("telemetry.db*")}
+    for name, content in left.items():
+        (stage.dir / name).write_bytes(content)
+    stage.hub()
+    rank = stage.rank(0)
+    rank.join()
+    rank.batch(records(own_times(3, 1), first=1)[0])
+    rank.acknowledged(1)
+    assert not list(stage.dir.glob("*.damaged"))
+    assert not any("damaged" in event.text for event in stage.viewer().get().events)
 
 
 def test_a_recording_that_cannot_be_written_is_said_once_and_the_run_is_still_served(stage):
