@@ -144,7 +144,8 @@ attached.arm(socket={args.socket!r}, run_id='test', folder={str(run)!r}, reply={
 """
         enter(text)
         answers = [answered(reply)]
-        answered(folder / f"arm.{number}.{1 - rank}")
+        while len(list(run.glob("starts-*/[01]"))) < 2:  # steps count once both ranks know where they begin
+            time.sleep(0.005)
         wait_steps(args.steps)
         reply = folder / f"disarm.{number}.{rank}"
         enter(f"from ddpmon.probe import attached\nattached.disarm(reply={str(reply)!r})")
