@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ddpmon import runs
-from ddpmon.attach import obstacles
+from ddpmon.attach import jobs, obstacles
 from ddpmon.attach.jobs import TrainingJob, attached_processes, find_all, of_process
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
-from ddpmon.launch.start import start_run, versions
+from ddpmon.launch.start import new_run, start_run
 from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
@@ -62,26 +61,27 @@ def attach(
 
 def run_of(job: TrainingJob, run_id: str) -> Run:
     """A job as a run that has not begun."""
-    place = runs.here()
     script, *args = job.command
-    return Run(
-        id=run_id,
+    return new_run(
+        run_id,
         name=spec.name_for(script),
         argv=list(job.words),
         script=script,
         script_args=args,
         cwd=_folder(job),
-        host=place.host,
-        boot_id=place.boot_id,
-        pid_namespace=place.pid_namespace,
-        created_at=time.time(),
-        created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         world_size=job.world_size,
         nnodes=max(1, -(-job.world_size // len(job.ranks))),
-        versions=versions(),
         agent=job.launcher,
         attached=[Attached(rank.process, rank.rank, ENTERING) for rank in job.ranks],
     )
+
+
+def unwatched(of_user: Iterable[Run]) -> list[tuple[int, Run]]:
+    """Jobs that train here without ddpmon, each by the pid that names it and as a mere row. of_user: all runs."""
+    return [
+        (job.pid, dataclasses.replace(run_of(job, f"pid {job.pid}"), created_at=job.started_at, attached=[]))
+        for job in jobs.unwatched(of_user)
+    ]
 
 
 def _folder(job: TrainingJob) -> str:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import Any
 
 import ddpmon
 from ddpmon import runs
@@ -28,22 +29,15 @@ def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
     does not come up.
     """
     bound_bytes(os.environ)
-    place = runs.here()
-    run = runs.Run(
-        id=run_id,
+    run = new_run(
+        run_id,
         name=spec.name,
         argv=spec.command,
         script=spec.script,
         script_args=spec.script_args,
         cwd=spec.cwd or here(),
-        host=place.host,
-        boot_id=place.boot_id,
-        pid_namespace=place.pid_namespace,
-        created_at=time.time(),
-        created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         world_size=spec.world_size,
         nnodes=spec.nnodes,
-        versions=versions(),
         grace_s=spec.grace_s,
         buckets=spec.buckets,
         on_alert=spec.on_alert,
@@ -57,6 +51,21 @@ def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
     if spec.hub is not None and spec.hub.is_here:
         check_free(spec.hub.endpoint)
     return start_run(run, spec.hub.key if spec.hub else None, stdin)
+
+
+def new_run(run_id: str, **fields: Any) -> runs.Run:
+    """Return a run on this machine, created now. fields: what is not the same for all runs of this moment."""
+    place = runs.here()
+    return runs.Run(
+        id=run_id,
+        host=place.host,
+        boot_id=place.boot_id,
+        pid_namespace=place.pid_namespace,
+        created_at=time.time(),
+        created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+        versions=versions(),
+        **fields,
+    )
 
 
 def start_run(run: runs.Run, hub_key: str | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Protocol
 
-from ddpmon.attach import jobs
-from ddpmon.attach.start import run_of
+from ddpmon.attach.start import unwatched
 from ddpmon.launch import stop
 from ddpmon.runs import Run
 from ddpmon.source.attaching import attach
@@ -41,15 +39,8 @@ class Here(AllRuns):
 
     def read(self) -> list[Listed]:
         listed = super().read()
-        return [*self.unwatched([each.run for each in listed]), *listed]
-
-    def unwatched(self, of_user: list[Run]) -> list[Listed]:
-        """A line for each job that trains here without ddpmon. of_user: all runs."""
-        rows = []
-        for job in jobs.unwatched(of_user):
-            run = dataclasses.replace(run_of(job, f"pid {job.pid}"), created_at=job.started_at, attached=[])
-            rows.append(Listed(run, "unwatched", job.pid))
-        return rows
+        jobs = unwatched(each.run for each in listed)
+        return [*(Listed(run, "unwatched", pid) for pid, run in jobs), *listed]
 
     def verdict(self, listed: Listed) -> ListedVerdict:
         if listed.pid is not None:

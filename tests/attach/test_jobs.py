@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -24,6 +25,8 @@ def test_ranks_of_torchrun_are_one_job_which_its_launcher_names(job, cli):
     listed = cli("ls").stdout
     assert f"\n{launcher.pid} " in listed
     assert "ddpmon attach --pid" in listed
+    (row,) = [row for row in json.loads(cli("ls", "--json").stdout) if row["pid"] == launcher.pid]
+    assert (row["id"], row["state"], row["world_size"], row["exit_code"]) == (None, "unwatched", 2, None)
     assert launcher.pid in [listed.pid for listed in Here().read()]
 
 

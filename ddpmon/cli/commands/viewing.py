@@ -34,6 +34,9 @@ def ls(machine: str | None, as_json: bool) -> int:
     A run that has not ended is waiting, running, slow or stalled; --json names this state live_state. STATE is
     "unknown" for a run that started in another container, or on another machine that shares the folder. ddpmon cannot
     see whether such a run has ended.
+
+    Jobs that train here without ddpmon come last. In --json their state is "unwatched", their id is null, and pid is
+    what attach --pid takes.
     """
     import json
 
@@ -53,7 +56,12 @@ def ls(machine: str | None, as_json: bool) -> int:
     shown = everything[::-1]
     live = _live_states(shown)
     if as_json:
-        print(json.dumps([_facts(run) | {"live_state": live.get(run.id)} for run in shown], indent=1))
+        from ddpmon.attach.start import unwatched
+
+        facts = [_facts(run) | {"live_state": live.get(run.id), "pid": None} for run in shown]
+        jobs = unwatched(everything)
+        facts += [_facts(run) | {"id": None, "state": "unwatched", "live_state": None, "pid": pid} for pid, run in jobs]
+        print(json.dumps(facts, indent=1))
     elif not shown and not damaged:
         print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
     else:
