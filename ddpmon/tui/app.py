@@ -19,7 +19,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
-from ddpmon.tui import key_queue, keys, workarounds
+from ddpmon.tui import filters, key_queue, keys, search, workarounds
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.inspecting import Inspecting
 from ddpmon.tui.key_queue import KeyQueue
@@ -28,7 +28,7 @@ from ddpmon.tui.lines import plain
 from ddpmon.tui.palette import THEMES
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
-from ddpmon.tui.screens.prompt import FilterPrompt
+from ddpmon.tui.screens.prompt import Prompt
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.showing import ShowingApp
 from ddpmon.tui.views import ViewName
@@ -131,10 +131,13 @@ class DdpmonApp(ShowingApp):
 
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
-        self.push_screen(FilterPrompt(before, self.palette), self._take_filter)
+        hint = "enter applies the filter, empty lists all ranks, esc cancels"
+        self.push_screen(Prompt(before, filters.parse, hint, self.palette), self._take_filter)
 
     def action_unfilter(self) -> None:
-        if self.filter is None:
+        if self.view_name is ViewName.LOGS and self._output.search.text:
+            self._output.find(search.Search())
+        elif self.filter is None:
             self.say("no filter is set: the screen lists all ranks")
         else:
             self._take_filter(Filter())
@@ -145,6 +148,17 @@ class DdpmonApp(ShowingApp):
             self.filter = rank_filter if rank_filter.text else None
             self.show()
             self._wish_anew()
+
+    def action_search(self) -> None:
+        hint = "a regular expression; enter searches upwards, empty ends the search, esc cancels"
+        self.push_screen(Prompt("", search.parse, hint, self.palette), self._output.find)
+
+    def action_match(self, by: int) -> None:
+        if why_not := self._output.next_match(by):
+            self.say(why_not)
+
+    def action_last_error(self) -> None:
+        self._output.find(search.ERRORS)
 
     async def action_inspect(self) -> None:
         await self.inspecting.open(self.view_name)

@@ -49,7 +49,8 @@ _LOGS, _RUNS, _CHART = (ViewName.LOGS,), (ViewName.RUNS,), (ViewName.CHART,)
 _CHARTS = (*_WORLD, *_CHART)
 _PASTS = (*_HEAT, *_TIMELINE)
 """Screens that show ranks through time."""
-_NOT_RUNS = tuple(name for name in ViewName if name != ViewName.RUNS)
+_LAUNCHES = tuple(name for name in ViewName if name not in {ViewName.RUNS, ViewName.LOGS})
+"""Screens on which n starts another run."""
 _OF_RANKS = _views_that(lambda view: view.ranks)
 _FILTERED = _views_that(lambda view: view.filtered)
 _LISTS = _views_that(lambda view: view.lists)
@@ -74,7 +75,7 @@ KEYS = (
     Key("enter", "⏎", "app.open", "watch", "watch this run, or its recording if it has ended", views=_RUNS),
     Key("n", "n", "app.launch", "launch", "start a run; the form shows the options of the last run", views=_RUNS,
         changes=True),
-    Key("n", "n", "app.launch", "", "start another run with a form, and watch it", views=_NOT_RUNS,
+    Key("n", "n", "app.launch", "", "start another run with a form, and watch it", views=_LAUNCHES,
         changes=True),
     Key("R", "R", "app.restart", "restart", "start this run again with the same options (asks first)", views=_RUNS,
         changes=True),
@@ -95,9 +96,19 @@ KEYS = (
     Key("right_square_bracket", "]", "screen.do('step', 1)", "", "go to the next rank", views=_INSPECT),
     Key("left_square_bracket", "[", "screen.do('step', -1)", "", "show the previous rank's output", views=_LOGS),
     Key("right_square_bracket", "]", "screen.do('step', 1)", "next rank", "show the next rank's output", views=_LOGS),
+    Key("slash", "/", "app.search", "search", "search the output for a regular expression", views=_LOGS),
+    Key("n", "n", "app.match(1)", "", "go to the next match", views=_LOGS),
+    Key("N", "N", "app.match(-1)", "", "go to the previous match", views=_LOGS),
+    Key("e", "e", "app.last_error", "error", "go to the last error; N goes to the one before it", views=_LOGS),
+    Key("f", "f", "screen.do('follow')", "follow", "follow the newest output, or hold it where it is", views=_LOGS),
+    Key("w", "w", "screen.do('wrap')", "wrap", "wrap long lines, or cut them", views=_LOGS),
+    Key("F", "F", "app.filter", "filter", "show the output of some ranks, as in rank:0-7 host:n1 own>40 slow !dead",
+        views=_LOGS),
+    Key("escape", "esc", "app.unfilter", "", "end the search; else show the output of all ranks", views=_LOGS),
     Key("slash", "/", "app.filter", "filter", "filter ranks, as in rank:0-7 host:n1 own>40 slow !dead",
         views=tuple(name for name in _OF_RANKS if name not in _PASTS)),
-    Key("escape", "esc", "app.unfilter", "", "list all ranks again", views=_FILTERED),
+    Key("escape", "esc", "app.unfilter", "", "list all ranks again",
+        views=tuple(name for name in _FILTERED if name not in _LOGS)),
     Key("space", "space", "app.freeze", "freeze", "freeze the screen; the recording goes on", replay=False),
     Key("left_square_bracket", "[", "app.skip(-1)", "", "freeze the screen, and go back in time",
         views=_TIMED, replay=False),
@@ -154,12 +165,12 @@ KEYS = (
         "mark delays beyond noise, or delays from 5% on", views=_HEAT),
     Key("f", "f", "screen.do('fold')", "fold", "show a row per host, or every rank", views=_HEAT),
     Key("slash", "/", "app.filter", "filter", "filter ranks, as in rank:0-7 host:n1 own>40 slow !dead",
-        views=(*_PASTS, *_LOGS)),
+        views=_PASTS),
     Key("y", "y", "app.copy", "copy", "copy the verdict to the clipboard (OSC 52, works over SSH)"),
     Key("down,j", "↓ j", "screen.do('move', 1)", "", "go down to the next rank or line", views=_LISTS),
     Key("up,k", "↑ k", "screen.do('move', -1)", "", "go up to the previous rank or line", views=_LISTS),
-    Key("right", "→", "screen.do('pan', 1)", "", "scroll right", views=_RANKS),
-    Key("left", "←", "screen.do('pan', -1)", "", "scroll left", views=_RANKS),
+    Key("right", "→", "screen.do('pan', 1)", "", "scroll right", views=(*_RANKS, *_LOGS)),
+    Key("left", "←", "screen.do('pan', -1)", "", "scroll left", views=(*_RANKS, *_LOGS)),
     Key("pagedown,ctrl+f", "PgDn", "screen.do('page', 1)", "", "go down one screen", views=_LISTS),
     Key("pageup,ctrl+b", "PgUp", "screen.do('page', -1)", "", "go up one screen", views=_LISTS),
     Key("g,home", "g", "screen.do('first')", "", "go to the first", views=_LISTS),

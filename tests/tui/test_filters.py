@@ -125,18 +125,18 @@ def test_a_hub_is_told_of_the_ranks_in_spans(text, found):
 def test_the_filter_holds_for_the_logs():
     source = FakeSource(WORLD)
     source.said = [Said(rank, "out", ["all say this", f"only {rank}"]) for rank in range(64)]
-    _, text = drive(source, "7", "slash", *"8-9", "enter", size=(80, 24))
+    _, text = drive(source, "7", "F", *"8-9", "enter", size=(80, 24))
     assert "output of some ranks, following    / 2 of 64 ranks: 8-9" in text
     printed = [row.split(maxsplit=1) for row in text.splitlines()[4:-1] if row.strip()]
     assert printed == [["8-9", "all say this"], ["8", "only 8"], ["9", "only 9"]]
     source.said = [Said(8, "out", ["only 8"]), Said(LAUNCHER, "launcher", ["torchrun"])]
-    app, text = drive(source, "7", "slash", *"8-9", "enter", *["right_square_bracket"] * 3)
+    app, text = drive(source, "7", "F", *"8-9", "enter", *["right_square_bracket"] * 3)
     assert app.views["logs"].pane.rank is None  # after 8 and 9 come all again, no launcher
-    app, text = drive(source, "7", "slash", *"8-9", "enter", "right_square_bracket")
+    app, text = drive(source, "7", "F", *"8-9", "enter", "right_square_bracket")
     assert "output of rank 8" in text
     assert "of 64 ranks" not in text
-    assert "no rank matches the filter" in drive(source, "7", "slash", *"99", "enter")[1]
-    assert "torchrun" in drive(source, "7", "slash", *"8-9", "enter", "escape")[1]
+    assert "no rank matches the filter" in drive(source, "7", "F", *"99", "enter")[1]
+    assert "torchrun" in drive(source, "7", "F", *"8-9", "enter", "escape")[1]
 
 
 def test_a_filter_is_the_same_on_every_screen_that_lists_ranks():

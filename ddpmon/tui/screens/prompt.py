@@ -1,13 +1,13 @@
-"""A line at the bottom of the screen in which a filter is typed."""
+"""A line at the bottom of the screen in which a filter or a search is typed."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 
-from ddpmon.tui.filters import Filter, FilterError, parse
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut
 from ddpmon.tui.palette import Palette
@@ -15,32 +15,37 @@ from ddpmon.tui.screens.ask import Overlay
 from ddpmon.tui.widgets.pane import Pane
 
 _LONGEST = 200
+Parsed = TypeVar("Parsed")
 
 
-class TypedLine(Pane):
+class TypedLine(Pane, Generic[Parsed]):
     """The line: what was typed, and what is wrong with it or how to go on."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, parse: Callable[[str], Parsed], hint: str) -> None:
         super().__init__(id="typed")
-        self.text = text
+        self.text, self._parse, self._hint = text, parse, hint
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         try:
-            parse(self.text)
-            note, role = "enter applies the filter, empty lists all ranks, esc cancels", "muted"
-        except FilterError as error:
+            self.parsed()
+            note, role = self._hint, "muted"
+        except ValueError as error:
             note, role = f"▲ {error}", "warn"
         typed = self.text[-max(1, width - 6) :]
         line: Line = [(" / ", "key"), (typed, "strong"), (" ", "strong+select")]
         return [[*line, (cut(f"  {note}", max(0, width - len(typed) - 4)), role)]]
 
+    def parsed(self) -> Parsed:
+        """Return what the text means; the parser's ValueError says in a line what is wrong with it."""
+        return self._parse(self.text)
 
-class FilterPrompt(Overlay[Filter | None]):
-    """Asks for a filter; dismisses with it, or with None if it was left."""
+
+class Prompt(Overlay[Parsed | None]):
+    """Asks for a text; dismisses with what it means, or with None if it was left."""
 
     DEFAULT_CSS = """
-    FilterPrompt { align: left bottom; background: $background 0%; overflow: hidden hidden; }
-    FilterPrompt #typed { background: $panel; width: 1fr; height: 1; }
+    Prompt { align: left bottom; background: $background 0%; overflow: hidden hidden; }
+    Prompt #typed { background: $panel; width: 1fr; height: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", show=False),
@@ -49,8 +54,17 @@ class FilterPrompt(Overlay[Filter | None]):
         Binding("ctrl+u", "clear", show=False),
     ]
 
-    def __init__(self, text: str, palette: Palette) -> None:
-        self.typed = TypedLine(text)
+    def __init__(self, text: str, parse: Callable[[str], Parsed], hint: str, palette: Palette) -> None:
+        """Make the line.
+
+        Args:
+            text: What stands in it at first.
+            parse: Reads it; a ValueError says what is wrong with it.
+            hint: How to go on, beside a text that can be read.
+            palette: That of the screen below.
+
+        """
+        self.typed = TypedLine(text, parse, hint)
         super().__init__(self.typed, palette)
 
     def on_key(self, event: events.Key) -> None:
@@ -72,8 +86,8 @@ class FilterPrompt(Overlay[Filter | None]):
         self._type("")
 
     def action_take(self) -> None:
-        """Take the filter, if it can be read; the line says what is wrong otherwise."""
+        """Take what was typed, if it can be read; the line says what is wrong otherwise."""
         try:
-            self.dismiss(parse(self.typed.text))
-        except FilterError:
+            self.dismiss(self.typed.parsed())
+        except ValueError:
             self.typed.redraw()

@@ -6,32 +6,15 @@ from dataclasses import replace
 
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import PrintedWish, Wish
-from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
+from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, size, wrap
+from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.search import Search, SearchError
 from ddpmon.tui.widgets.heading import NO_RANK, heading
+from ddpmon.tui.widgets.logentry import EntryStyle, entry_lines
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.worldmap import short_host
-
-_MOST_ROWS = 6
-"""Most rows of one entry on the screen."""
-
-
-def entry_lines(entry: FoldedLine, label: int, width: int, world_size: int) -> list[Line]:
-    """One entry: who printed it (stderr with a ! before it), and the text, in as many rows as it needs."""
-    room = max(8, width - label - 4)
-    name = cut(who(entry.ranks, world_size), label)
-    error = entry.stream == "err"
-    indent = len(entry.text) - len(entry.text.lstrip())
-    rows = wrap(entry.text, room - indent) if size([(entry.text, "")]) > room > indent + 8 else [entry.text.lstrip()]
-    if len(rows) > _MOST_ROWS:
-        rows = [*rows[: _MOST_ROWS - 1], "…"]
-    return [
-        [(f" {name if place == 0 else '':>{label}} ", "muted"), ("! " if error else "  ", "warn"),
-         (cut(" " * indent + row, room), "text")]
-        for place, row in enumerate(rows)
-    ]  # fmt: skip
 
 
 class LogList(ScrollingPane):
@@ -46,10 +29,22 @@ class LogList(ScrollingPane):
         """The filter that `_end` counts in."""
         self._end: int | None = None
         """Entries above the bottom of the screen, counted from the first there ever was; None: all, and follow."""
+        self._first = 0
+        """Entry at the top of the screen, counted in the same way."""
+        self._room = 1
+        """Lines of the screen for entries."""
+        self.search = Search()
+        self._at: int | None = None
+        """Entry that the search went to, counted in the same way; None: to none."""
+        self._trouble = ""
+        """Reason that the last search was given up."""
+        self.wrapped = True
+        self._pan = 0
+        """Characters left of the screen where lines are not wrapped."""
 
     @property
     def actions(self) -> Actions:
-        return {"step": self.step}
+        return {"step": self.step, "follow": self.follow, "wrap": self.wrap, "pan": self.pan}
 
     def _entries(self) -> tuple[int, list[FoldedLine]]:
         """(how many there were before the first, entries that are listed)."""
@@ -72,40 +67,97 @@ class LogList(ScrollingPane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if self._filtered != (frame.filter.text if frame.filter else ""):
-            self._filtered, self._end = frame.filter.text if frame.filter else "", None
+            self._filtered, self._end, self._at = frame.filter.text if frame.filter else "", None, None
         before, entries = self._entries()
+        found = self._found(entries)
         end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
+        above = [self._title(frame, width, len(entries) - end, [before + place for place in found])]
+        if not entries and self.rank is None and self._filtered_ranks() == set():
+            return [*above, NO_RANK]
+        if elsewhere := self._printed_elsewhere(frame):
+            above.append([(cut(f" {elsewhere}", width), "muted")])
+        if not entries:
+            return [*above, [(f" {self._why_empty(frame)}", "muted")]]
+        world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
+        style = EntryStyle(width, 9 if width < 100 else 14, world_size, self.search, self.wrapped, self._pan)
+        rows: list[Line] = []
+        self._room, first = max(1, height - len(above)), end
+        while first > 0 and len(rows) < self._room:
+            first -= 1
+            rows = [*entry_lines(entries[first], style, chosen=before + first == self._at), *rows]
+        self._first = before + first
+        return [*above, *rows[max(0, len(rows) - self._room) :]]
+
+    def _title(self, frame: Frame, width: int, below: int, found: list[int]) -> Line:
+        """The title: whose output it is, whether it is followed, and what is searched for."""
         every = "all ranks" if frame.filter is None else "some ranks"
         output_of = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         if host := self._other_machine(frame):
             output_of += f" on {short_host(host)}"
         if self._end is not None:
-            how = f"{len(entries) - end:,} more below, G goes to the end"
+            how = f"held, {below:,} more below" if below else "held"
         else:  # a log has no times: beside a recording that plays it stands whole
             how = "following" if frame.cursor is None else "of the whole run"
-        whole = frame if self.rank is None else replace(frame, filter=None)
-        titled = heading(f"output of {output_of}, {how} ", whole, width, [("! stderr ", "muted")])
-        room = height - 1
-        if not entries and self.rank is None and self._filtered_ranks() == set():
-            return [titled, NO_RANK]
-        if elsewhere := self._printed_elsewhere(frame):
-            titled_lines, room = [titled, [(cut(f" {elsewhere}", width), "muted")]], room - 1
+        text = f"output of {output_of}, {how} "
+        if not self.search.text and not self._trouble:
+            whole = frame if self.rank is None else replace(frame, filter=None)
+            return heading(text, whole, width, [("! stderr ", "muted")])
+        count = f": {f'{len(found):,} lines' if found else 'no match'} "
+        if self._at in found:
+            count = f": {found.index(self._at) + 1:,} of {len(found):,} "
+        searched = self._trouble or cut(self.search.text, max(8, width - len(text) - len(count) - 8)) + count
+        return title(text, width, [("/ ", "key"), (searched, "warn" if self._trouble else "info")])
+
+    def _why_empty(self, frame: Frame) -> str:
+        """Return what stands for the output where there is none."""
+        fetched = frame.snapshot.printed if frame.snapshot is not None else None
+        if fetched is not None and fetched.rank == self.rank and fetched.why:
+            return fetched.why
+        return "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
+
+    # --- search ---
+
+    def _found(self, entries: list[FoldedLine]) -> list[int]:
+        """The places of the entries that the search finds; one that takes too long ends."""
+        if not self.search.text:
+            return []
+        try:
+            return self.search.places(entry.text for entry in entries)
+        except SearchError as error:
+            self._trouble, self.search = f"{self.search.text} {error} ", Search()
+            return []
+
+    def find(self, search: Search | None) -> None:
+        """Search for something else, and go to where it was found last; None: leave it as it was."""
+        if search is None:
+            return
+        self.search, self._at, self._trouble = search, None, ""
+        self.next_match(-1)
+        self.redraw()
+
+    def next_match(self, by: int) -> str:
+        """Go to the next match (1) or the previous one (-1), around the ends; returns why there is none to go to."""
+        before, entries = self._entries()
+        if not self.search.text:
+            return "nothing is searched for: / searches, e goes to the last error"
+        found = [before + place for place in self._found(entries)]
+        if not found:
+            self.redraw()
+            return "no match in these lines"
+        last = before + len(entries)
+        end = last if self._end is None else self._end
+        at = self._at if self._at is not None and self._first <= self._at < end else None
+        if by > 0:
+            ahead = [place for place in found if (place > at if at is not None else place >= self._first)]
         else:
-            titled_lines = [titled]
-        if not entries:
-            fetched = frame.snapshot.printed if frame.snapshot is not None else None
-            if fetched is not None and fetched.rank == self.rank and fetched.why:
-                return [*titled_lines, [(f" {fetched.why}", "muted")]]
-            empty_text = "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
-            return [*titled_lines, [(f" {empty_text}", "muted")]]
-        world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
-        label = 9 if width < 100 else 14
-        rows: list[Line] = []
-        for entry in reversed(entries[:end]):
-            rows = [*entry_lines(entry, label, width, world_size), *rows]
-            if len(rows) >= room:
-                break
-        return [*titled_lines, *rows[max(0, len(rows) - room) :]]
+            ahead = [place for place in reversed(found) if place < (end if at is None else at)]
+        self._at = ahead[0] if ahead else found[0 if by > 0 else -1]
+        if not self._first <= self._at < end or self._end is None:
+            self._end = min(last, max(self._at + 1 + self._room // 3, before + self._room))
+        start = self.search.spans(entries[self._at - before].text)[0][0]
+        self._pan = 0 if self.wrapped or start < self.size.width // 2 else start - self.size.width // 4
+        self.redraw()
+        return ""
 
     def _printed_elsewhere(self, frame: Frame) -> str:
         """Return where the output of the other machines' ranks is: it stays there, so none of it is in these logs."""
@@ -144,12 +196,14 @@ class LogList(ScrollingPane):
             return Wish()
         return Wish(printed=PrintedWish(self.rank))
 
+    # --- keys ---
+
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
         """Scroll by so many entries, to the first (0) or to the end, which is followed from then on."""
         before, entries = self._entries()
         last = before + len(entries)
         if to is not None:
-            self._end = min(last, before + max(1, self.size.height - 1)) if to >= 0 else None
+            self._end = min(last, before + self._room) if to >= 0 else None
         else:
             at = (last if self._end is None else self._end) + (by or 0)
             self._end = None if at >= last else max(at, before + 1)
@@ -164,9 +218,25 @@ class LogList(ScrollingPane):
         filtered = self._filtered_ranks()
         ranks: list[int | None] = [None, *sorted(printing if filtered is None else printing & filtered)]
         place = ranks.index(self.rank) if self.rank in ranks else 0
-        self.rank, self._end = ranks[(place + by) % len(ranks)], None
+        self.of(ranks[(place + by) % len(ranks)])
+        self.redraw()
+
+    def follow(self) -> None:
+        """Follow the newest output, or hold it where it is."""
+        before, entries = self._entries()
+        self._end = before + len(entries) if self._end is None else None
+        self.redraw()
+
+    def wrap(self) -> None:
+        """Wrap long lines, or cut them."""
+        self.wrapped, self._pan = not self.wrapped, 0
+        self.redraw()
+
+    def pan(self, by: int) -> None:
+        """Scroll sideways, where lines are cut."""
+        self._pan = 0 if self.wrapped else max(0, self._pan + by * max(8, self.size.width // 4))
         self.redraw()
 
     def of(self, rank: int | None) -> None:
         """Show the output of this rank."""
-        self.rank, self._end = rank, None
+        self.rank, self._end, self._at = rank, None, None

@@ -1,0 +1,76 @@
+"""Searches lines of output for a regular expression."""
+
+from __future__ import annotations
+
+import re
+import signal
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddpmon.exception_text import EXCEPTION
+
+MAX_SEARCH_S = 0.5
+"""CPU time that a search of all lines may take: some expressions take longer than anybody waits, (a+)+$ among them."""
+
+
+class SearchError(ValueError):
+    """A search that cannot be done; one line for people."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A regular expression, and how it is named on the screen; no text: no search."""
+
+    text: str = ""
+    pattern: re.Pattern[str] = re.compile("(?!)")
+
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """Return the first and the end of each match in a line."""
+        return [match.span() for match in self.pattern.finditer(line) if match.group()]
+
+    def places(self, lines: Iterable[str]) -> list[int]:
+        """Return the places of the lines that have a match.
+
+        Raises:
+            SearchError: It takes too long.
+
+        """
+
+        def give_up(*_: object) -> None:
+            raise SearchError("takes too long; search for something simpler")
+
+        before = signal.signal(signal.SIGVTALRM, give_up)
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SEARCH_S)
+            return [place for place, line in enumerate(lines) if self.spans(line)]
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+
+
+ERRORS = Search(
+    "errors",
+    re.compile(
+        rf"(?:(?<=\]: )|^\s*){EXCEPTION.pattern}|Traceback \(most recent call last\)|Segmentation fault"
+        r"|\b(?:ERROR|CRITICAL|FATAL|Fatal Python error)\b"
+    ),
+)
+"""What programs print when something has failed."""
+
+
+def parse(text: str) -> Search:
+    """Read a search; capital letters count where it has some.
+
+    Raises:
+        SearchError: It is no regular expression.
+
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of signs that may mean something else in a later Python
+            return Search(text, re.compile(text, re.IGNORECASE if text == text.lower() else 0)) if text else Search()
+    except (re.error, OverflowError, RecursionError) as error:
+        where = f" at character {error.pos + 1}" if isinstance(error, re.error) and error.pos is not None else ""
+        what = error.msg if isinstance(error, re.error) else str(error)
+        raise SearchError(rf"no regular expression{where}: {what}; \ makes a sign plain, as in \(") from None
