@@ -15,10 +15,13 @@ A number behind a name with KEY, TOKEN or PASS is no secret (`--pad-token 0`); b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 HIDDEN = "…"
 """Replacement of a hidden value."""
+MIN_VALUE = 6
+"""Characters of a value that is searched for without a name beside it."""
 
 _STRONG = frozenset(
     {
@@ -80,6 +83,7 @@ _ATTACHED = re.compile(
     re.VERBOSE,
 )
 """A password behind -p, as mysql takes it; no number, path or word of small letters (-p8080, -pretrained)."""
+_PRIVATE_KEY = r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
 _AFTER_VALUE = ",;)]}"
 """Characters that end the value of an assignment in a call, a set or a sentence, and are no part of it."""
 
@@ -128,6 +132,50 @@ def redact_text(text: str) -> str:
     for pattern, hide in ((_NAMED, _hide_named), (_FOLLOWED, _hide_followed), (_LOGIN, _hide_password)):
         text = _replaced(pattern, hide, text)
     return _SHAPED.sub(rf"\1{HIDDEN}", text)
+
+
+def secret_values(words: Sequence[str], variables: Mapping[str, str]) -> set[str]:
+    """Return the values that `redact_words` and `redact_variables` hide, to search for them in other texts."""
+    pairs = [*zip(words, redact_words(words), strict=True)]
+    pairs += [(value, redact_variables({name: value})[name]) for name, value in variables.items()]
+    found: set[str] = set()
+    for value, redacted in pairs:
+        shown = "(.+?)".join(map(re.escape, redacted.split(HIDDEN)))
+        if value != redacted and (match := re.fullmatch(shown, value, re.DOTALL)):
+            found.update(match.groups())
+    return found
+
+
+class Redactor:
+    """Hides in anything what looks like a secret, and known values wherever they stand."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        """values: Known secrets. Those of under 6 characters are ignored, as they may be a part of any word."""
+        known = sorted((re.escape(value) for value in values if len(value) >= MIN_VALUE), key=len, reverse=True)
+        self._known = re.compile("|".join([*known, _PRIVATE_KEY]), re.DOTALL)
+
+    def hide_known(self, text: str) -> str:
+        """Return a text without the known values and without private keys, which take several lines."""
+        return self._known.sub(HIDDEN, text)
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        return redact_text(self.hide_known(text))
+
+    def anything(self, value: Any) -> Any:
+        """Return what JSON or msgpack can hold, without secrets in its texts."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.anything, value))
+        if isinstance(value, dict):
+            return {self.anything(name): self._field(name, each) for name, each in value.items()}
+        return value
+
+    def _field(self, name: object, value: Any) -> Any:
+        if isinstance(name, str) and isinstance(value, str) and value and is_secret(name, value):
+            return HIDDEN
+        return self.anything(value)
 
 
 def hidden_name(words: Sequence[str]) -> str | None:

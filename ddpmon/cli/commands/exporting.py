@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ddpmon.cli.options import run_argument
+from ddpmon.cli.output_file import drafted, output_option
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -35,13 +35,7 @@ HELP = """Export the recording of a run for other tools.
 @click.command(help=HELP)
 @run_argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "parquet", "perfetto"]), required=True)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write to FILE instead of standard output.",
-)
+@output_option("Write to FILE instead of standard output.")
 @click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Export only the last STEPS steps.")
 def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:
     """Write it to standard output or a file."""
@@ -53,7 +47,7 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
     if output is None and form == "parquet":
         raise UsageError("--format parquet needs --output FILE")
     target = runs.find(run)
-    with _drafted(output) as draft:
+    with drafted(output) as draft:
         if form == "openmetrics":
             with _opened(draft) as file:
                 _write_state(target, file)
@@ -111,31 +105,3 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
     else:
         with path.open("w", encoding="utf-8") as file:
             yield file
-
-
-@contextlib.contextmanager
-def _drafted(output: Path | None) -> Iterator[Path | None]:
-    """A file beside the one that is asked for, which takes its place once it is whole; None: standard output.
-
-    A pipe or a device is written to as it is.
-    """
-    from ddpmon.errors import UsageError
-
-    if output is None:
-        yield None
-        return
-    if not output.name:
-        raise UsageError("--output '': give the name of a file")
-    in_place = os.path.exists(output) and not os.path.isfile(output)
-    target = Path(os.path.realpath(output))  # a link goes on leading there
-    draft = output if in_place else target.with_name(f"{target.name}.part")
-    try:
-        yield draft
-        if not in_place:
-            draft.replace(target)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
-    finally:
-        if not in_place:
-            with contextlib.suppress(OSError):
-                draft.unlink()

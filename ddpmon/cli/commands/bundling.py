@@ -1,0 +1,50 @@
+"""ddpmon bundle: a run as one file for an issue."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpmon.cli.options import run_argument
+from ddpmon.cli.output_file import drafted, output_option
+
+if TYPE_CHECKING:
+    from ddpmon.export.bundle import Part
+
+
+@click.command()
+@run_argument("run", required=False)
+@output_option("Name of the file; the default is ddpmon-ID.tar.gz in this folder.")
+def bundle(run: str | None, output: Path | None) -> None:
+    """Pack a run into one file to attach to an issue, without secrets.
+
+    The file has the report, the checks of ddpmon doctor, the recording and the end of each log. ddpmon hides passwords,
+    tokens and keys: by their names, by their shapes, and the values of this run's arguments and variables wherever they
+    stand. Names of machines, folders and arguments stay, and ddpmon cannot know every secret that a script prints: look
+    at the file before you share it.
+
+    RUN is a run's name or the beginning of its id; the default is the latest run.
+    """
+    from ddpmon import runs
+    from ddpmon.export.bundle import write_bundle
+
+    target = runs.find(run)
+    file = output or Path(f"ddpmon-{target.id}.tar.gz")
+    with drafted(file) as draft:
+        parts = write_bundle(target, draft or file)
+    print(f"{file} ({_size(file.stat().st_size)}) has what ddpmon knows of {target.name} ({target.id}):")
+    for part in parts:
+        print(_line(part))
+    print(f"What looks like a secret is … in it. Look before you share it: tar xzf {shlex.quote(str(file))}")
+
+
+def _line(part: Part) -> str:
+    size = "missing" if part.size_bytes is None else _size(part.size_bytes)
+    return f"  {part.name:<13}{size:>9}  {part.text}"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{-(-size_bytes // 1000)} kB"

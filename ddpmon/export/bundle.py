@@ -1,0 +1,116 @@
+"""`ddpmon bundle`: a run as one file to attach to an issue, with what looks like a secret hidden.
+
+In the file is a folder as ddpmon keeps runs, so that whoever gets it can replay it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ddpmon.doctor import examine
+from ddpmon.errors import DdpmonError
+from ddpmon.export import report
+from ddpmon.plain import plain
+from ddpmon.recording.redacted_copy import write_redacted_copy
+from ddpmon.redaction import Redactor, secret_values
+from ddpmon.runs import Run, run_dir
+from ddpmon.runs.hidden import with_secrets
+from ddpmon.runs.rotated import tail
+
+LOG_BYTES = 64 * 1024
+"""The end of each log that is bundled."""
+MAX_LINE = 2_000
+"""Characters of a line of a log."""
+MAX_LOGS = 100
+"""Logs that are bundled: those written last."""
+
+
+class Part(NamedTuple):
+    """A line about what is in a bundle, or why it is not."""
+
+    name: str
+    size_bytes: int | None
+    """None: it is missing."""
+    text: str
+
+
+def write_bundle(run: Run, path: Path) -> list[Part]:
+    """Write the file; return what is in it. OSError if it cannot be written."""
+    redactor = Redactor(_secrets(run))
+    with tempfile.TemporaryDirectory(prefix="ddpmon-bundle-") as scratch:
+        folder = Path(scratch) / run.id
+        folder.mkdir(mode=0o700)
+        parts = [*_parts(run, folder, redactor)]
+        with (
+            open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz") as archive,
+        ):
+            archive.add(folder, run.id, filter=_anonymous)
+    return parts
+
+
+def _secrets(run: Run) -> set[str]:
+    """Return the passwords and tokens that the run was started with, and those of this shell."""
+    with contextlib.suppress(DdpmonError):
+        run = with_secrets(run)
+    return secret_values([*run.argv, *run.script_args, *run.on_alert], {**os.environ, **run.environment})
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode = 0o700 if entry.isdir() else 0o600
+    return entry
+
+
+def _parts(run: Run, folder: Path, redactor: Redactor) -> Iterator[Part]:
+    def written(name: str, content: str, text: str) -> Part:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+        return Part(name, target.stat().st_size, text)
+
+    def as_json(content: object) -> str:
+        return json.dumps(redactor.anything(content), indent=1, ensure_ascii=False)
+
+    try:
+        built = redactor.anything(report.build(run))
+        yield written("report.txt", report.text(built), "the report")
+        yield written("report.json", json.dumps(built, indent=1, ensure_ascii=False), "the report for programs")
+    except DdpmonError as error:
+        yield Part("report.txt", None, str(error))
+    checks = [dataclasses.asdict(check) for check in examine(os.environ)]
+    yield written("doctor.json", as_json(checks), "what works on this machine, as ddpmon doctor --json prints it")
+    yield written("run.json", as_json(dataclasses.asdict(run)), "the command, its arguments and its variables")
+    try:
+        write_redacted_copy(run, folder / "telemetry.db", redactor)
+        size_bytes = (folder / "telemetry.db").stat().st_size
+        yield Part("telemetry.db", size_bytes, "the recording: steps, counters, events, findings, exceptions")
+    except (DdpmonError, sqlite3.Error) as error:
+        (folder / "telemetry.db").unlink(missing_ok=True)
+        yield Part("telemetry.db", None, str(error))
+    logs = [log.relative_to(run_dir(run.id)) for log in _latest_logs(run)]
+    sizes = [written(str(log), _end(run_dir(run.id) / log, redactor), "").size_bytes or 0 for log in logs]
+    yield Part("logs/", sum(sizes), f"the last {LOG_BYTES >> 10} kB of each log ({len(logs)} of them)")
+
+
+def _latest_logs(run: Run) -> list[Path]:
+    found = [log for log in (run_dir(run.id) / "logs").rglob("*.log") if log.is_file() and not log.is_symlink()]
+    return sorted(found, key=lambda log: log.stat().st_mtime)[-MAX_LOGS:]
+
+
+def _end(log: Path, redactor: Redactor) -> str:
+    """Return the last lines of a log. The first of them is left out where it may be the end of a longer one."""
+    text = redactor.hide_known(tail(log, LOG_BYTES))
+    if log.stat().st_size > LOG_BYTES:
+        text = text.partition("\n")[2]
+    return "".join(f"{redactor.text(plain(line)[:MAX_LINE])}\n" for line in text.splitlines())
