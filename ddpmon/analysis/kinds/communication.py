@@ -9,7 +9,8 @@ import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, StepCost
 from ddpmon.analysis.kinds.relevance import BOUND, RELEVANT, SHORTEST_MS, STAYS, cost, gradient_transfer, lasting_cost
-from ddpmon.analysis.processes.conditions import BYTES_PER_S, TIMES, Conditions
+from ddpmon.analysis.processes.causes import BYTES_PER_S, TIMES
+from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import column_medians, medians

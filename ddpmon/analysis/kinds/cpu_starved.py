@@ -10,7 +10,8 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean
-from ddpmon.analysis.processes.conditions import Conditions, rival_of, rivals_facts
+from ddpmon.analysis.processes.conditions import Conditions
+from ddpmon.analysis.processes.core_rivals import rival_of, rivals_facts
 from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import CpuRivals, DeviceMark, Finding
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.memory import nearly_full
-from ddpmon.analysis.processes.conditions import SLOWER_CLOCK, median_of
+from ddpmon.analysis.processes.causes import SLOWER_CLOCK
+from ddpmon.analysis.processes.conditions import median_of
 from ddpmon.analysis.processes.gpus import OF_PROGRAMS, error_words
 from ddpmon.analysis.words import GIB, named_ranks
 from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.processes.conditions import Cause, Lateness, cause, lone_host, typical
+from ddpmon.analysis.processes.causes import Cause, Lateness, cause
+from ddpmon.analysis.processes.conditions import lone_host, typical
 from ddpmon.analysis.processes.slow_lines import SlowLine, line_facts, line_of_ranks
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians

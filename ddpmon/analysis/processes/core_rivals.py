@@ -1,0 +1,48 @@
+"""Words for what takes the cores of a rank that gets none: other programs, and its container's CPU quota."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ddpmon.analysis.statistics.excess import EXPLAINS
+from ddpmon.messages import CpuRivals
+
+LISTED_PROGRAMS = 3
+"""Programs that a sentence names: further ones take less."""
+
+
+class Rival(NamedTuple):
+    """What takes the cores of a rank that gets none, in words; all are empty where it is not known."""
+
+    by: str = ""
+    """After the share of the time: " by tar"."""
+    where: str = ""
+    """After the whole sentence: " beside tar"."""
+    advice: str = ""
+    """A sentence without its full stop."""
+    is_quota: bool = False
+
+
+def rival_of(rivals: CpuRivals, starved_share: float) -> Rival:
+    """Return what accounts for at least half of the time in which a rank gets no core."""
+    if rivals.throttled_share >= EXPLAINS.enter * starved_share:
+        quota = f"a CPU quota of {rivals.quota_cores:g} cores"
+        used = f"which is used up {rivals.throttled_share:.0%} of the time"
+        return Rival(" by its CPU quota", f" under {quota}", f"Its container has {quota}, {used}: {MORE_QUOTA}", True)
+    if not rivals.programs or rivals.used_cores < EXPLAINS.enter * starved_share:
+        return Rival()
+    name, many = rivals.programs[0].name, len(rivals.programs) > 1
+    titles = ", ".join(program.title for program in rivals.programs[:LISTED_PROGRAMS])
+    advice = f"{titles[:1].upper()}{titles[1:]} {'run' if many else 'runs'} on its cores"
+    return Rival(f" by {name}", f" beside {name}", f"{advice}: end or move what is not needed there")
+
+
+MORE_QUOTA = "raise the limit (cpu.max of its cgroup), or start fewer ranks and threads"
+
+
+def rivals_facts(rivals: CpuRivals) -> dict[str, Any]:
+    """Return what the report says of what takes a rank's cores."""
+    facts: dict[str, Any] = {"programs": [program.title for program in rivals.programs]} if rivals.programs else {}
+    if rivals.quota_cores:
+        facts |= {"quota_cores": rivals.quota_cores, "throttled_share": rivals.throttled_share}
+    return facts
