@@ -118,8 +118,9 @@ class RankProcess:
     """The kernel does not let it run."""
     worker: Worker | None = None
     """The DataLoader worker that it waits for in a standstill."""
-    rivals: deque[tuple[int, CpuRivals]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    """What took its cores, as it told, with the time of its latest sample then; the oldest first."""
+    on_cores: deque[tuple[int, CpuRivals, frozenset[int]]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    """What took its cores, and which it might run on, as it told, after the time of its latest sample then; the oldest
+    first."""
     stack_samples: StackSamples | None = None
     """The latest samples of its stack."""
     asked_at: float | None = None
@@ -165,15 +166,18 @@ class RankProcess:
         """Its latest sample."""
         return self.samples[-1] if self.samples else None
 
-    def note_rivals(self) -> None:
+    def note_cores(self) -> None:
         """Keep what its latest Hello says of its cores."""
-        told = self.hello.cpu_rivals
-        if told != (self.rivals[-1][1] if self.rivals else CpuRivals()):
-            self.rivals.append((self.sample.time_us if self.sample else 0, told))
+        told = self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
+        if not self.on_cores or told != self.on_cores[-1][1:]:
+            self.on_cores.append((self.sample.time_us if self.sample else 0, *told))
 
-    def rivals_until(self, time_us: int) -> CpuRivals:
-        """Return what had taken its cores by then, as far as it had told."""
-        return next((told for at, told in reversed(self.rivals) if at <= time_us), CpuRivals())
+    def cores_until(self, time_us: int) -> tuple[CpuRivals, frozenset[int]]:
+        """Return what had taken its cores by then, and which it might run on, as far as it had told."""
+        if not self.on_cores:
+            return self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
+        told = ((rivals, affinity) for at, rivals, affinity in reversed(self.on_cores) if at <= time_us)
+        return next(told, (CpuRivals(), frozenset()))
 
     def mark_ended(self, now: float, *, left: bool) -> None:
         """It is there no more. left: it said goodbye, now or before."""

@@ -146,7 +146,7 @@ class Registry:
         if rank_process.rank != hello.rank and rank_process.attempt == self.attempt:
             self._unseat(rank_process)
         rank_process.hello = hello
-        rank_process.note_rivals()
+        rank_process.note_cores()
         rank_process.stage = max(rank_process.stage, hello.stage)
         rank_process.process = rank_process.process or process
         rank_process.peer = peer or rank_process.peer

@@ -14,7 +14,7 @@ from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds import KINDS
 from ddpmon.analysis.processes.conditions import MEASURED, Conditions
 from ddpmon.analysis.statistics.trend import Floors
-from ddpmon.messages import SAMPLED, Sample
+from ddpmon.messages import MAX_US, SAMPLED, Sample
 from ddpmon.store.processes import SAMPLE_US, RankProcess
 
 T = TypeVar("T")
@@ -155,6 +155,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
             values = [value for value in column if value is not None] if missing else column
             means[field] = sum(values) / len(values)
     fields: dict[str, Any] = {field: means.get(field) for field in MEASURED}
+    rivals, affinity = process.cores_until(samples[-1].time_us if samples else MAX_US)
     held = [s.throttles for s in samples if s.gpu_throttled]
     most = Counter(held).most_common(1) if held else []
     return Conditions(
@@ -162,14 +163,14 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
         process.hello.host,
         gpu_throttled=most[0][0] if most and 2 * most[0][1] >= len(samples) else (),
         cores=process.hello.cores,
-        affinity=frozenset(process.hello.setup.cores),
+        affinity=affinity,
         compute_threads=process.hello.compute_threads,
         worker_cores=frozenset(process.hello.setup.worker_cores),
         loader_workers=_most([s.loader_workers for s in samples]),
         loader_pinned=_most([s.loader_pinned for s in samples]),
         device_name=process.hello.device_name,
         other_program=next((user.title for user in process.hello.gpu_users if not user.of_run), ""),
-        cpu_rivals=process.rivals_until(samples[-1].time_us) if samples else process.hello.cpu_rivals,
+        cpu_rivals=rivals,
         **fields,
         means={name: means[field] for name, field in _OF_KINDS if field in means},
         **more,

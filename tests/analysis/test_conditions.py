@@ -29,6 +29,7 @@ def everyone(ranks=4, **values):
 
 
 NONE, TAR = CpuRivals(), CpuRivals([CpuProgram(7, "tar", 0.9)])
+WIDE, CORE_3 = frozenset(range(8)), frozenset({3})
 CAUSES = [
     (
         "gpu_clock",
@@ -49,6 +50,19 @@ CAUSES = [
         "starved 30% by tar",
     ),
     ("cpu_quota", 2, {"cpu_rivals": [NONE, CpuRivals([], 1.5, 0.4), NONE, NONE]}, "CPU quota of 1.5 cores"),
+    ("affinity", 2, {"affinity": [WIDE, CORE_3, WIDE, WIDE], "compute_threads": 4}, "on core 3 alone"),
+    ("affinity", 2, {"affinity": [WIDE, CORE_3, WIDE, WIDE], "starved_share": [0.0, 0.3, 0.0, 0.0]}, "on core 3 alone"),
+    (
+        "cpu_starved",
+        2,
+        {
+            "affinity": [WIDE, CORE_3, WIDE, WIDE],
+            "starved_share": [0.0, 0.3, 0.0, 0.0],
+            "cpu_rivals": [NONE, TAR, NONE, NONE],
+        },
+        "starved 30% by tar",
+    ),
+    ("affinity", 0, {"worker_cores": [WIDE, CORE_3, WIDE, WIDE], "loader_workers": 2}, "on core 3 alone"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
     ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 workers, peers 4; "),
     ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 84 MB/s"),
@@ -75,6 +89,9 @@ def test_what_sets_the_late_rank_apart_is_its_cause(name, phase, values, words):
         (2, {"cpu_rivals": [NONE, CpuRivals([], 1.5, 0.05), NONE, NONE]}),  # too little
         (0, {"other_program": ["", "pid 4711 (vllm)", "", ""]}),
         (2, {"starved_share": 0.3}),
+        (2, {"affinity": [WIDE, CORE_3, WIDE, WIDE], "compute_threads": 1}),  # one thread needs no more
+        (2, {"affinity": [frozenset({rank}) for rank in range(4)], "compute_threads": 4}),  # each has one
+        (2, {"worker_cores": [WIDE, CORE_3, WIDE, WIDE], "loader_workers": 2}),  # workers do no backward
         (0, {"loader_workers": 2}),
         (0, {"loader_workers": [1, 4, 2, 2]}),  # more of them, and late all the same
         (0, {"loader_workers": [2, 1, 0, 2]}),

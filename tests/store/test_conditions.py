@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 from msgspec.structs import replace
 
-from ddpmon.messages import PROTOCOL, CpuRivals, Hello, Sample
+from ddpmon.messages import PROTOCOL, CpuRivals, Hello, Sample, Setup
 from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
@@ -107,11 +107,11 @@ def test_what_takes_the_cores_is_what_the_rank_had_told_by_then():
     rank = process(samples(4))
     for second, told in ((30, CpuRivals([], 2.0, 0.3)), (40, CpuRivals([], 2.0, 0.5))):
         rank.samples.extend(samples(2, first=second - 1))
-        rank.hello = replace(rank.hello, cpu_rivals=told)
-        rank.note_rivals()
-        rank.note_rivals()
-    assert [rank.rivals_until(second * SECOND).throttled_share for second in (29, 30, 39, 40, 50)] == [
-        0.0, 0.3, 0.3, 0.5, 0.5,
-    ]  # fmt: skip
-    assert len(rank.rivals) == 2
+        rank.hello = replace(rank.hello, cpu_rivals=told, setup=Setup(cores=[second]))
+        rank.note_cores()
+        rank.note_cores()
+    known = [rank.cores_until(second * SECOND) for second in (29, 30, 39, 40, 50)]
+    assert [rivals.throttled_share for rivals, _ in known] == [0.0, 0.3, 0.3, 0.5, 0.5]
+    assert [sorted(cores) for _, cores in known] == [[], [30], [30], [40], [40]]
+    assert len(rank.on_cores) == 2
     assert RecentSamples().of(rank).conditions.cpu_rivals.throttled_share == 0.5

@@ -15,7 +15,7 @@ from ddpmon.analysis.processes.conditions import Conditions, median_of, typical
 from ddpmon.analysis.processes.core_rivals import MORE_QUOTA, rival_of, rivals_facts
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MB, counted
+from ddpmon.analysis.words import MB, counted, rank_list
 
 SLOWER_CLOCK = Threshold(
     0.07,
@@ -126,7 +126,10 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
     mine = typical(them)
     causes = (
         of(late, mine, others)
-        for of in (_slow_gpu, _shared_gpu, _quota, _no_core, _fewer_workers, _page_faults, _reads, _storage, _other_gpu)
+        for of in (
+            *(_slow_gpu, _shared_gpu, _quota, _few_cores, _no_core, _fewer_workers, _page_faults, _reads, _storage),
+            _other_gpu,
+        )
     )
     return [cause for cause in causes if cause is not None and cause.ms >= EXPLAINS.enter * late.over_ms]
 
@@ -175,6 +178,30 @@ def _shared_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) 
         f"{late.who} shares its GPU with {mine.other_program}, and {late.others} share theirs with no other program",
         "that program takes turns with the training: see who owns it, or use another GPU",
         {"other_program": mine.other_program},
+    )
+
+
+def _few_cores(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
+    """Compare the cores that a rank, or the workers it waits for, may run on: threads and workers share few cores."""
+    workers = mine.loader_workers or 0 if late.phase == "data" else 0
+    cores = mine.worker_cores if workers else mine.affinity
+    theirs = min((len(own) for one in others if (own := one.worker_cores if workers else one.affinity)), default=0)
+    if late.host or not 0 < len(cores) < theirs:
+        return None
+    shared = len(cores) < max(workers, mine.compute_threads)
+    starved = mine.starved_share or 0.0
+    if not shared and rival_of(mine.cpu_rivals, starved).by:
+        return None  # another program is there as well: to name that one says more
+    who = f"{late.who}'s DataLoader workers" if workers else late.who
+    more = starved - (median_of(one.starved_share for one in others) or 0.0)
+    which = f"core{'s' if len(cores) > 1 else ''} {rank_list(sorted(cores), 0)}"
+    return Cause(
+        "affinity",
+        f", on {which} alone",
+        f"{who} may run on {which} alone, and {late.others} on {theirs} cores",
+        "give it as many cores. os.sched_setaffinity, taskset, numactl, the launcher or a library has bound it",
+        {"bound_to": sorted(cores), "peers_cores": theirs},
+        ms=inf if shared else more * late.step_ms,
     )
 
 
