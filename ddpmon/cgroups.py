@@ -5,6 +5,7 @@ Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of the kernel d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,7 @@ def cgroups_of(controller: str, proc: Path = PROC) -> list[Cgroup]:
         if not controllers or controller in controllers.split(","):
             paths["cgroup" if controllers else "cgroup2"] = path
     found: list[Cgroup] = []
-    for kind, options, root, mounted in _mounts(proc):
+    for kind, options, root, mounted in mounts(proc):
         if kind not in paths or not mounted or (kind == "cgroup" and controller not in options.split(",")):
             continue
         inside, top = Path(paths[kind]), Path(mounted)
@@ -44,14 +45,14 @@ def cgroups_of(controller: str, proc: Path = PROC) -> list[Cgroup]:
     return found
 
 
-def _mounts(proc: Path) -> Iterator[tuple[str, str, str, str]]:
+def mounts(proc: Path = PROC) -> Iterator[tuple[str, str, str, str]]:
     """Yield the kind, options, root and mount point of each mounted file system."""
     for line in read(proc / "self/mountinfo").splitlines():
         mount, _, after_dash = line.partition(" - ")
         (_, _, _, root, mounted, *_), (kind, _, options, *_) = (
             [*part.split(), "", "", "", "", ""] for part in (mount, after_dash)
         )
-        yield kind, options, root, mounted
+        yield kind, options, root, re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), mounted)
 
 
 def read(file: Path) -> str:

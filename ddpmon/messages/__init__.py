@@ -62,6 +62,7 @@ from ddpmon.messages.stack_samples import (
     LOADER_ITERATOR,
     MAX_SAMPLED_S,
     MAX_STACKS,
+    DataReader,
     SampledStack,
     SampleStacks,
     StackSamples,

@@ -7,11 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.values import Micros, Pid, Rank, StepNumber
+from ddpmon.messages.cpu_rivals import Cores
+from ddpmon.messages.values import Amount, Micros, Name, Pid, Rank, StepNumber
 from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES
 
 MAX_SAMPLED_S = 300.0
 MAX_STACKS = 200
+MAX_READERS = 64
 LOADER_ITERATOR = "_MultiProcessingDataLoaderIter."
 """Beginning of a method's name in the stack of a thread that waits for DataLoader workers."""
 
@@ -34,6 +36,28 @@ class SampledStack(msgspec.Struct, array_like=True, frozen=True):
     """Indices of the frames that are no library's, innermost first."""
 
 
+class DataReader(msgspec.Struct, array_like=True, frozen=True):
+    """What a process that loads a rank's data did meanwhile: a DataLoader worker, or the rank itself."""
+
+    pid: Pid
+    cores: Cores = 0.0
+    """Cores that it used."""
+    read_bytes_per_s: Amount = 0.0
+    """Data that it read from storage."""
+    starved_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Share of the time in which it could run and got no core."""
+    looks: StepNumber = 0
+    """How often its state was read while the rank waited for it, or loaded data itself."""
+    running: StepNumber = 0
+    """How often it computed then, or could have."""
+    blocked: StepNumber = 0
+    """How often it waited for storage then, network file systems included."""
+    checks: StepNumber = 0
+    """How often a worker's stack was read while the rank waited for another one."""
+    idle: StepNumber = 0
+    """How often it had nothing to do then."""
+
+
 class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
     """The stacks of a training thread in some whole steps."""
 
@@ -51,6 +75,14 @@ class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
     """Stacks in the phases of its own work, the most frequent first."""
     workers: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)] = []
     """Stacks of the DataLoader workers that it waited for, without the frames in which they were started."""
+    readers: Annotated[list[DataReader], Meta(max_length=MAX_READERS)] = []
+    """The DataLoader's workers in their order; the rank itself, where it has none."""
+    mount: Name = ""
+    """Mount point of the file system for which they waited most; "": for none, or it is not known."""
+    file_system: Name = ""
+    """Type of that one: nfs4."""
+    swapped_bytes: Micros = 0
+    """Memory of the rank that is in swap."""
 
     @property
     def sample_ms(self) -> float:

@@ -254,6 +254,9 @@ def check_samples(samples: StackSamples) -> None:
     """Check what the types of the fields do not; WireError names the field."""
     require(samples.first_step + samples.steps - 1 <= samples.last_step, "sampled steps", samples.steps)
     require(sum(stack.count for stack in samples.stacks) <= samples.count, "samples", samples.count)
+    for reader in samples.readers:
+        require(reader.running + reader.blocked <= reader.looks, "states of a reader", reader)
+        require(reader.idle <= reader.checks, "idle", reader)
     for stack in (*samples.stacks, *samples.workers):
         require(sum(map(len, stack.frames)) <= MAX_TEXT, "length of frames", "too long")
         require(all(index < len(stack.frames) for index in stack.own), "own", stack.own)

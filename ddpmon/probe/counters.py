@@ -38,9 +38,9 @@ def threads_and_memory() -> tuple[int, int] | None:
         return None
 
 
-def storage_bytes() -> tuple[int, int] | None:
-    """Return what this process had read from storage and written to it so far."""
-    counts = dict(line.split(b": ", 1) for line in _read("/proc/self/io").splitlines() if b": " in line)
+def storage_bytes(pid: int | str = "self") -> tuple[int, int] | None:
+    """Return what a process had read from storage and written to it so far."""
+    counts = dict(line.split(b": ", 1) for line in _read(f"/proc/{pid}/io").splitlines() if b": " in line)
     try:
         return int(counts[b"read_bytes"]), int(counts[b"write_bytes"])
     except (KeyError, ValueError):
@@ -96,6 +96,25 @@ def times(pid: int) -> Times | None:
     if len(fields) <= _CORE:
         return None
     return Times(int(fields[_PARENT]), int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS]), int(fields[_CORE]))
+
+
+def state(number: int, *, of_own_thread: bool) -> str:
+    """Return the state of a process, or of a thread of this one: R runs, D waits for storage; "" where it is gone."""
+    stat = _read(f"/proc/self/task/{number}/stat" if of_own_thread else f"/proc/{number}/stat")
+    return stat.rpartition(b")")[2].strip()[:1].decode(errors="replace")
+
+
+def is_read_only(pid: int, descriptor: int) -> bool:
+    """Return whether a process has opened a file to read it alone."""
+    flags = next(
+        (line for line in _read(f"/proc/{pid}/fdinfo/{descriptor}").splitlines() if line[:6] == b"flags:"), b""
+    )
+    return bool(flags) and int(flags.split()[1], 8) & (os.O_ACCMODE | os.O_DIRECTORY) == os.O_RDONLY
+
+
+def swapped_bytes() -> int:
+    """Return how much of this process's memory is in swap."""
+    return 1024 * next(iter(_fields("/proc/self/status", b":", b"VmSwap")), 0)
 
 
 def arguments(pid: int) -> list[bytes]:
@@ -166,10 +185,10 @@ def _fields(path: str, mark: bytes, *names: bytes) -> list[int]:
     return [int(value.split()[0]) for name, _, value in rows if name in names and value.strip()[:1].isdigit()]
 
 
-def run_delay_ns(thread: int) -> int | None:
-    """Return how long a thread of this process could run and got no core, since it began."""
+def run_delay_ns(thread: int, pid: int | str = "self") -> int | None:
+    """Return how long a thread of a process could run and got no core, since it began."""
     try:
-        return int(_read(f"/proc/self/task/{thread}/schedstat").split()[_RUN_DELAY])
+        return int(_read(f"/proc/{pid}/task/{thread}/schedstat").split()[_RUN_DELAY])
     except (IndexError, ValueError):
         return None
 

@@ -12,12 +12,15 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from threading import Event
 from types import CodeType
 from typing import TYPE_CHECKING
 
 from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
 from ddpmon.messages.dumps import frames as dumped_frames
+from ddpmon.probe import counters
+from ddpmon.probe.data_readers import DataReaders
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.stack import place_frames, places
 from ddpmon.probe.stack_timer import StackTimer
@@ -35,6 +38,8 @@ GRACE_S = 0.0005
 FEWEST_STEPS = 3
 """Whole steps to sample, if that takes at most PATIENCE times as long as was asked for."""
 PATIENCE = 4
+OWN_ITERATOR = "_SingleProcessDataLoaderIter"
+"""Class of torch's in the stack of a thread that loads a batch itself."""
 MOST_WAITING = 20_000
 """Samples of steps that have not ended; further ones are thrown away."""
 
@@ -62,6 +67,8 @@ class StackSampler:
         """Samples of steps that have not been seen to end."""
         self._stacks: Counter[tuple[int, Key]] = Counter()
         self._workers = WorkerSampler()
+        self._readers: DataReaders | None = None
+        """None: no sample showed a wait for data yet."""
         self._count = self._steps = self._first_step = self._last_step = self._span_ns = 0
 
     @property
@@ -93,15 +100,27 @@ class StackSampler:
             while due <= now or not count:  # compiled code that kept the GIL through several of them counts as often
                 due += self._interval()
                 count += 1
-            if self._take(first, now - first >= GRACE_S, count):
-                self._workers.take(self._listener.passes.awaited_pid())
+            stack, had_gil = self._take(first, now - first >= GRACE_S, count)
+            self._look_at_readers(stack, had_gil=had_gil)
+
+    def _look_at_readers(self, stack: Sequence[tuple[CodeType, int]], *, had_gil: bool) -> None:
+        """Look at the process that loads the batch for which the training thread waits in this stack."""
+        passes, names = self._listener.passes, {code.co_qualname.partition(".")[0] for code, _ in stack}
+        if LOADER_ITERATOR.rstrip(".") in names:
+            pid, workers = passes.awaited_pid(), passes.worker_pids()
+            self._workers.take(pid, workers)
+            self._readers = self._readers or DataReaders(workers)
+            self._readers.look(pid, 0)
+        elif OWN_ITERATOR in names:
+            self._readers = self._readers or DataReaders(())
+            self._readers.look(0, self._listener.native_thread or 0, had_gil=had_gil)
 
     def _interval(self) -> float:
         """Return the time between two samples. Equal ones would hit steps of the same length at the same place."""
         return INTERVAL_S * (0.5 + self._chance.random())
 
-    def _take(self, due: float, is_late: bool, count: int) -> bool:
-        """Take a sample; return whether it shows a wait for DataLoader workers.
+    def _take(self, due: float, is_late: bool, count: int) -> tuple[Sequence[tuple[CodeType, int]], bool]:
+        """Take a sample; return the present stack, and whether the training thread kept the GIL at the moment.
 
         Args:
             due: When it should have been taken.
@@ -119,9 +138,9 @@ class StackSampler:
             moment = time.monotonic_ns()
             if is_late and dump.endswith(f"{key[-1][0].co_name}\n".encode("ascii", "backslashreplace")):
                 self._note(round((due + GRACE_S) * 1e9), dump, count)
-                return False
+                return key, True
             self._note(moment, tuple(key), count)
-        return any(code.co_qualname.startswith(LOADER_ITERATOR) for code, _ in key)
+        return key, False
 
     def _note(self, moment: int, key: Key, count: int) -> None:
         """Leave a note like those of the training thread: once it is read, the phase of its moment is known."""
@@ -163,6 +182,7 @@ class StackSampler:
         """Sum up the samples, and end sampling. None: there was no sample in a whole step."""
         most = self._stacks.most_common(MAX_STACKS)
         made = _merged(most)
+        readers, (mount, file_system) = self._readers.result(self._workers.idle) if self._readers else ([], ("", ""))
         samples = StackSamples(
             rank=self._listener.identity.rank,
             pid=os.getpid(),
@@ -173,6 +193,10 @@ class StackSampler:
             count=self._count,
             stacks=made,
             workers=self._workers.result(places()),
+            readers=readers,
+            mount=mount,
+            file_system=file_system,
+            swapped_bytes=counters.swapped_bytes(),
         )
         self._reset()
         return samples if samples.count and samples.steps else None

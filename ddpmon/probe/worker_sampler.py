@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Sequence
 
 from ddpmon.messages import MAX_STACKS, SampledStack
 from ddpmon.messages.dumps import frames, is_one_dump
@@ -18,6 +19,8 @@ from ddpmon.probe.records import DATA
 
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
 """The innermost frame of torch's loop in a worker: what is outside of it started the worker."""
+SIBLING_EVERY = 4
+"""Every so manieth answer is of a worker that the rank does not wait for."""
 DUMP_BYTES = 1 << 16
 MOST_BYTES = 1 << 20
 """Length of the file at which the samples end: a script's own signals may write there too."""
@@ -33,15 +36,34 @@ class WorkerSampler:
         """Length of the file when a worker was last asked; None: none was asked."""
         self._answers: dict[int, bool] = {}
         """Which workers answer the signal."""
+        self._takes = 0
+        self._sibling = 0
+        """Worker that was asked last though the rank waited for another one; 0: the awaited one was asked."""
+        self._checks: Counter[int] = Counter()
+        self._idle: Counter[int] = Counter()
 
-    def take(self, pid: int) -> None:
-        """Take in the last answer, and ask a worker of this process; nothing happens where it would not answer."""
+    def take(self, pid: int, workers: Sequence[int] = ()) -> None:
+        """Take in the last answer, and ask a worker of this process; nothing happens where it would not answer.
+
+        Args:
+            pid: The worker that the rank waits for.
+            workers: All of its workers. Each in its turn is asked now and then too.
+
+        """
         path = stack_signal.answer_path()
         if path is None or pid <= 0:
             return
         try:
             self._take_answer(path)
             size = os.stat(path).st_size
+            self._takes += 1
+            siblings = [worker for worker in workers if worker != pid]
+            self._sibling = (
+                siblings[self._takes // SIBLING_EVERY % len(siblings)]
+                if (siblings and self._takes % SIBLING_EVERY == 0)
+                else 0
+            )
+            pid = self._sibling or pid
             if self._is_worker(pid) and size < MOST_BYTES:
                 os.kill(pid, STACK_SIGNAL)
                 self._read_from = size
@@ -56,7 +78,10 @@ class WorkerSampler:
         with open(path, "rb") as file:
             file.seek(begin)
             dump = file.read(DUMP_BYTES)
-        if is_one_dump(dump):
+        if is_one_dump(dump) and self._sibling:
+            self._checks[self._sibling] += 1
+            self._idle[self._sibling] += _is_idle(dump)
+        elif is_one_dump(dump):
             self._dumps[dump] += 1
 
     def _is_worker(self, pid: int) -> bool:
@@ -64,6 +89,11 @@ class WorkerSampler:
         if pid not in self._answers:
             self._answers[pid] = counters.parent(pid) == os.getpid() and counters.catches(pid, STACK_SIGNAL)
         return self._answers[pid]
+
+    @property
+    def idle(self) -> dict[int, tuple[int, int]]:
+        """Return how often workers were asked though the rank waited for another one, and were idle then."""
+        return {pid: (count, self._idle[pid]) for pid, count in self._checks.items()}
 
     def result(self, places: Places) -> list[SampledStack]:
         """Return the stacks, the most frequent first, and empty the file. places: the folders of this process."""
@@ -73,6 +103,13 @@ class WorkerSampler:
                 os.truncate(path, 0)
         read = (_stack(dump, count, places) for dump, count in self._dumps.most_common(MAX_STACKS))
         return [stack for stack in read if stack is not None]
+
+
+def _is_idle(dump: bytes) -> bool:
+    """Return whether torch's loop in a worker waits for the indices of a batch to load."""
+    lines = dump.splitlines()
+    end = next((place for place, line in enumerate(lines) if b"torch/utils/data/_utils/worker.py" in line), 0)
+    return b"multiprocessing/queues.py" in lines[end - 1] and lines[end - 1].endswith(b"get")
 
 
 def _stack(dump: bytes, count: int, places: Places) -> SampledStack | None:

@@ -164,6 +164,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
         gpu_throttled=most[0][0] if most and 2 * most[0][1] >= len(samples) else (),
         cores=process.hello.cores,
         affinity=affinity,
+        swapped_bytes=process.stack_samples.swapped_bytes if process.stack_samples else 0,
         compute_threads=process.hello.compute_threads,
         worker_cores=frozenset(process.hello.setup.worker_cores),
         loader_workers=_most([s.loader_workers for s in samples]),

@@ -66,3 +66,49 @@ def test_without_an_offer_to_answer_nobody_is_asked():
     sampler = WorkerSampler()
     sampler.take(os.getppid())
     assert sampler.result(Places("/nowhere/", [], [])) == []
+
+
+SIBLINGS = """
+import sys, time
+sys.path.append({light!r})
+import eager
+from torch.utils.data import DataLoader, Dataset
+from ddpmon.probe import stack_signal
+from ddpmon.probe.stack import places
+from ddpmon.probe.worker_sampler import WorkerSampler
+
+class Uneven(Dataset):
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        while index % 2 == 0:
+            time.sleep(0.01)  # only worker 0 has these
+        return index
+
+stack_signal.arm(places())
+iterator = iter(DataLoader(Uneven(), batch_size=None, num_workers=2))
+slow, idle = (worker.pid for worker in iterator._workers)
+sampler, end = WorkerSampler(), time.monotonic() + 60
+while time.monotonic() < end and sampler.idle.get(idle, (0, 0))[1] < 3:
+    sampler.take(slow, [slow, idle])
+    time.sleep(0.05)
+print(sorted(sampler.idle) == [idle], sampler.idle[idle][1] >= 3)
+stacks = [one for one in sampler.result(places()) if one.own]
+print([one.frames[one.own[0]].split()[-1].split(".")[-1] for one in stacks][:1])
+for worker in iterator._workers:
+    worker.kill()
+import os
+os._exit(0)
+"""
+
+
+def test_workers_that_the_rank_does_not_wait_for_are_seen_idle_and_are_no_samples(tmp_path):
+    tmp_path.chmod(0o700)
+    light = os.path.join(os.path.dirname(__file__), os.pardir, "light")
+    script = tmp_path / "train.py"
+    script.write_text(SIBLINGS.format(light=os.path.abspath(light)))
+    environment = os.environ | {"DDPMON_RUN_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script], check=False, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines() == ["True True", "['__getitem__']"], done.stderr

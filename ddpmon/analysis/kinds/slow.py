@@ -11,6 +11,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.processes.causes import Cause, Lateness, cause
 from ddpmon.analysis.processes.conditions import lone_host, typical
+from ddpmon.analysis.processes.data_readers import loading, loading_facts
 from ddpmon.analysis.processes.slow_lines import SlowLine, line_facts, line_of_ranks
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import medians
@@ -18,7 +19,7 @@ from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
 from ddpmon.analysis.steps.even_work import Even, Work, even, work_of
 from ddpmon.analysis.steps.named_phases import NamedPhase, explaining_phase
 from ddpmon.analysis.steps.what_if import gain
-from ddpmon.messages import OWN_PHASES, Episode, Finding
+from ddpmon.messages import OWN_PHASES, Episode, Finding, StackSamples
 
 BEGINNING = 5
 """Steps that are the beginning of a run: the first one that all ranks report is the second, as a rule."""
@@ -133,6 +134,7 @@ class SlowRanks:
             "host": self.host,
             "gc_ms": self.gc_ms,
             **(line_facts(self.line) if self.line else {}),
+            **(loading_facts(self.loaded) if self.loaded else {}),
             **(why.evidence if why else {}),
             **({"cause" if why.began == "with" else "remark": why.name} if why and why.began != "unknown" else {}),
             **({"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms} if named else {}),
@@ -223,6 +225,14 @@ class SlowRanks:
             return None
         slow = [*one.ranks, *self.with_ranks]
         return line_of_ranks(samples, slow, one.phase, one.since, self.excess_ms * one.share)
+
+    @cached_property
+    def loaded(self) -> StackSamples | None:
+        """Return samples of the processes that load the data in which the ranks are slow."""
+        one = self.slowdown
+        if self.is_all or one.phase != "data" or one.until is not None:
+            return None
+        return loading(self.moment.evidence.stack_samples, one.ranks, one.since)
 
     @cached_property
     def named(self) -> NamedPhase | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.kinds.kind import Words
 from ddpmon.analysis.kinds.slow import SlowRanks
+from ddpmon.analysis.processes.data_readers import loading_words
 from ddpmon.analysis.processes.slow_lines import line_words
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
 from ddpmon.analysis.steps.step_sums import StepSums
@@ -130,6 +131,8 @@ def _advice(slow: SlowRanks, who: str) -> str:
         said.append(f"Look in {named.name}: {whose}.")
     if slow.line:
         said.append(line_words(slow.line, slow.excess_ms * one.share))
+    if slow.loaded:
+        said.append(loading_words(slow.loaded))
     if one.until is not None:
         where = "at that time, and at its log" if len(one.ranks) == 1 else "at that time, and at their logs"
         there = "" if slow.is_all else f"on the machine of {who} "

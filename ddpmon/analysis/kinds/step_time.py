@@ -19,6 +19,7 @@ from ddpmon.analysis.kinds.relevance import (
     recurring_mean,
 )
 from ddpmon.analysis.processes import loaders
+from ddpmon.analysis.processes.data_readers import loading, loading_facts, loading_words
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.processes.slow_lines import line_facts, line_of_ranks, line_words
 from ddpmon.analysis.statistics.arrays import Floats
@@ -55,12 +56,16 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
         bound = loaders.bound_workers(conditions)
         samples, ranks = moment.evidence.stack_samples, world.ranks
         line = line_of_ranks(samples, ranks, "data", found.since, found.cost_ms, whole_world=True)
-        look = loaders.advice(found.cost_ms, found.step_ms, conditions, line_is_known=line is not None)
+        loaded = loading(samples, ranks, found.since)
+        known = line is not None or loaded is not None
+        look = loaders.advice(found.cost_ms, found.step_ms, conditions, cause_is_known=known)
+        said = [line_words(line, found.cost_ms) if line else "", loading_words(loaded) if loaded else "", look]
         beside = {
             "where": f"; workers on {bound.where} alone" if bound else f"; in {line.brief}" if line else "",
-            "look": f"{line_words(line, found.cost_ms)} {look}" if line else look,
+            "look": " ".join(filter(None, said)),
         }
-        facts = {"data_ms": found.cost_ms, **(line_facts(line) if line else {})}
+        facts = {"data_ms": found.cost_ms} | (line_facts(line) if line else {})
+        facts |= loading_facts(loaded) if loaded else {}
         yield moment.finding(facts, ranks, "data", beside=beside, cost=found)
 
 

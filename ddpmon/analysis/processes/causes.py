@@ -15,7 +15,7 @@ from ddpmon.analysis.processes.conditions import Conditions, median_of, typical
 from ddpmon.analysis.processes.core_rivals import MORE_QUOTA, rival_of, rivals_facts
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MB, counted, rank_list
+from ddpmon.analysis.words import GIB, MB, counted, rank_list
 
 SLOWER_CLOCK = Threshold(
     0.07,
@@ -33,6 +33,13 @@ TIMES = Threshold(
     2.5,
     of="page faults or reads of a slow rank, or network traffic of a host, as a multiple of its peers'",
     why="A judgement call: peers also differ from each other. A host with twice as many ranks sends twice as much.",
+)
+
+
+SWAPPED_BYTES = Threshold(
+    GIB // 16,
+    of="bytes of a rank in swap, if it also has many more page faults than its peers",
+    why="A judgement call: Linux swaps out a few megabytes that nobody uses.",
 )
 
 
@@ -262,8 +269,10 @@ def _page_faults(late: Lateness, mine: Conditions, others: Sequence[Conditions])
         "page_faults",
         f", {faults:,.0f} page faults/s from disk",
         f"{late.who} waits for a disk at {faults:,.0f} page faults a second, and {late.others} at {theirs:,.0f}",
-        "its memory is swapped out, or it maps files that are not in the page cache",
-        {"major_faults_per_s": faults, "peers_major_faults_per_s": theirs},
+        f"{mine.swapped_bytes / GIB:.1f} GiB of its memory are in swap: use less memory, or give it more"
+        if mine.swapped_bytes >= SWAPPED_BYTES.enter
+        else "its memory is swapped out, or it maps files that are not in the page cache",
+        {"major_faults_per_s": faults, "peers_major_faults_per_s": theirs, "swapped_bytes": mine.swapped_bytes or None},
         ms=(faults - theirs) / 1e3 * late.step_ms * FAULT_MS,
     )
 

@@ -23,6 +23,8 @@ class Conditions:
     """Share of the time in which its training thread could run and got no core."""
     major_faults_per_s: float | None = None
     read_bytes_per_s: float | None = None
+    swapped_bytes: int = 0
+    """Memory in swap when its stack was last sampled; 0: none, or it was not sampled."""
     gpu_clock_mhz: float | None = None
     gpu_temperature_c: float | None = None
     gpu_throttled: tuple[str, ...] = ()
@@ -75,6 +77,7 @@ def typical(them: Sequence[Conditions]) -> Conditions:
         them[0].rank,
         them[0].host,
         gpu_throttled=throttled[0][0] if throttled and 2 * throttled[0][1] >= len(them) else (),
+        swapped_bytes=max(one.swapped_bytes for one in them),
         cores=min(one.cores for one in them),
         affinity=frozenset().union(*(one.affinity for one in them)),
         worker_cores=frozenset().union(*(one.worker_cores for one in them)),

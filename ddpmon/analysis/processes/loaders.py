@@ -59,13 +59,13 @@ class Worker:
         return f"The worker waits{where}: look at the file, socket or queue that it reads.{more}"
 
 
-def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions], *, line_is_known: bool = False) -> str:
+def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions], *, cause_is_known: bool = False) -> str:
     """Return what would hide the time that all ranks wait for data, in a step of which they do.
 
     Without workers a batch takes what is waited for. With W of them that cannot keep up one comes a step, so that each
     worker takes W steps for its own; n workers are enough once n batches are ready in that time.
     """
-    unknown = "" if line_is_known else f" {_UNKNOWN}"
+    unknown = "" if cause_is_known else f" {_UNKNOWN}"
     rest = max(step_ms - data_ms, 1e-3)
     counts = Counter(one.loader_workers for one in conditions if one.loader_workers is not None)
     pinned = _pinning(conditions)

@@ -1,0 +1,119 @@
+"""Why data comes late: what DataLoader workers did while a rank waited for them, or a rank that loads its own data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ddpmon.analysis.statistics.excess import EXPLAINS
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import MB
+from ddpmon.messages import DataReader, StackSamples
+
+FEWEST_LOOKS = 8
+"""Looks at processes that load data: fewer may all be of one unusual batch."""
+ONE_WORKER = Threshold(
+    0.8,
+    of="share of the waits for data that are for the same DataLoader worker, while the other workers are mostly idle",
+    why="A judgement call: with four equal workers, each has a quarter of the waits, or none is idle.",
+)
+STARVED = Threshold(
+    0.25,
+    of="share of the time in which processes that load data could run and get no core",
+    why="A judgement call: with one core more for four of them, none would wait.",
+)
+NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "9p", "afs", "beegfs", "gpfs", "glusterfs", "wekafs")
+"""Beginnings of the types of network file systems."""
+NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "juicefs", "rclone", "blobfuse", "goofys", "mountpoint-s3", *NETWORK)
+
+
+def loading(samples: Sequence[StackSamples], ranks: Sequence[int], since: int) -> StackSamples | None:
+    """Return samples that tell why the data of one of these ranks takes long; None: there are none."""
+    looked = (one for one in samples if sum(reader.looks for reader in one.readers) >= FEWEST_LOOKS)
+    return next((one for one in looked if one.rank in ranks and one.first_step >= since), None)
+
+
+def loading_facts(samples: StackSamples) -> dict[str, Any]:
+    """Return what the report says of the processes that load data."""
+    slow = _slow_worker(samples)
+    return {
+        "loaders_computing_share": _share(samples, "running"),
+        "loaders_storage_share": _share(samples, "blocked"),
+        "loaders_starved_share": _starved(samples),
+        "loaders_read_bytes_per_s": sum(one.read_bytes_per_s for one in samples.readers),
+        "loaders_mount": samples.mount or None,
+        "loaders_file_system": samples.file_system or None,
+        "slow_worker_pid": slow.pid if slow else None,
+    }
+
+
+def loading_words(samples: StackSamples) -> str:
+    """Return whether they compute, wait for storage or for something else, and whether one worker is to blame."""
+    by_workers = any(reader.pid != samples.pid for reader in samples.readers)
+    who = f"The DataLoader workers of rank {samples.rank}" if by_workers else f"Rank {samples.rank}"
+    verb = "" if by_workers else "s"
+    storage, computing, starved = _share(samples, "blocked"), _share(samples, "running"), _starved(samples)
+    when = "of the time for which it waits for them" if by_workers else "of the time for which it loads data"
+    if storage >= EXPLAINS.enter:
+        said = f"{who} wait{verb} for storage {storage:.0%} {when}{_where(samples)}."
+    elif computing >= EXPLAINS.enter and by_workers and starved >= STARVED.enter:
+        said = f"{who} are starved of a core {starved:.0%} of the time: use fewer workers, or give them more cores."
+    elif computing >= EXPLAINS.enter:
+        said = f"{who} compute{verb} {computing:.0%} {when}."
+    elif 1 - storage - computing >= EXPLAINS.enter:
+        said = (
+            f"{who} neither compute{verb} nor wait{verb} for storage {1 - storage - computing:.0%} {when}: a network, a"
+            " lock, another process or a sleep holds the data up."
+        )
+    else:
+        said = ""
+    return f"{said} {_slow_worker_words(samples)}".strip()
+
+
+def _where(samples: StackSamples) -> str:
+    rate = sum(one.read_bytes_per_s for one in samples.readers) / MB
+    speed = f", read at {rate:,.1f} MB/s" if rate >= 0.1 else ""
+    if not samples.file_system:
+        return speed
+    kind = samples.file_system
+    network = kind.startswith(NETWORK) or kind.removeprefix("fuse.").startswith(NETWORK_FUSE)
+    return f": {samples.mount} ({kind}{', a network file system' if network else ''}){speed}"
+
+
+def _share(samples: StackSamples, state: str) -> float:
+    looks = sum(one.looks for one in samples.readers)
+    return float(sum(getattr(one, state) for one in samples.readers)) / max(1, looks)
+
+
+def _starved(samples: StackSamples) -> float:
+    """Return the share of the time that those had no core for which the rank waited."""
+    awaited = [one for one in samples.readers if one.looks]
+    return sum(one.starved_share * one.looks for one in awaited) / max(1, sum(one.looks for one in awaited))
+
+
+def _slow_worker(samples: StackSamples) -> DataReader | None:
+    """Return the worker that the rank waits for while the others have nothing to do."""
+    if len(samples.readers) < 2:
+        return None
+    most = max(samples.readers, key=lambda one: one.looks)
+    share = most.looks / sum(one.looks for one in samples.readers)
+    others = _idle(samples, most)
+    return most if others is not None and ONE_WORKER.reached(share) and others >= EXPLAINS.enter else None
+
+
+def _idle(samples: StackSamples, slow: DataReader) -> float | None:
+    """Return the share of the time in which the other workers had nothing to do; None: they were checked too seldom."""
+    others = [one for one in samples.readers if one.pid != slow.pid]
+    checks = sum(one.checks for one in others)
+    return sum(one.idle for one in others) / checks if checks >= FEWEST_LOOKS else None
+
+
+def _slow_worker_words(samples: StackSamples) -> str:
+    slow = _slow_worker(samples)
+    if slow is None:
+        return ""
+    number, share = samples.readers.index(slow), slow.looks / sum(one.looks for one in samples.readers)
+    return (
+        f"Only worker {number} (process {slow.pid}) is slow: {share:.0%} of the waits are for it, and the others have"
+        f" nothing to do {_idle(samples, slow) or 0:.0%} of the time."
+    )

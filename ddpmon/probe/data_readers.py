@@ -1,0 +1,112 @@
+"""Watches the processes that load a rank's data while its stack is sampled: its DataLoader workers, or the rank itself.
+
+All of it is read from /proc by the background thread: whether they compute, wait for storage or for something else, how
+much they read, and from which file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from ddpmon.cgroups import mounts
+from ddpmon.messages import DataReader
+from ddpmon.messages.stack_samples import MAX_READERS
+from ddpmon.messages.vocabulary import MAX_NAME
+from ddpmon.plain import utf8
+from ddpmon.probe import counters
+
+MOST_SEARCHES = 8
+"""Times that the open files are read, where a process waits for storage."""
+_NO_DATA = ("/proc/", "/sys/", "/dev/")
+
+
+class DataReaders:
+    """Counts what these processes do, from now on."""
+
+    def __init__(self, workers: Sequence[int]) -> None:
+        """workers: pids of the rank's DataLoader workers."""
+        self._began = time.monotonic()
+        self._pids = list(workers)[:MAX_READERS] or [os.getpid()]
+        self._before = {pid: _used(pid) for pid in self._pids}
+        self._looks: Counter[int] = Counter()
+        self._states: Counter[tuple[int, str]] = Counter()
+        self._mounts: Counter[tuple[str, str]] = Counter()
+
+    def look(self, pid: int, thread: int, *, had_gil: bool = False) -> None:
+        """Note the state of a process that the rank waits for now.
+
+        Args:
+            pid: The process; 0: the rank itself loads the batch.
+            thread: The training thread, which is looked at then.
+            had_gil: It has just computed, and may wait for the GIL now.
+
+        """
+        reader = pid or os.getpid()
+        state = counters.state(pid or thread, of_own_thread=not pid)
+        state = "R" if state == "S" and had_gil else state
+        if reader not in self._before or not state:
+            return
+        self._looks[reader] += 1
+        self._states[reader, state] += 1
+        if state == "D" and self._mounts.total() < MOST_SEARCHES and (mount := _file_system(reader)) is not None:
+            self._mounts[mount] += 1
+
+    def result(self, idle: dict[int, tuple[int, int]]) -> tuple[list[DataReader], tuple[str, str]]:
+        """Return what they did, and the mount point and type of the file system that they waited for.
+
+        idle: how often the stack of each worker was read while the rank waited for another one, and how often it had
+        nothing to do then.
+        """
+        took = max(1e-3, time.monotonic() - self._began)
+        made = []
+        for pid in self._pids:
+            now, before = _used(pid), self._before[pid]
+            cpu_s, read, delay_s = (max(0.0, after - then) / took for after, then in zip(now, before, strict=True))
+            made.append(
+                DataReader(
+                    pid,
+                    cores=round(cpu_s, 3),
+                    read_bytes_per_s=read,
+                    starved_share=round(min(1.0, delay_s), 3),
+                    looks=self._looks[pid],
+                    running=self._states[pid, "R"],
+                    blocked=self._states[pid, "D"],
+                    checks=idle.get(pid, (0, 0))[0],
+                    idle=idle.get(pid, (0, 0))[1],
+                )
+            )
+        most = self._mounts.most_common(1)
+        return made, most[0][0] if most else ("", "")
+
+
+def _used(pid: int) -> tuple[float, float, float]:
+    """Return what a process used so far: seconds of CPU time, bytes read from storage, seconds without a core."""
+    times, storage = counters.times(pid), counters.storage_bytes(pid)
+    cpu_s = 0.0 if times is None else times.ticks / os.sysconf("SC_CLK_TCK")
+    return cpu_s, 0.0 if storage is None else storage[0], (counters.run_delay_ns(pid, pid) or 0) / 1e9
+
+
+def _file_system(pid: int) -> tuple[str, str] | None:
+    """Return the mount point and the type of the file system of the file that a process opened last to read it."""
+    file = next((path for path in _files_read(pid) if path.startswith("/") and not path.startswith(_NO_DATA)), None)
+    if file is None:
+        return None
+    inside = ((mounted, kind) for kind, _, _, mounted in mounts() if os.path.commonpath([mounted, file]) == mounted)
+    mounted, kind = max(inside, key=lambda one: len(one[0]), default=("", ""))
+    return (utf8(mounted)[:MAX_NAME], utf8(kind)[:MAX_NAME]) if kind else None
+
+
+def _files_read(pid: int) -> list[str]:
+    """Return the files that a process has open for reading alone, the highest descriptor first."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        for number in sorted(map(int, os.listdir(f"/proc/{pid}/fd")), reverse=True):
+            with contextlib.suppress(OSError):
+                path = os.readlink(f"/proc/{pid}/fd/{number}")
+                if path.startswith("/") and counters.is_read_only(pid, number):
+                    found.append(path)
+    return found
