@@ -97,15 +97,9 @@ def again(run: Run, run_id: str) -> Spec:
         raise UsageError(f"{run.name} ran on several machines: start it again on each of them")
     check_folder(run.cwd)
     run = runs.with_secrets(run)
-    logs = [
-        word
-        for word in run.argv
-        if word.startswith("--log-dir=") and word.endswith((f"/{run.id}/ranks", f"/{run.id}/logs/ranks"))
-    ]
+    logs = _log_option(run)
     if logs:  # started by `ddpmon run`
-        ours = run.argv[: run.argv.index("--")] if "--" in run.argv else run.argv
-        module = "-m" in ours[ours.index(logs[0]) :]
-        (spec.check_module if module else spec.check_script)(run.script, run.cwd)
+        (spec.check_module if _is_module(run) else spec.check_script)(run.script, run.cwd)
         spec.check_torch()
     if not run.argv:
         raise UsageError(f"{run.name}: ddpmon did not record its command")
@@ -113,7 +107,7 @@ def again(run: Run, run_id: str) -> Spec:
         raise UsageError(f"no program {run.argv[0]}")
     line = run.argv
     if logs:
-        own = {logs[0]: f"--log-dir={_log_dir(run_id)}", torchrun.rendezvous_id(run.id): torchrun.rendezvous_id(run_id)}
+        own = {logs: f"--log-dir={_log_dir(run_id)}", torchrun.rendezvous_id(run.id): torchrun.rendezvous_id(run_id)}
         line = [own.get(word, word) for word in line]
     return Spec(
         torchrun.without_unsupported(line) if logs else line,
@@ -128,6 +122,30 @@ def again(run: Run, run_id: str) -> Spec:
         notes=torchrun.notes(run.grace_s) if logs else [],
         on_alert=run.on_alert,
     )
+
+
+def command_line(run: Run) -> list[str]:
+    """Return the words that start a run like this one in its folder."""
+    if run.attached or not run.argv:
+        return run.argv or [run.script, *run.script_args]
+    if _log_option(run) is None:
+        return ["ddpmon", "exec", "--", *run.argv]
+    nodes = ["--nnodes", str(run.nnodes)] if run.nnodes > 1 else []
+    ranks = next((word.partition("=")[2] for word in run.argv if word.startswith("--nproc-per-node=")), "1")
+    module = ["-m"] if _is_module(run) else []
+    return ["ddpmon", "run", "--nproc", ranks, *nodes, *module, run.script, *run.script_args]
+
+
+def _log_option(run: Run) -> str | None:
+    """Return the option with which `ddpmon run` says where the ranks print; None: something else started them."""
+    ends = f"/{run.id}/ranks", f"/{run.id}/logs/ranks"
+    return next((word for word in run.argv if word.startswith("--log-dir=") and word.endswith(ends)), None)
+
+
+def _is_module(run: Run) -> bool:
+    """Return whether `ddpmon run` was given a module."""
+    ours = run.argv[: run.argv.index("--")] if "--" in run.argv else run.argv
+    return "-m" in ours[ours.index(_log_option(run) or ours[0]) :]
 
 
 def check_folder(path: str | None) -> None:

@@ -71,6 +71,12 @@ def who(ranks: Iterable[int], world_size: int = 0) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
+def written(entry: FoldedLine, world_size: int, *, labelled: bool = True) -> str:
+    """A line as text: who printed it, if it is labelled, and ! before what was printed on stderr."""
+    label = f"{who(entry.ranks, world_size):>8} " if labelled else ""
+    return f"{label}{'!' if entry.stream == 'err' else ' '} {entry.text}".rstrip()
+
+
 def fold(before: list[FoldedLine], new: list[Said]) -> list[FoldedLine]:
     """The entries that `new` adds after `before`, whose entries may gain ranks.
 

@@ -9,13 +9,19 @@ from pathlib import Path
 
 
 def write(path: Path, content: object, *, new: bool = False) -> None:
-    """Write a file of this user alone, whole or not at all. new: FileExistsError if it is there."""
+    """Write JSON into a file of this user alone, whole or not at all. new: FileExistsError if it is there."""
+    write_text(path, json.dumps(content, indent=1), new=new)
+
+
+def write_text(path: Path, text: str, *, new: bool = False) -> Path:
+    """Write a text in the same way; returns the path."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
+            file.write(text)
         if not new or not _linked(draft, path):
             draft.replace(path)
+        return path
     finally:
         draft.unlink(missing_ok=True)
 

@@ -14,17 +14,16 @@ from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from ddpmon import numbers
 from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
 from ddpmon.tui import filters, key_queue, keys, search, workarounds
+from ddpmon.tui.copying import Copying
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.inspecting import Inspecting
 from ddpmon.tui.key_queue import KeyQueue
 from ddpmon.tui.launching import Launching
-from ddpmon.tui.lines import plain
 from ddpmon.tui.palette import THEMES
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
@@ -57,6 +56,7 @@ class DdpmonApp(ShowingApp):
         super().__init__(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
         self.inspecting = Inspecting(self, self.playback, self.views, self._inspection, self.action_go)
         self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
+        self.copying = Copying(self, self.watched, self._output, lambda: self.inspecting.rank_on(self.view_name))
         self.key_queue = KeyQueue(self, self._dispatch_key)
 
     def on_mount(self) -> None:
@@ -170,13 +170,7 @@ class DdpmonApp(ShowingApp):
         self.inspecting.ask_stack()
 
     def action_copy(self) -> None:
-        snapshot = self.playback.shown
-        if snapshot is None:
-            self.say("nothing to copy yet")
-            return
-        step = f"step {numbers.count(snapshot.step)}"
-        self.copy_to_clipboard(f"{plain(snapshot.run.name)}, {step}: {plain(snapshot.verdict)}")
-        self.say("copied the verdict")
+        self.copying.offer(on_logs=self.view_name is ViewName.LOGS)
 
     # --- keys that move through time ---
 

@@ -32,5 +32,8 @@ class Dashboard(Protocol):
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something that takes a while go on beside the screen."""
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy a text to the terminal's clipboard, where it takes any."""
+
     def leave(self) -> None:
         """End the dashboard; the run is not touched."""

@@ -29,10 +29,16 @@ class Inspecting:
         """The rank that is inspected."""
         return self.inspection.rank
 
+    def rank_on(self, shown: ViewName) -> int | None:
+        """Return the rank under the cursor of a screen, or the one that is inspected there."""
+        if shown is ViewName.INSPECT:
+            return self.rank
+        cursor = self.views[shown].cursor
+        return cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
+
     async def open(self, shown: ViewName) -> None:
         """Inspect the rank under the cursor of the screen that is shown."""
-        cursor = self.views[shown].cursor
-        rank = cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
+        rank = self.rank_on(shown)
         if rank is None:
             self.dashboard.say("no rank under the cursor")
             return

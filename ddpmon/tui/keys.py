@@ -166,7 +166,7 @@ KEYS = (
     Key("f", "f", "screen.do('fold')", "fold", "show a row per host, or every rank", views=_HEAT),
     Key("slash", "/", "app.filter", "filter", "filter ranks, as in rank:0-7 host:n1 own>40 slow !dead",
         views=_PASTS),
-    Key("y", "y", "app.copy", "copy", "copy the verdict to the clipboard (OSC 52, works over SSH)"),
+    Key("y", "y", "app.copy", "copy", "copy the sentence, a finding, a stack, output, the command or the report"),
     Key("down,j", "↓ j", "screen.do('move', 1)", "", "go down to the next rank or line", views=_LISTS),
     Key("up,k", "↑ k", "screen.do('move', -1)", "", "go up to the previous rank or line", views=_LISTS),
     Key("right", "→", "screen.do('pan', 1)", "", "scroll right", views=(*_RANKS, *_LOGS)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
 
 import msgspec
 
@@ -59,6 +60,8 @@ class Shown:
                 while len(app.screen_stack) > 1:
                     await app.pop_screen()
         app.action_copy()
+        await self.pilot.press("enter")
+        assert len(app.screen_stack) == 1
 
 
 def assert_plain(text: str) -> None:
@@ -89,5 +92,6 @@ async def dashboard(shot: Snapshot) -> AsyncIterator[Shown]:
     """A dashboard in no terminal."""
     app = DdpmonApp(FakeSource(shot))
     app.leave = lambda: None
-    async with app.run_test(size=SIZES[0]) as pilot:
-        yield Shown(app, pilot)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # where copies go
+        async with app.run_test(size=SIZES[0]) as pilot:
+            yield Shown(app, pilot)

@@ -160,17 +160,6 @@ def test_log_scale():
     assert "log scale" not in drive(snapshots.slow(), "l", "l")[1]
 
 
-def test_copy_takes_the_whole_verdict():
-    taken = []
-
-    def catch(app, _):
-        app.copy_to_clipboard = taken.append
-
-    _, text = drive(snapshots.slow(), catch, "y")
-    assert taken == [f"gpt2-124m, step 12,486: {snapshots.slow().verdict}"]
-    assert "copied" in text
-
-
 @pytest.mark.parametrize("view", ["world", "ranks", "comm", "devices", "inspect", "logs", "runs"])
 def test_help_lists_every_key_of_the_screen_and_no_other(view):
     opening = ["enter"] if view == "inspect" else [key.keys for key in keys.KEYS if key.opens == view]

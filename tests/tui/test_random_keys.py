@@ -53,6 +53,11 @@ Where several keys do the same, they take turns.
 """
 
 
+@pytest.fixture(autouse=True)
+def _copies_go_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 class AnySource(through_time.GrantingSource):
     """Changes from one state to the other; the parts that screens wish for come with each."""
 

@@ -231,7 +231,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     from ddpmon import runs
     from ddpmon.cli.adopting import find
     from ddpmon.errors import UsageError
-    from ddpmon.runs.logs import Log, Reader, who
+    from ddpmon.runs.logs import Log, Reader, written
 
     target = find(run)
     if rank is not None and 0 < target.world_size <= rank:
@@ -248,9 +248,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
             for entry in entries:
                 if rank is not None and rank not in entry.ranks:
                     continue
-                mark = "!" if entry.stream == "err" else " "
-                label = "" if rank is not None else f"{who(entry.ranks, target.world_size):>8} "
-                print(f"{label}{mark} {entry.text}".rstrip(), flush=True)
+                print(written(entry, target.world_size, labelled=rank is None), flush=True)
             if ended or not follow:
                 return
             time.sleep(0.3)

@@ -36,6 +36,9 @@ class LogList(ScrollingPane):
         self.search = Search()
         self._at: int | None = None
         """Entry that the search went to, counted in the same way; None: to none."""
+        self.in_sight: list[FoldedLine] = []
+        self.found: list[FoldedLine] = []
+        """Entries on the screen, and all those that the search finds."""
         self._trouble = ""
         """Reason that the last search was given up."""
         self.wrapped = True
@@ -70,6 +73,7 @@ class LogList(ScrollingPane):
             self._filtered, self._end, self._at = frame.filter.text if frame.filter else "", None, None
         before, entries = self._entries()
         found = self._found(entries)
+        self.found = [entries[place] for place in found]
         end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
         above = [self._title(frame, width, len(entries) - end, [before + place for place in found])]
         if not entries and self.rank is None and self._filtered_ranks() == set():
@@ -85,7 +89,7 @@ class LogList(ScrollingPane):
         while first > 0 and len(rows) < self._room:
             first -= 1
             rows = [*entry_lines(entries[first], style, chosen=before + first == self._at), *rows]
-        self._first = before + first
+        self._first, self.in_sight = before + first, entries[first:end]
         return [*above, *rows[max(0, len(rows) - self._room) :]]
 
     def _title(self, frame: Frame, width: int, below: int, found: list[int]) -> Line:
