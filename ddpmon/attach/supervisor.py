@@ -23,6 +23,7 @@ import traceback
 
 from ddpmon import runs
 from ddpmon.attach import ending, jobs, output, texts
+from ddpmon.attach.detach import DETACH
 from ddpmon.attach.entries import Entries
 from ddpmon.launch import processes
 from ddpmon.launch.exit_traces import Stranger
@@ -32,7 +33,7 @@ from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.signing import become_supervisor
 from ddpmon.launch.supervisor_log import SupervisorLog
 from ddpmon.runs import Process, proc
-from ddpmon.runs.attached import DETACH, ENDED, ENTERING, IN, STARTING, WAITING, Attached
+from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
 IDLE_S, BUSY_S = 1.0, 0.05
 LEAVING_S = 20.0

@@ -24,7 +24,8 @@ from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.hub.cpu_activity import TICKS_PER_S
 from ddpmon.messages import Stack, WireError
 from ddpmon.messages.dumps import frames
-from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
+from ddpmon.messages.folder import STACKS, Places
+from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.messages.wire import check_stack
 from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess

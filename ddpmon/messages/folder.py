@@ -9,15 +9,10 @@ logs/ranks/exec/   what it printed, where a launcher other than ours started it
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-STACK_SIGNAL = int(signal.SIGRTMIN) + 7
-"""Answered by a handler in C: code that keeps the GIL cannot hold it up."""
-SAMPLE_SIGNAL = STACK_SIGNAL + 1
-"""Sent to a training thread by a timer of its own process, while its stack is sampled."""
 STACKS = "stacks"
 TAILS = "tail"
 EXEC = "exec"

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ddpmon.messages.folder import STACK_SIGNAL, STACKS, Places
+from ddpmon.messages.folder import STACKS, Places
+from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.run_folder import private_folder
 

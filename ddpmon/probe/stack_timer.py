@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 
 from ddpmon.messages.dumps import is_one_dump
-from ddpmon.messages.folder import SAMPLE_SIGNAL
+from ddpmon.messages.signals import SAMPLE_SIGNAL
 from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.stack_signal import handler_of
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from ddpmon.messages import MAX_STACKS, SampledStack
 from ddpmon.messages.dumps import frames, is_one_dump
-from ddpmon.messages.folder import STACK_SIGNAL, Places
+from ddpmon.messages.folder import Places
+from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.probe import counters, stack_signal
 from ddpmon.probe.records import DATA
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 
 from ddpmon.runs.process import Process
 
-DETACH = signal.SIGRTMIN
-"""Asks the supervisor of an attached run to leave the ranks."""
 ENTERING = "entering"
 """A debugger is at work."""
 WAITING = "waiting"

@@ -97,9 +97,10 @@ class Run:
 
     def unix_now(self) -> float:
         """Return this moment by the clock that `created_at` is of, even if that clock was set meanwhile."""
+        if not (self.boot_id and self.created_boot_s > 0 and self.boot_id == here().boot_id):
+            return time.time()
         elapsed_s = time.clock_gettime(time.CLOCK_BOOTTIME) - self.created_boot_s
-        counts = self.created_boot_s > 0 and self.boot_id == here().boot_id and elapsed_s >= 0
-        return self.created_at + elapsed_s if counts else time.time()
+        return self.created_at + elapsed_s if elapsed_s >= 0 else time.time()
 
     @property
     def took_s(self) -> float | None:

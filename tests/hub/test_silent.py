@@ -11,7 +11,8 @@ import pytest
 
 from ddpmon.hub.silent_ranks import ASK_S, SilentRanks
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello, Stack
-from ddpmon.messages.folder import STACK_SIGNAL, STACKS
+from ddpmon.messages.folder import STACKS
+from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.runs import Process
 from ddpmon.store.processes import RankProcess
 from tests.hub.conftest import until
