@@ -15,6 +15,11 @@ import pytest
 import ddpmon
 
 ROOT = Path(__file__).parent.parent
+NEEDED = (
+    *("py.typed", "demo/run.json", "demo/telemetry.db.gz", "demo/stdout.0.log", "export/page/page.html"),
+    *("probe/inject/sitecustomize.py", "tui/app.py"),
+)
+"""Files that no import misses: types for checkers, the demo, the page of the report, what Python loads in a rank."""
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # as where it is not installed
@@ -62,6 +67,8 @@ def test_the_wheel_holds_all_of_the_package_and_nothing_else(wheel):
     packaged = {path for path in held if path.startswith("ddpmon/")}
     assert packaged == tracked("ddpmon")
     assert all(path.startswith(f"ddpmon-{ddpmon.__version__}.dist-info/") for path in held - packaged)
+    assert packaged >= {f"ddpmon/{name}" for name in NEEDED}, "git has lost them"
+    assert not [path for path in packaged if "test" in path.split("/")[-2:] or path.endswith((".pyc", ".db", ".so"))]
 
 
 def test_the_sdist_holds_all_that_is_kept(built):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-
 from ddpmon import runs
+from ddpmon.attach.signals import DETACH
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import adoption, processes
 from ddpmon.launch.stop import check_reach, wait_until_gone
 from ddpmon.runs import Run
 
-DETACH = signal.SIGRTMIN
-"""Asks the supervisor of an attached run to leave the ranks."""
 LONGEST_S = 60.0
 
 

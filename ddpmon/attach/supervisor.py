@@ -23,8 +23,8 @@ import traceback
 
 from ddpmon import runs
 from ddpmon.attach import ending, jobs, output, texts
-from ddpmon.attach.detach import DETACH
 from ddpmon.attach.entries import Entries
+from ddpmon.attach.signals import DETACH
 from ddpmon.launch import processes
 from ddpmon.launch.exit_traces import Stranger
 from ddpmon.launch.keeper import HubKeeper
