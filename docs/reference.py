@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference that are made from the code's own tables: python docs/reference.py
 
 commands.md from the commands, keys.md from the dashboard's keys, metrics.md from the quantities, findings.md from the
-kinds of findings and their thresholds, tables.md from the recording's tables, environment.md from the table here.
+kinds of findings and their thresholds, tables.md from the recording's tables, environment.md from the table here, config.md from the settings.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ from ddpmon.analysis.kinds import KINDS
 from ddpmon.analysis.kinds.kind import Kind, named_as
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.cli import command_line
+from ddpmon.config import SETTINGS
 from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
 from ddpmon.recording.tables import KEYS as PRIMARY_KEYS
 from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, Column
-from ddpmon.tui.keys import KEYS, Key
+from ddpmon.tui.config_check import SCREENS
+from ddpmon.tui.keymap import Key
+from ddpmon.tui.keys import DEFAULT_KEYS as KEYS
+from ddpmon.tui.palette import ROLES
 from ddpmon.tui.views import VIEW_FACTS, ViewName
+from ddpmon.tui.widgets.columns import COLUMNS
 
 FOLDER = Path(__file__).with_name("reference")
 MADE = "`python docs/reference.py` generates this page from the code.\n"
 WIDTH = 80
 
 VARIABLES = {
+    "XDG_CONFIG_HOME": "Folder of `ddpmon/config.toml`, [the config file](config.md); the default is `~/.config`.",
     "DDPMON_HOME": "Folder of the runs; the default is `~/.local/state/ddpmon`. A symbolic link is allowed if it is"
     " yours; only you may have access to the folder.",
     "DDPMON_RUNTIME_DIR": "Folder of the sockets; the default is `/tmp/ddpmon-UID`. Choose a short path, because the"
@@ -45,7 +51,8 @@ VARIABLES = {
     "DDPMON_HUB": "Address of the root hub in a run over several machines; same as `--hub`.",
     "DDPMON_HUB_KEY": "The key for `--hub`, which is the content of a file from `ddpmon key`. ddpmon does not pass this"
     " variable to the ranks.",
-    "DDPMON_THEME": "`dark`, `light` or `ansi` (the terminal's own sixteen colours).",
+    "DDPMON_THEME": "`dark`, `light`, `ansi` (the terminal's own sixteen colours), or a theme of the config file; same"
+    " as `--theme`.",
     "NO_COLOR": "With any value, ddpmon uses no colours.",
     "DDPMON_SSH": "The ssh command with its options, such as `ssh -F config`.",
     "DDPMON_REMOTE": "The ddpmon command on the other machine, such as `~/project/.venv/bin/ddpmon`.",
@@ -102,6 +109,57 @@ in `ddpmon report --format json`. [Thresholds](../thresholds.md) explains the co
 
 RECORDING = """This page lists every table and column of [the recording](../recording.md). Times in µs are durations, or
 values of CLOCK_MONOTONIC on the rank's host. Columns marked "for ddpmon" may change without notice."""
+
+CONFIG = """Put your settings into `~/.config/ddpmon/config.toml` (`$XDG_CONFIG_HOME/ddpmon/config.toml` if that variable is
+set). `ddpmon config` shows where the file is, and each value with its source. An option of a command takes precedence
+over an environment variable, the variable over the file, and the file over the choices that the dashboard remembers.
+
+```toml
+theme = "night"
+first_screen = "ranks"
+notify = "bell"
+
+[ranks]
+columns = ["own", "over", "wait", "host", "loss"]
+
+[price]
+gpu_hour = 2.5
+
+[keys]
+x = "ctrl+x"
+
+[keys.ranks]
+s = "o"
+
+[themes.night]
+base = "dark"
+warn = "bold #ffcc00"
+background = "#000000"
+```
+
+ddpmon refuses a file with an unknown key or a value that is not allowed; one line names the file, the key and what is
+allowed.
+
+## Settings
+"""
+CONFIG_MORE = """The screens are {0}. The columns are {1}. The rank is always the first column.
+
+## Keys
+
+`[keys]` replaces keys: on the left a key from [Keys](keys.md), on the right the new key. A table such as `[keys.ranks]`
+counts on one screen only. A key is one character, or a name such as `ctrl+x`, `f5`, `enter` or `escape`. ddpmon refuses
+a key that does something else on the same screen, unless that one moves too. `ctrl+c` cannot be replaced.
+
+## Themes
+
+`[themes.NAME]` defines a theme. `base` is `dark` or `light`; all colours that the table does not have are the base's.
+`background` and `panel` take a colour such as `#101419`. The other roles take a style such as `bold #e69f00`: {2}.
+Choose the theme with `theme`, `--theme`, `DDPMON_THEME`, or in the palette (ctrl+p).
+
+## Remembered choices
+
+The dashboard remembers what you change by hand: the order of each table, the chart, the marks of Heat and the theme. The
+file is `preferences.json` in the folder of the runs. ddpmon ignores a damaged file, and says so."""
 
 
 def command_page() -> str:
@@ -228,8 +286,25 @@ def _column_rows(columns: tuple[Column, ...]) -> Iterator[str]:
     yield ""
 
 
+def config_page() -> str:
+    """The config file: what it may set, its keys and its themes."""
+    rows = [
+        f"| `{row.name}` | {row.meaning} | {row.allowed} | {row.default or '–'} |"
+        f" {f'`{row.variable}`' if row.variable else '–'} |"
+        for row in SETTINGS
+    ]
+    head = "| key | what it sets | allowed | default | variable |\n| --- | --- | --- | --- | --- |"
+    screens = f"{', '.join(SCREENS)}"
+    roles = ", ".join(f"`{role}`" for role in ROLES)
+    columns = ", ".join(f"`{name}`" for name in COLUMNS)
+    return "\n".join(
+        ["# The config file\n", MADE, CONFIG, head, *rows, "", CONFIG_MORE.format(screens, columns, roles)]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": command_page,
+    "config.md": config_page,
     "environment.md": environment_page,
     "findings.md": finding_page,
     "keys.md": key_page,

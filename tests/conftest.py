@@ -51,6 +51,7 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """No test reads or writes the runs of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         patch.delenv("DDPMON_SOCKET", raising=False)
         patch.delenv("DDPMON_RUN_ID", raising=False)
         patch.setattr("ddpmon.store.store.SURVIVED", ())  # a fault in judging is to fail a test

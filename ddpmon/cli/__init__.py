@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import pkgutil
 import sys
 from typing import TextIO, cast
@@ -11,6 +12,7 @@ from typing import TextIO, cast
 import click
 
 import ddpmon
+from ddpmon import config
 from ddpmon.cli import commands
 from ddpmon.cli.streams import OutputError, StandardStream, occupy_closed
 from ddpmon.errors import DdpmonError, UsageError
@@ -30,7 +32,7 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     RUN is a run's name or the beginning of its id. Without RUN, commands take
     the latest run. attach, ls, status, stack, logs, stop and report also reach
     runs on other machines over ssh: HOST:RUN, or USER@HOST for the latest run
-    there. In the dashboard, ? shows the keys.
+    there. In the dashboard, ? shows the keys. ddpmon config shows your settings.
 
     \b
     Environment variables:
@@ -61,6 +63,7 @@ def main() -> None:
     occupy_closed()
     sys.stdout, sys.stderr = StandardStream(_plain(sys.stdout)), StandardStream(_plain(sys.stderr), survives=True)
     try:
+        config.apply(os.environ)
         code = command_line.main(prog_name="ddpmon", standalone_mode=False, obj=main)
         sys.stdout.settle()
     except OutputError as error:
@@ -92,5 +95,5 @@ def _plain(stream: TextIO | None) -> TextIO | None:
 
 
 def _complain(text: str, code: int) -> int:
-    print("ddpmon:", plain(" ".join(text.split())), file=sys.stderr)
+    print("ddpmon:", plain(" ".join(config.with_origin(text).split())), file=sys.stderr)
     return code

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpmon import config
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-NOTIFY = ("off", "bell", "desktop", "both")
-"""Ways in which the dashboard says that a run gets worse."""
 
 
 class Within(click.FloatRange):
@@ -49,11 +48,32 @@ def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[
     return list(items.values())
 
 
+def theme(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The colours of the dashboard: in the environment, where the dashboard looks for them."""
+
+    def choose(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
+        import os
+
+        names = (*config.THEMES, *config.current().themes)
+        if value is not None and value not in names:
+            raise click.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}.")
+        if value is not None:
+            os.environ["DDPMON_THEME"] = value
+
+    return click.option(
+        "--theme",
+        metavar="NAME",
+        expose_value=False,
+        callback=choose,
+        help="Colours of the dashboard: dark, light, ansi, or a theme of the config file.",
+    )(function)
+
+
 def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return how the dashboard says it when the run gets worse or ends: `notify`."""
     return click.option(
         "--notify",
-        type=click.Choice(NOTIFY),
+        type=click.Choice(config.NOTIFY),
         default="off",
         envvar="DDPMON_NOTIFY",
         show_default=True,

@@ -45,11 +45,13 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
 
     line = RemoteSource.call(address)
     from ddpmon.tui.app import DdpmonApp, watch  # while ssh logs in
+    from ddpmon.tui.preferences import Preferences
     from ddpmon.tui.watched import Outcome
 
     source = RemoteSource.open(address, line)
     try:
-        outcome = watch(DdpmonApp(source, readonly=readonly, notify=notify, place=RemotePlace(source)))
+        place = RemotePlace(source)
+        outcome = watch(DdpmonApp(source, readonly=readonly, notify=notify, place=place, preferences=Preferences()))
         if outcome is Outcome.STOPPING:
             print(
                 f"stopping {source.run_name} on {address.where}; Ctrl-C ends this command, but not the stop", flush=True

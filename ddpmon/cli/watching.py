@@ -9,7 +9,7 @@ import time
 from types import FrameType
 from typing import Self
 
-from ddpmon import runs
+from ddpmon import config, runs
 from ddpmon.cli.adopting import adopted
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.launch import stop
@@ -42,6 +42,10 @@ def interactive() -> bool:
     from ddpmon.tui.palette import chosen_theme
 
     chosen_theme(os.environ)  # before a run is started that nobody would see
+    if config.current().exists:
+        from ddpmon.tui.config_check import check
+
+        check()
     return True
 
 
@@ -86,11 +90,14 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
     it.
     """
     from ddpmon.tui.app import DdpmonApp, watch
+    from ddpmon.tui.preferences import Preferences
     from ddpmon.tui.watched import Outcome
 
     run, source = _attached(run)
     try:
-        outcome = watch(DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify))
+        outcome = watch(
+            DdpmonApp(source, readonly=readonly, owns_run=owns_run, notify=notify, preferences=Preferences())
+        )
         last = source.snapshot()
     finally:
         source.close()

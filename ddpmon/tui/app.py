@@ -24,7 +24,8 @@ from ddpmon.tui.filters import Filter
 from ddpmon.tui.inspecting import Inspecting
 from ddpmon.tui.key_queue import KeyQueue
 from ddpmon.tui.launching import Launching
-from ddpmon.tui.palette import THEMES
+from ddpmon.tui.palette import THEMES, own_themes
+from ddpmon.tui.preferences import Preferences
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
 from ddpmon.tui.screens.prompt import Prompt
@@ -39,7 +40,8 @@ class DdpmonApp(ShowingApp):
 
     readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
     so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves. notify: a choice
-    of `--notify`. place: the machine whose runs these are; None: this one.
+    of `--notify`. place: the machine whose runs these are; None: this one. preferences: choices to begin with, and
+    to save; None: neither.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of_dialogs()]
@@ -52,8 +54,11 @@ class DdpmonApp(ShowingApp):
         owns_run: bool = False,
         notify: str = "off",
         place: Place | None = None,
+        preferences: Preferences | None = None,
     ) -> None:
-        super().__init__(source, readonly=readonly, owns_run=owns_run, notify=notify, place=place)
+        super().__init__(
+            source, readonly=readonly, owns_run=owns_run, notify=notify, place=place, preferences=preferences
+        )
         self.inspecting = Inspecting(self, self.playback, self.views, self._inspection, self.action_go)
         self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
         self.copying = Copying(self, self.watched, self._output, lambda: self.inspecting.rank_on(self.view_name))
@@ -75,7 +80,7 @@ class DdpmonApp(ShowingApp):
                 yield SystemCommand(*keys.command(key, frame), partial(self._run_command, key.action), at_once)
         for name in () if self.no_color else sorted(self.available_themes):
             take = partial(setattr, self, "theme", name)
-            ours = any(theme.name == name for theme in THEMES)
+            ours = name in own_themes() or any(theme.name == name for theme in THEMES)
             yield SystemCommand(f"Theme: {name}", "use these colours in this dashboard", take, ours)
 
     async def _run_command(self, action: str) -> None:

@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from textual.actions import parse
 from textual.binding import Binding
 
+from ddpmon import config
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.keymap import FIXED, Key, remapped
 from ddpmon.tui.views import VIEW_FACTS, ViewFacts, ViewName
-
-
-@dataclass(frozen=True)
-class Key:
-    """One thing that keys do."""
-
-    keys: str
-    """Names of the keys in Textual, with commas between."""
-    shown: str
-    """Names of the keys for people."""
-    action: str
-    label: str
-    """Text in the key bar; empty: the key is only in the help."""
-    help: str
-    stops: bool = False
-    """Only where the run can be stopped."""
-    views: tuple[ViewName, ...] = tuple(ViewName)
-    """The screens that it is for."""
-    opens: ViewName | None = None
-    """The screen that it goes to, of those with a digit."""
-    replay: bool | None = None
-    """True: only where a recording plays; False: only where none does."""
-    changes: bool = False
-    """Only where runs may be started and changed."""
-    here: bool = False
-    """Only for runs of this machine."""
 
 
 def _views_that(holds: Callable[[ViewFacts], bool]) -> tuple[ViewName, ...]:
@@ -62,7 +37,7 @@ def _opening(name: ViewName) -> Key:
     return Key(view.digit, view.digit, f"app.go('{name}')", "", f"{view.title}: {view.question}", opens=name)
 
 
-KEYS = (
+DEFAULT_KEYS = (
     Key("q", "q", "app.detach", "detach", "leave the dashboard; the run goes on"),
     Key("x", "x", "app.stop", "stop", "stop the run (asks first); a second time: kill it now", stops=True),
     Key("ctrl+l", "ctrl+l", "app.repaint", "", "draw the whole screen again"),
@@ -179,20 +154,19 @@ KEYS = (
     Key("ctrl+c", "Ctrl-C", "app.interrupt", "", "ask whether to detach, stop the run, or stay"),
 )  # fmt: skip
 
-
-ASKS = "ctrl+c"
-"""The key that works in dialogs too."""
+KEYS = remapped(DEFAULT_KEYS, config.current())
+"""The keys with those that the config file puts in their place."""
 
 
 def bindings(view: ViewName) -> list[Binding]:
     """The keys of a screen as Textual wants them."""
     by_key = {(key.keys, key.action): key for key in KEYS if view in key.views}
-    return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == ASKS) for key in by_key.values()]
+    return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == FIXED) for key in by_key.values()]
 
 
 def bindings_of_dialogs() -> list[Binding]:
     """The keys that work wherever the app is."""
-    return [binding for binding in bindings(ViewName.WORLD) if binding.key == ASKS]
+    return [binding for binding in bindings(ViewName.WORLD) if binding.key == FIXED]
 
 
 def needed(view: ViewName) -> set[str]:

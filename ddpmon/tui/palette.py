@@ -7,12 +7,15 @@ lose nothing. Text has a contrast of at least 4.5 to 1 (WCAG 2.2, 1.4.3) on ever
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from functools import cached_property
 
 from rich.style import Style
 from textual.theme import Theme
 
+from ddpmon import config
 from ddpmon.errors import UsageError
 
 _DARK = {
@@ -78,7 +81,7 @@ ANSI_THEME = "ansi-dark"
 """Textual's own theme of a terminal's sixteen colours and its own background, which fits light ones as well."""
 
 
-def _theme(name: str, colours: dict[str, str], background: str, panel: str, *, dark: bool) -> Theme:
+def _theme(name: str, colours: Mapping[str, str], background: str, panel: str, *, dark: bool) -> Theme:
     """Return what Textual draws by itself (the command palette), in the same colours."""
     hues = {role: colours[role].split()[-1] for role in ("info", "warn", "bad", "ok", "text")}
     return Theme(
@@ -93,30 +96,50 @@ THEMES = (
 )
 
 VARIABLE = "DDPMON_THEME"
-_CHOICES = {"dark": "ddpmon-dark", "light": "ddpmon-light", "ansi": ANSI_THEME}
+_CHOICES = dict(zip(config.THEMES, (*(theme.name for theme in THEMES), ANSI_THEME), strict=True))
 _LIGHT_BACKGROUNDS = {"7", "15"}
 """White and bright white, as COLORFGBG counts a terminal's colours."""
+_STYLE = re.compile(r"(?:(?:bold|italic|underline|reverse) )*(?:on )?#[0-9a-fA-F]{6}")
+_PLAIN = re.compile("#[0-9a-fA-F]{6}")
+
+
+def theme_name(choice: str) -> str:
+    """Return Textual's name of a theme. UsageError: there is no theme of that name."""
+    if choice not in _CHOICES and choice not in own_themes():
+        raise UsageError(f"there is no theme {choice!r}; ddpmon has {', '.join([*_CHOICES, *own_themes()])}")
+    return _CHOICES.get(choice, choice)
 
 
 def chosen_theme(environment: Mapping[str, str]) -> str | None:
-    """The theme that a person chose for good in $DDPMON_THEME, else the light one if the terminal says it is light.
+    """Return the theme that a person chose for good, else the light one if the terminal says that it is light.
 
     Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background". None: neither says. UsageError:
     there is no such theme.
     """
-    choice = environment.get(VARIABLE, "").strip().lower()
+    choice = environment.get(VARIABLE, "").strip()
     if choice:
-        if choice not in _CHOICES:
-            raise UsageError(f"{VARIABLE} is {environment[VARIABLE]!r}; it takes dark, light or ansi")
-        return _CHOICES[choice]
+        try:
+            return theme_name(choice if choice in own_themes() else choice.lower())
+        except UsageError as error:
+            raise UsageError(f"{VARIABLE}: {error}") from None
     _, separator, background = environment.get("COLORFGBG", "").rpartition(";")
     return "ddpmon-light" if separator and background in _LIGHT_BACKGROUNDS else None
 
 
-def first_theme(textuals: str, environment: Mapping[str, str], *, few_colours: bool) -> str:
-    """The theme to begin with. textuals: the one that Textual would take. few_colours: the terminal has 16 or none."""
+def first_theme(textuals: str, environment: Mapping[str, str], remembered: object = None, *, few_colours: bool) -> str:
+    """Return the theme to begin with.
+
+    Args:
+        textuals: The one that Textual would take.
+        environment: Of this process.
+        remembered: The one that was last chosen in the dashboard.
+        few_colours: The terminal has 16 or none.
+
+    """
     if few_colours:
         return ANSI_THEME
+    if not environment.get(VARIABLE, "").strip() and isinstance(remembered, str):
+        return remembered
     return chosen_theme(environment) or ("ddpmon-dark" if textuals == "textual-dark" else textuals)
 
 
@@ -146,10 +169,37 @@ class Palette:
 DARK, LIGHT, ANSI, NONE = (Palette(colours) for colours in (_DARK, _LIGHT, _ANSI, _NONE))
 
 
-def pick(*, dark: bool, ansi: bool, no_color: bool) -> Palette:
+def pick(theme: Theme, *, ansi: bool, no_color: bool) -> Palette:
     """The palette for a theme and the environment."""
     if no_color:
         return NONE
     if ansi:
         return ANSI
-    return DARK if dark else LIGHT
+    own = own_themes().get(theme.name)
+    return own[1] if own is not None else DARK if theme.dark else LIGHT
+
+
+def own_themes() -> dict[str, tuple[Theme, Palette]]:
+    """Return the themes of the config file by name. UsageError: one has a colour that is none."""
+    return _own_themes(config.current().path)
+
+
+@functools.cache
+def _own_themes(_of: object) -> dict[str, tuple[Theme, Palette]]:
+    own = {}
+    for name, table in config.current().themes.items():
+        if name in _CHOICES or not name.isprintable():
+            raise config.current().wrong(f"themes.{name}", "…", f"another name than {', '.join(_CHOICES)}")
+        dark = table.get("base", "dark") == "dark"
+        colours, first = dict(_DARK if dark else _LIGHT), THEMES[0 if dark else 1]
+        grounds = {"background": first.background or "", "panel": first.panel or ""}
+        for key, value in table.items():
+            allowed = _PLAIN if key in grounds else _STYLE if key in colours else None
+            if key == "base" and value in {"dark", "light"}:
+                continue
+            if allowed is None or not isinstance(value, str) or not allowed.fullmatch(value):
+                words = f"base (dark or light), and a colour such as #56b4e9 for {', '.join([*grounds, *colours])}"
+                raise config.current().wrong(f"themes.{name}.{key}", value, words)
+            (grounds if key in grounds else colours)[key] = value
+        own[name] = _theme(name, colours, **grounds, dark=dark), Palette(colours)
+    return own

@@ -14,6 +14,7 @@ from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 from textual.timer import Timer
 
+from ddpmon import config
 from ddpmon.glyphs import in_ascii, started_with
 from ddpmon.messages import Wish
 from ddpmon.source import Source
@@ -25,7 +26,8 @@ from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import plain
 from ddpmon.tui.notify import Worsening, sequence
-from ddpmon.tui.palette import THEMES, Palette, first_theme, pick
+from ddpmon.tui.palette import THEMES, Palette, first_theme, own_themes, pick
+from ddpmon.tui.preferences import Preferences
 from ddpmon.tui.screens.table import pane_of, views
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.stopping import Stopping
@@ -77,15 +79,28 @@ class ShowingApp(App[None]):
     ALLOW_SELECT = False
     DEFAULT_MODE = ViewName.WORLD
 
-    def __init__(self, source: Source, *, readonly: bool, owns_run: bool, notify: str, place: Place | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        readonly: bool,
+        owns_run: bool,
+        notify: str,
+        place: Place | None,
+        preferences: Preferences | None,
+    ) -> None:
         # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
+        self.DEFAULT_MODE = ViewName(config.current().get("first_screen"))  # type: ignore[misc]  # it is read from the app
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         self._ascii_only = in_ascii(started_with())
-        for theme in THEMES:
+        for theme in (*THEMES, *(own for own, _ in own_themes().values())):
             self.register_theme(theme)
         few = self.no_color or self.console.color_system in {None, "standard", "windows"}
-        self.theme = first_theme(self.theme, os.environ, few_colours=few)
+        self._preferences = preferences
+        before = {} if preferences is None else preferences.values
+        remembered = last if (last := before.get("theme")) in list(self.available_themes) else None
+        self.theme = first_theme(self.theme, os.environ, remembered, few_colours=few)
         # Textual took the stylesheet's variables before it knew these themes.
         self.stylesheet.set_variables(self.get_css_variables())
         self.readonly = readonly
@@ -95,6 +110,8 @@ class ShowingApp(App[None]):
         self.views = views(self.watched.place, self.show_answer)
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
+            for pane in view.panes:
+                pane.restore({key.removeprefix(f"{name}."): each for key, each in before.items()})
         self._inspection = pane_of(self.views, Inspection)
         self._output = pane_of(self.views, LogList)
         self._runs = pane_of(self.views, RunList)
@@ -125,6 +142,7 @@ class ShowingApp(App[None]):
         self.set_interval(FRAME_S, self.tick)
 
     def on_unmount(self) -> None:
+        self._remember()
         self.watched.close()
 
     def _on_theme_changed(self, theme: Theme) -> None:
@@ -148,7 +166,23 @@ class ShowingApp(App[None]):
         self._notice.next_frame()
         if news := source.news():
             self._notice.say(plain(news))
+        self._remember()
         self.show()
+
+    def _remember(self) -> None:
+        """Save what was changed by hand since the last frame, for the next dashboard."""
+        if self._preferences is None:
+            return
+        chosen = {
+            f"{name}.{key}": each
+            for name, view in self.views.items()
+            for pane in view.panes
+            for key, each in pane.preferences.items()
+        }
+        self._preferences.update(chosen | {"theme": self.theme})
+        if self._preferences.trouble:
+            self._notice.say(plain(self._preferences.trouble))
+            self._preferences.trouble = ""
 
     def show_answer(self) -> None:
         """A frame now, and one as soon as what the source was asked for is there."""
@@ -217,7 +251,7 @@ class ShowingApp(App[None]):
     def palette(self) -> Palette:
         """The colours of the current theme."""
         theme = self.current_theme
-        return pick(dark=theme.dark, ansi=self.native_ansi_color, no_color=self.no_color)
+        return pick(theme, ansi=self.native_ansi_color, no_color=self.no_color)
 
     def say(self, text: str) -> None:
         """Show a line in the key bar for a few seconds; "": what was said last no more."""

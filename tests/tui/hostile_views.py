@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, chdir
 
 import msgspec
 
-from ddpmon.cli.options import NOTIFY
+from ddpmon.config import NOTIFY
 from ddpmon.export import openmetrics, stacks
 from ddpmon.export.headless import Lines
 from ddpmon.messages import Snapshot, StackView

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.cli.options import NOTIFY
+from ddpmon.config import NOTIFY
 from ddpmon.source import FakeSource
 from ddpmon.tui.notify import MOST, QUIET_S, Worsening, sequence
 from tests.tui import snapshots

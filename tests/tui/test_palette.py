@@ -130,7 +130,7 @@ def test_the_theme_is_chosen_by_the_person_else_by_what_the_terminal_says(enviro
 
 @pytest.mark.parametrize("wrong", ["purple", "dark;light", "\x1b[2J"])
 def test_a_theme_that_there_is_not_is_one_line_with_the_way_out(wrong):
-    with pytest.raises(UsageError, match="it takes dark, light or ansi") as told:
+    with pytest.raises(UsageError, match="ddpmon has dark, light, ansi") as told:
         palette.chosen_theme({"DDPMON_THEME": wrong})
     assert "\x1b" not in str(told.value)
 
@@ -157,7 +157,7 @@ def test_a_wrong_theme_is_told_before_a_run_is_started(home, monkeypatch):
     with Terminal("ddpmon", "exec", "--", "true", columns=120) as terminal:
         assert terminal.wait_end() == 2
         shown = "\n".join(terminal.screen.display)
-    assert "ddpmon: DDPMON_THEME is 'purple'; it takes dark, light or ansi" in shown
+    assert "ddpmon: DDPMON_THEME: there is no theme 'purple'; ddpmon has dark, light, ansi" in shown
     assert "Traceback" not in shown
     assert runs.all_runs() == []
 

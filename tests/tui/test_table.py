@@ -6,6 +6,7 @@ from textual.actions import parse
 from ddpmon.source.place import Here
 from ddpmon.tui import keys
 from ddpmon.tui.app import DdpmonApp
+from ddpmon.tui.keymap import Key
 from ddpmon.tui.screens import table
 from ddpmon.tui.views import VIEW_FACTS, ViewName
 
@@ -31,7 +32,7 @@ def test_a_name_without_a_screen_fails_at_once(monkeypatch):
 
 
 def test_a_key_that_its_screen_knows_nothing_of_fails_at_once(monkeypatch):
-    more = keys.Key("v", "v", "screen.do('turn')", "", "turn it", views=(ViewName.HEAT,))
+    more = Key("v", "v", "screen.do('turn')", "", "turn it", views=(ViewName.HEAT,))
     monkeypatch.setattr(keys, "KEYS", (*keys.KEYS, more))
     with pytest.raises(LookupError, match="heat: its keys ask for turn"):
         made()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon.cli.options import grace, lines, notifications, on_alert, run_argument
+from ddpmon.cli.options import grace, lines, notifications, on_alert, run_argument, theme
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @on_alert
 @lines
 @notifications
+@theme
 @click.option("--once", is_flag=True, help="Print the summary and the table of ranks once, and exit.")
 @click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
 def attach(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import grace, lines, notifications, on_alert
+from ddpmon.cli.options import grace, lines, notifications, on_alert, theme
 
 if TYPE_CHECKING:
     from ddpmon.launch.spec import Spec
@@ -64,6 +64,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "[default: the key in $DDPMON_HUB_KEY]",
         ),
         notifications,
+        theme,
         lines,
     ):
         function = option(function)

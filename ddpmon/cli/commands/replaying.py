@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ddpmon
-from ddpmon.cli.options import Within, run_argument
+from ddpmon.cli.options import Within, run_argument, theme
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -27,6 +27,7 @@ _SPEED: dict[str, Any] = {
 @click.command()
 @run_argument("run", required=False)
 @click.option("--speed", default=1.0, **_SPEED)
+@theme
 def replay(run: str | None, speed: float) -> int:
     """Play the recording of a run in the dashboard.
 
@@ -46,6 +47,7 @@ def replay(run: str | None, speed: float) -> int:
 
 @click.command()
 @click.option("--speed", default=DEMO_SPEED, **_SPEED)
+@theme
 def demo(speed: float) -> int:
     """Play a recorded run of four ranks, one of them slow for a while. The demo needs no torch and no GPU."""
     import os
@@ -88,10 +90,11 @@ def _terminal(command: str, instead: str) -> None:
 def _play(run: Run, speed: float) -> int:
     from ddpmon.source.replay import ReplaySource
     from ddpmon.tui.app import DdpmonApp, watch
+    from ddpmon.tui.preferences import Preferences
 
     source = ReplaySource(run, speed)
     try:
-        watch(DdpmonApp(source, readonly=True))
+        watch(DdpmonApp(source, readonly=True, preferences=Preferences()))
     finally:
         source.close()
     return 0

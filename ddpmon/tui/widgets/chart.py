@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Snapshot, Wish
+from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesView, SeriesWish, Snapshot, Wish
 from ddpmon.messages.quantities import MS, NUMBER
 from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.chart_choice import ChartChoice, Offered, quantity
+from ddpmon.tui.chart_choice import SMOOTHINGS, ChartChoice, Offered, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, joined, title
+from ddpmon.tui.preferences import Values
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.pane import Actions, Pane
 
@@ -337,6 +338,18 @@ class ChosenChart(ChoosingChart):
     def __init__(self, choice: ChartChoice, *, id: str) -> None:
         super().__init__(choice, id=id)
         self._kept = KeptChart()
+
+    @property
+    def preferences(self) -> Values:
+        choice = self.choice
+        return {"chart": choice.name, "log": choice.log, "smoothing": choice.smoothing}
+
+    def restore(self, saved: Values) -> None:
+        if (name := saved.get("chart")) in STEP_SERIES:  # every run has these
+            self.choice.name = str(name)
+        self.choice.log = saved.get("log") is True
+        if (smoothing := saved.get("smoothing")) in SMOOTHINGS:
+            self.choice.smoothing = float(str(smoothing))
 
     @property
     def wish(self) -> Wish:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddpmon import numbers
+from ddpmon import config, numbers
 from ddpmon.messages import Course, RankView, Snapshot, StripsWish, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, padded
+from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets.columns import COLUMNS, RankColumn, Sort, host_column
 from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import level_glyph
@@ -27,8 +28,9 @@ _LEAST_BESIDE = 98
 
 
 def filled_columns(ranks: list[RankView]) -> list[str]:
-    """Names of the columns that some rank has a value for."""
-    return [name for name, column in COLUMNS.items() if any(column.value(rank) is not None for rank in ranks)]
+    """Names of the columns that some rank has a value for; of those that the config file lists, if it does."""
+    names = config.current().get("ranks.columns") or COLUMNS
+    return [name for name in names if any(COLUMNS[name].value(rank) is not None for rank in ranks)]
 
 
 def own_strip(course: Course | None, width: int) -> str:
@@ -55,6 +57,15 @@ class FullTable(RankTable):
     @property
     def actions(self) -> Actions:
         return {**super().actions, "reverse": self.reverse, "pan": self.pan}
+
+    @property
+    def preferences(self) -> Values:
+        return {"sort": f"{'-' * self._backwards}{self._by}"}
+
+    def restore(self, saved: Values) -> None:
+        name = str(saved.get("sort", ""))
+        if name.removeprefix("-") in COLUMNS:
+            self._by, self._backwards = name.removeprefix("-"), name.startswith("-")
 
     @property
     def sort(self) -> Sort:

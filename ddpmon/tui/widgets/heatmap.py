@@ -29,6 +29,7 @@ from ddpmon.tui.blocks import Block
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
+from ddpmon.tui.preferences import Values
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
@@ -144,6 +145,13 @@ class HeatMap(BlockPane):
         return {
             "next_metric": self.next_metric, "window": self.next_window, "scale": self.next_scale, "fold": self.fold,
         }  # fmt: skip
+
+    @property
+    def preferences(self) -> Values:
+        return {"percent": not self.beyond_chance}
+
+    def restore(self, saved: Values) -> None:
+        self.beyond_chance = saved.get("percent") is not True
 
     @property
     def steps(self) -> int:

@@ -8,6 +8,7 @@ from textual import events
 
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.keymap import Key
 from ddpmon.tui.lines import Line, cut, fit
 from ddpmon.tui.widgets.pane import Pane
 
@@ -23,7 +24,7 @@ class PlacedKey:
 
     first: int
     end: int
-    key: keys.Key
+    key: Key
     label: str
 
 

@@ -18,6 +18,7 @@ from ddpmon.tui.blocks import Block, Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.palette import DARK, Palette
+from ddpmon.tui.preferences import Values
 from ddpmon.tui.workarounds import Abstract
 
 Action = Callable[..., None]
@@ -54,6 +55,14 @@ class Pane(Widget, metaclass=Abstract):
     def wish(self) -> Wish:
         """Return the parts of a snapshot that this pane requests from the hub to fill its place."""
         return Wish()
+
+    @property
+    def preferences(self) -> Values:
+        """Return the choices of a person that the next dashboard begins with, by name."""
+        return {}
+
+    def restore(self, saved: Values) -> None:
+        """Begin with saved choices. Those that mean nothing here are left out."""
 
     def show(self, frame: Frame, palette: Palette) -> None:
         """Take a new frame."""

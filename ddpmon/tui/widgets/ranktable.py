@@ -14,6 +14,7 @@ from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, joined, under_cursor
+from ddpmon.tui.preferences import Values
 from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
 from ddpmon.tui.widgets import columns
 from ddpmon.tui.widgets.columns import RankColumn, Sort
@@ -120,6 +121,15 @@ class RankTable(BlockPane):
     @property
     def actions(self) -> Actions:
         return {"sort": self.cycle_sort}
+
+    @property
+    def preferences(self) -> Values:
+        return {"sort": self.sort.name}
+
+    def restore(self, saved: Values) -> None:
+        names = [sort.name for sort in self.orders]
+        if (name := saved.get("sort")) in names:
+            self.order = names.index(str(name))
 
     @property
     def sort(self) -> Sort:

@@ -1,0 +1,65 @@
+"""ddpmon config: where the config file is, and which values count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+
+@click.command("config")
+def config_() -> int:
+    """Print the place of the config file, and each setting with its value and its source.
+
+    The output is TOML: ddpmon config > FILE writes a file to begin with. An option of a command takes precedence over
+    an environment variable, the variable over the config file, and the file over the choices that the dashboard
+    remembers.
+    """
+    from ddpmon import config
+    from ddpmon.plain import plain
+    from ddpmon.redaction import redact_text
+    from ddpmon.tui import config_check, preferences
+
+    given = config.current()
+    config_check.check()
+    saved, trouble = preferences.saved()
+    found = "" if given.path.is_file() else " (there is none yet)"
+    lines = [f"# config file: {given.path}{found}", *_settings(saved), *_table("keys", given.keys)]
+    for name, colours in given.themes.items():
+        lines += _table(f"themes.{name}", colours)
+    lines += ["", *(f"# remembered from the dashboard: {name} = {_toml(v)}" for name, v in sorted(saved.items()))]
+    lines += [f"# {trouble}"] if trouble else []
+    print("\n".join(plain(redact_text(line)) for line in lines).rstrip())
+    return 0
+
+
+def _settings(saved: Mapping[str, object]) -> Iterator[str]:
+    import os
+
+    from ddpmon import config
+
+    table = ""
+    for setting in config.SETTINGS:
+        value, source = config.origin(setting, os.environ, saved)
+        above, _, name = setting.name.rpartition(".")
+        if above != table:
+            yield from ("", f"[{above}]")
+            table = above
+        yield f"# {name} is not set" if value is None else f"{name} = {_toml(value)}  # {source}"
+
+
+def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
+    if values:
+        yield from ("", f"[{name}]")
+    yield from (f"{_toml(key)} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict))
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _table(f"{name}.{key}", value)
+
+
+def _toml(value: object) -> str:
+    """Write a string, number or list of strings; JSON writes those as TOML does."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,199 @@
+"""The config file of a person: its keys, its place, and which of its values count. Standard library only.
+
+Where a key has an environment variable, the variable takes precedence, and an option of a command before both.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpmon.errors import UsageError
+
+THEMES = ("dark", "light", "ansi")
+NOTIFY = ("off", "bell", "desktop", "both")
+"""Ways in which the dashboard says that a run gets worse."""
+MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key of the file."""
+
+    name: str
+    """With its table: "folders.runs"."""
+    allowed: str
+    """Allowed values, for people."""
+    meaning: str
+    default: object = None
+    """None: there is no value, or ddpmon chooses one."""
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    variable: str = ""
+    """The environment variable that takes precedence."""
+
+
+SETTINGS = (
+    Setting("theme", "dark, light, ansi, or a name from [themes]", "Colours of the dashboard.",
+            variable="DDPMON_THEME"),
+    Setting("first_screen", "the name of a screen", "Screen that the dashboard opens with.", "world"),
+    Setting("notify", ", ".join(NOTIFY), "How the dashboard tells you that a run needs attention or has ended.",
+            "off", choices=NOTIFY, variable="DDPMON_NOTIFY"),
+    Setting("on_alert", "a command line", "Program that ddpmon starts when a run needs attention, stalls or fails.",
+            variable="DDPMON_ON_ALERT"),
+    Setting("keep", "a size or an age", "Limit for all runs, such as 20GB or 90d.", variable="DDPMON_KEEP"),
+    Setting("logs", "a size", "Limit for the saved output of a run, such as 2G.", variable="DDPMON_LOGS"),
+    Setting("folders.runs", "an absolute path", "Folder of the runs.", variable="DDPMON_HOME"),
+    Setting("folders.sockets", "an absolute path", "Folder of the sockets; choose a short path.",
+            variable="DDPMON_RUNTIME_DIR"),
+    Setting("ranks.columns", "a list of columns", "Columns of the screen Ranks, in this order.", kind=list),
+    Setting("price.gpu_hour", "a number above 0", "Price of an hour of one GPU; of a rank, in runs without GPUs.",
+            kind=float),
+    Setting("price.currency", "1 to 4 characters", "Currency of the price.", "$"),
+)  # fmt: skip
+"""All keys but the tables [keys] and [themes], whose keys are a person's own."""
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_TABLES = {name.partition(".")[0] for name in _BY_NAME if "." in name}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The values of the file, checked as far as that needs nothing of the dashboard."""
+
+    path: Path
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By the name of the setting; only those that the file has."""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """New keys of the dashboard by those that they replace; in a table of a screen's name, only on that screen."""
+    themes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def exists(self) -> bool:
+        """Return whether the file has any value."""
+        return bool(self.values or self.keys or self.themes)
+
+    def get(self, name: str) -> Any:
+        """Return the value of a setting, or its default."""
+        return self.values.get(name, _BY_NAME[name].default)
+
+    def wrong(self, name: str, value: object, allowed: str) -> UsageError:
+        """Return the error that says which value of the file is not allowed."""
+        return UsageError(f"{self.path}: {name} = {value!r} is not allowed; allowed: {allowed}")
+
+
+def path() -> Path | None:
+    """Return the place of the file, whether it exists or not; None: this user has no home folder."""
+    if folder := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(folder).absolute() / "ddpmon" / "config.toml"
+    try:
+        return Path.home() / ".config" / "ddpmon" / "config.toml"
+    except RuntimeError:
+        return None
+
+
+def current() -> Config:
+    """Return the values of the file; none where there is no file. UsageError: it cannot be used."""
+    place = path()
+    return Config(Path()) if place is None else _read(place)
+
+
+@functools.cache
+def _read(place: Path) -> Config:
+    try:
+        with open(place, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return Config(place)
+    except OSError as error:
+        raise UsageError(f"{place}: {error.strerror}; correct or remove the file") from None
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{place} has over {MAX_BYTES:,} bytes; remove what is not ddpmon's configuration")
+    import tomllib  # only with a file: commands like ls are to answer at once
+
+    try:
+        raw = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{place} is not valid TOML: {error}") from None
+    return _checked(place, raw)
+
+
+def _checked(place: Path, raw: dict[str, Any]) -> Config:
+    read = Config(place, {}, _table(place, "keys", raw.pop("keys", {})), _table(place, "themes", raw.pop("themes", {})))
+    values = dict(_flat(place, raw))
+    for name, value in values.items():
+        setting = _BY_NAME.get(name)
+        if setting is None:
+            raise UsageError(
+                f"{place}: there is no key {name}; allowed: {', '.join([*_BY_NAME, '[keys]', '[themes]'])}"
+            )
+        if not _fits(setting, value, read.themes):
+            raise read.wrong(name, value, setting.allowed)
+    for name, theme in read.themes.items():
+        _table(place, f"themes.{name}", theme)
+    return Config(place, values, read.keys, read.themes)
+
+
+def _table(place: Path, name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{place}: {name} = {value!r} is not allowed; allowed: a table, [{name}]")
+    return value
+
+
+def _flat(place: Path, raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in raw.items():
+        if name in _TABLES:
+            yield from ((f"{name}.{key}", each) for key, each in _table(place, name, value).items())
+        else:
+            yield name, value
+
+
+def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
+    if setting.kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    if setting.kind is list:
+        return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+    if not isinstance(value, str) or not value.isprintable() or not value.strip():
+        return False
+    if setting.name == "theme":
+        return value in THEMES or value in themes
+    if setting.name == "price.currency":
+        return len(value) <= 4
+    if setting.name.startswith("folders."):
+        return Path(value).expanduser().is_absolute()
+    return not setting.choices or value in setting.choices
+
+
+def apply(environ: MutableMapping[str, str]) -> None:
+    """Set the variables that the file has values for and the environment does not: the commands read those."""
+    for setting in SETTINGS:
+        value = current().values.get(setting.name) if setting.variable else None
+        if value is not None and setting.variable not in environ:
+            folder = setting.name.startswith("folders.")
+            environ[setting.variable] = str(Path(value).expanduser()) if folder else value
+            _applied.add(setting.variable)
+
+
+_applied: set[str] = set()
+"""Variables that have their value from the file."""
+
+
+def with_origin(text: str) -> str:
+    """Return an error about a variable that has its value from the file, with the key that set it."""
+    settings = [s.name for s in SETTINGS if s.variable in _applied and s.variable in text]
+    return f"{text} ({current().path} sets {settings[0]})" if settings else text
+
+
+def origin(setting: Setting, environ: Mapping[str, str], remembered: Mapping[str, object]) -> tuple[object, str]:
+    """Return the value that counts, and where it is from."""
+    if setting.variable not in _applied and (given := environ.get(setting.variable, "")):
+        return given, f"environment: {setting.variable}"
+    if setting.name in current().values:
+        return current().values[setting.name], "config file"
+    if setting.name in remembered:
+        return remembered[setting.name], "remembered from the dashboard"
+    return setting.default, "default"

@@ -1,0 +1,125 @@
+"""A key of the dashboard, and the keys that a person chose instead in the config file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ddpmon.config import Config
+from ddpmon.tui.views import ViewName
+from ddpmon.tui.workarounds import key_name
+
+FIXED = "ctrl+c"
+"""The key that works in dialogs too, and always does the same."""
+_KEY = re.compile(r"\S|(?:(?:ctrl|shift|alt)\+)*(?:[a-z0-9_]|f\d+|[a-z_]{3,})", re.ASCII)
+_ALLOWED = "one character, or a name such as ctrl+x, f5, enter, escape, space, left or pagedown"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One thing that keys do."""
+
+    keys: str
+    """Names of the keys in Textual, with commas between."""
+    shown: str
+    """Names of the keys for people."""
+    action: str
+    label: str
+    """Text in the key bar; empty: the key is only in the help."""
+    help: str
+    stops: bool = False
+    """Only where the run can be stopped."""
+    views: tuple[ViewName, ...] = tuple(ViewName)
+    """The screens that it is for."""
+    opens: ViewName | None = None
+    """The screen that it goes to, of those with a digit."""
+    replay: bool | None = None
+    """True: only where a recording plays; False: only where none does."""
+    changes: bool = False
+    """Only where runs may be started and changed."""
+    here: bool = False
+    """Only for runs of this machine."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A key that another one replaces."""
+
+    setting: str
+    old: str
+    new: str
+    views: tuple[ViewName, ...]
+
+
+def remapped(keys: Sequence[Key], config: Config) -> tuple[Key, ...]:
+    """Return the keys with those that the config file puts in their place. UsageError: it asks for what cannot be."""
+    changes = list(_changes(config))
+    if not changes:
+        return tuple(keys)
+    by_screen = {view: {c.old: c for c in changes if view in c.views} for view in ViewName}
+    changed: list[Key] = []
+    for key in keys:
+        views_by_names: dict[tuple[str, str], list[ViewName]] = {}
+        for view in key.views:
+            views_by_names.setdefault(_names(key, by_screen[view]), []).append(view)
+        changed += [
+            replace(key, keys=names, shown=shown, views=tuple(views))
+            for (names, shown), views in views_by_names.items()
+        ]
+    used, before = _uses(changed), _uses(keys)
+    for change in changes:
+        if not any(before[view, change.old, playing] for view in change.views for playing in (True, False)):
+            raise config.wrong(change.setting, change.new, f"a key in place of one that ? lists; {change.old} is none")
+        for view in change.views:
+            for place in ((view, change.new, True), (view, change.new, False)):
+                if used[place] > max(1, before[place]):
+                    raise config.wrong(change.setting, change.new, f"a key that does nothing else on {view}")
+    return tuple(changed)
+
+
+def _changes(config: Config) -> Iterator[_Change]:
+    for name, value in config.keys.items():
+        if isinstance(value, dict):
+            if name not in set(ViewName):
+                raise config.wrong(f"keys.{name}", "…", f"a table of a screen: {', '.join(ViewName)}")
+            for old, new in value.items():
+                yield _change(config, f"keys.{name}.{old}", old, new, (ViewName(name),))
+        else:
+            yield _change(config, f"keys.{name}", name, value, tuple(ViewName))
+
+
+def _change(config: Config, setting: str, old: str, new: object, views: tuple[ViewName, ...]) -> _Change:
+    if not isinstance(new, str) or not _KEY.fullmatch(new):
+        raise config.wrong(setting, new, _ALLOWED)
+    if FIXED in {old, new}:
+        raise config.wrong(setting, new, f"any key but {FIXED}, which always asks whether to leave or to stop")
+    return _Change(setting, key_name(old), key_name(new), views)
+
+
+def _names(key: Key, changes: dict[str, _Change]) -> tuple[str, str]:
+    """(keys, shown) of a key on a screen."""
+    names = key.keys.split(",")
+    if changes.keys().isdisjoint(names):
+        return key.keys, key.shown
+    names = [changes[name].new if name in changes else name for name in names]
+    return ",".join(names), " ".join(_for_people(name) for name in names)
+
+
+def _for_people(name: str) -> str:
+    from textual.keys import format_key
+
+    return format_key(name) if "+" not in name else name
+
+
+def _uses(keys: Iterable[Key]) -> Counter[tuple[ViewName, str, bool]]:
+    """Count what each (screen, key, whether a recording plays) does."""
+    return Counter(
+        (view, name, playing)
+        for key in keys
+        for playing in (True, False)
+        if key.replay in {None, playing}
+        for view in key.views
+        for name in key.keys.split(",")
+    )

@@ -1,0 +1,50 @@
+"""Remembers what a person changed by hand in the dashboard (sort, chart, marks, theme) for the next dashboard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ddpmon import runs
+from ddpmon.errors import UnsafePathError
+from ddpmon.runs import plain_file, writing
+
+FILE = "preferences.json"
+MAX_BYTES = 100_000
+Values = Mapping[str, object]
+
+
+def saved() -> tuple[dict[str, object], str]:
+    """Return the saved choices by name, and why there are none where the file is damaged."""
+    path = runs.home() / FILE
+    try:
+        values = json.loads(plain_file.content(path, MAX_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}, ""
+    except (OSError, ValueError, RecursionError):
+        values = None
+    return (values, "") if isinstance(values, dict) else ({}, f"{path} is damaged: your remembered choices are ignored")
+
+
+class Preferences:
+    """The choices of this dashboard, compared with the saved ones. None of its methods raises."""
+
+    def __init__(self) -> None:
+        try:
+            self.values, self.trouble = saved()
+        except UnsafePathError as error:
+            self.values, self.trouble = {}, str(error)
+        self._now: dict[str, object] | None = None
+        """The choices of the last frame; None: there was no frame yet."""
+
+    def update(self, now: Mapping[str, object]) -> None:
+        """Save the choices that differ from those of the last frame."""
+        changed = {} if self._now is None else {key: each for key, each in now.items() if self._now.get(key) != each}
+        self._now = dict(now)
+        if not changed:
+            return
+        try:
+            self.values = saved()[0] | changed  # another dashboard may have saved other choices
+            writing.write(runs.private_dir(runs.home()) / FILE, self.values)
+        except (OSError, UnsafePathError) as error:
+            self.trouble = f"cannot remember this choice: {error}"

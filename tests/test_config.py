@@ -1,0 +1,162 @@
+"""The config file: what it may say, what is refused in one line, and which value counts."""
+
+import subprocess
+import tomllib
+
+import pytest
+
+from ddpmon import config
+from ddpmon.errors import UsageError
+from ddpmon.tui import keymap, keys, palette
+from ddpmon.tui.config_check import check
+from tests.conftest import ddpmon_program
+from tests.tui.terminal import Terminal
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Write the config file of this test."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def write(text: str):
+        path = tmp_path / "config" / "ddpmon" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        config._read.cache_clear()
+        palette._own_themes.cache_clear()
+        return path
+
+    yield write
+    config._read.cache_clear()
+    palette._own_themes.cache_clear()
+
+
+def called(*words):
+    return subprocess.run([ddpmon_program(), *words], capture_output=True, text=True, check=False)
+
+
+def test_without_a_file_all_values_are_defaults(written):
+    assert config.current().get("first_screen") == "world"
+    assert not config.current().exists
+    check()
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("theme = 'purple'", "theme = 'purple' is not allowed; allowed: dark, light, ansi, or a name from"),
+    ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both"),
+    ("first_screen = 'word'", "first_screen = 'word' is not allowed; allowed: world, ranks, heat"),
+    ("first_screen = 'inspect'", "first_screen = 'inspect' is not allowed"),
+    ("colour = 1", "there is no key colour; allowed: theme, first_screen"),
+    ("[ranks]\ncolums = []", "there is no key ranks.colums; allowed: "),
+    ("ranks = 3", "ranks = 3 is not allowed; allowed: a table, [ranks]"),
+    ("[ranks]\ncolumns = []", "ranks.columns = [] is not allowed; allowed: a list of columns"),
+    ("[ranks]\ncolumns = ['own', 'speed']", "ranks.columns = 'speed' is not allowed; allowed: rank, host"),
+    ("[price]\ngpu_hour = -1", "price.gpu_hour = -1 is not allowed; allowed: a number above 0"),
+    ("[price]\ngpu_hour = nan", "price.gpu_hour = nan is not allowed"),
+    ("[price]\ngpu_hour = true", "price.gpu_hour = True is not allowed"),
+    ("[folders]\nruns = 'here'", "folders.runs = 'here' is not allowed; allowed: an absolute path"),
+    ("keys = 3", "keys = 3 is not allowed; allowed: a table, [keys]"),
+    ("[keys]\nx = 3", "keys.x = 3 is not allowed; allowed: one character, or a name such as ctrl+x"),
+    ("[keys]\nx = 'q'", "keys.x = 'q' is not allowed; allowed: a key that does nothing else on world"),
+    ("[keys]\n'ctrl+c' = 'q'", "keys.ctrl+c = 'q' is not allowed; allowed: any key but ctrl+c"),
+    ("[keys]\nU = 'u'", "keys.U = 'u' is not allowed; allowed: a key in place of one that ? lists; U is none"),
+    ("[keys.world]\nf5 = 'u'", "f5 is none"),
+    ("[keys.word]\ns = 'o'", "keys.word = '…' is not allowed; allowed: a table of a screen: world, ranks"),
+    ("[themes]\nmine = 3", "themes.mine = 3 is not allowed; allowed: a table, [themes.mine]"),
+    ("[themes.mine]\nwarn = 'red'", "themes.mine.warn = 'red' is not allowed; allowed: base (dark or light), and a"),
+    ("[themes.mine]\nwarm = '#ff0000'", "themes.mine.warm = '#ff0000' is not allowed"),
+    ("[themes.dark]\nwarn = '#ff0000'", "themes.dark = '…' is not allowed; allowed: another name than dark, light"),
+    ("theme = ", "is not valid TOML: "),
+])  # fmt: skip
+def test_a_wrong_value_is_one_line_with_the_file_the_key_and_what_is_allowed(written, text, words):
+    path = written(text)
+    with pytest.raises(UsageError) as error:
+        check()
+    assert str(error.value).startswith(str(path))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_file_ends_a_command_with_one_line(written, home):
+    path = written("them = 'dark'")
+    result = called("ls")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"ddpmon: {path}: there is no key them; allowed: theme, ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_value_that_only_its_command_can_judge_is_refused_with_its_key(written, home):
+    path = written("keep = 'much'")
+    result = called("exec", "--headless", "--", "true")
+    assert result.returncode == 2
+    assert f"({path} sets keep)" in result.stderr
+
+
+def test_the_environment_takes_precedence_over_the_file_and_ddpmon_config_says_so(written, home, monkeypatch):
+    path = written("theme = 'light'\nnotify = 'bell'\n[folders]\nsockets = '/tmp/elsewhere'\n[keys.ranks]\ns = 'o'\n")
+    monkeypatch.setenv("DDPMON_NOTIFY", "desktop")
+    result = called("config")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"# config file: {path}"
+    assert 'theme = "light"  # config file' in lines
+    assert 'notify = "desktop"  # environment: DDPMON_NOTIFY' in lines
+    assert 'first_screen = "world"  # default' in lines
+    assert f'sockets = "{home / "s"}"  # environment: DDPMON_RUNTIME_DIR' in lines
+    assert tomllib.loads(result.stdout)["keys"] == {"ranks": {"s": "o"}}
+    written(result.stdout)
+    check()  # what it prints is a file that ddpmon takes
+
+
+def test_the_folder_of_the_file_is_where_runs_are(written, home, monkeypatch, tmp_path):
+    monkeypatch.delenv("DDPMON_HOME")
+    written(f"[folders]\nruns = '{tmp_path}/mine'\n")
+    assert f'runs = "{tmp_path}/mine"  # config file' in called("config").stdout
+    (tmp_path / "mine").mkdir(mode=0o755)
+    assert f"other users can enter {tmp_path}/mine" in called("run", "--headless", "train.py").stderr
+
+
+def test_keys_move_on_one_screen_or_on_all(written):
+    written("[keys]\nx = 'q'\nq = 'x'\n'[' = '('\n[keys.ranks]\ns = 'ctrl+o'\n")
+    moved = keymap.remapped(keys.DEFAULT_KEYS, config.current())
+
+    def of(action, view):
+        return [(key.keys, key.shown) for key in moved if key.action == action and view in key.views]
+
+    assert of("app.stop", "ranks") == of("app.stop", "world") == [("q", "q")]
+    assert of("app.detach", "ranks") == [("x", "x")]
+    assert of("screen.do('sort')", "ranks") == [("ctrl+o", "ctrl+o")]
+    assert of("screen.do('sort')", "world") == [("s", "s")]
+    assert {("left_parenthesis", "(")} == set(of("app.skip(-1)", "world"))
+    assert keymap.remapped(keys.DEFAULT_KEYS, config.Config(config.current().path)) == keys.DEFAULT_KEYS
+
+
+def test_a_theme_of_the_file_has_its_colours_and_else_those_of_its_base(written):
+    written("[themes.mine]\nbase = 'light'\nwarn = 'bold #ff0000'\nbackground = '#fefefe'\n")
+    theme, colours = palette.own_themes()["mine"]
+    assert (theme.background, theme.warning, theme.dark) == ("#fefefe", "#ff0000", False)
+    assert colours.style("warn").color.name == "#ff0000"
+    assert colours.style("bad") == palette.LIGHT.style("bad")
+    assert palette.theme_name("mine") == "mine"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
+def test_the_dashboard_opens_as_the_file_says(written, home, size):
+    written(
+        "theme = 'mine'\nfirst_screen = 'ranks'\n[ranks]\ncolumns = ['wait', 'own']\n"
+        "[keys]\nq = 'Q'\n[themes.mine]\nstrong = 'bold #010203'\nwarn = 'bold #010203'\n"
+    )
+    environment = {"COLORTERM": "truecolor", "NO_COLOR": ""}
+    with Terminal("ddpmon", "demo", columns=size[0], rows=size[1], fresh=True, environment=environment) as terminal:
+        terminal.wait_for("rank    wait  own ms▾")
+        terminal.wait_for("Q quit")
+        assert b"38;2;1;2;3" in terminal.raw
+        terminal.press(b"Q")
+        assert terminal.wait_end() == 0
+
+
+def test_a_theme_that_there_is_not_is_refused_before_anything_starts(written, home):
+    written("[themes.mine]\nwarn = '#ff0000'\n")
+    result = called("run", "--theme", "yours", "train.py")
+    assert result.returncode == 2
+    assert "Invalid value for '--theme': 'yours' is not one of 'dark', 'light', 'ansi', 'mine'" in result.stderr
