@@ -1,17 +1,17 @@
 """ddpmon: the terminal dashboard for PyTorch DistributedDataParallel.
 
-A script never needs this import. With it, a script can tell more: `ddpmon.log(accuracy=…)`,
+A script never needs this import. With it, a script can tell more: `ddpmon.log(accuracy=…)`, `ddpmon.flops(…)`,
 `with ddpmon.step(samples=…)`, `with ddpmon.phase("augment")`. All of it does nothing, and costs next to nothing, when
 no probe is armed.
 """
 
 import importlib
 
-from ddpmon.api import attached, log, phase, step
+from ddpmon.api import attached, flops, log, phase, step
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "init", "log", "phase", "step"]
+__all__ = ["__version__", "flops", "init", "log", "phase", "step"]
 
 
 def init() -> bool:

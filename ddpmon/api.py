@@ -5,6 +5,8 @@ This module knows nobody: a probe that arms itself in this process attaches itse
 
 from __future__ import annotations
 
+import math
+import time
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -52,6 +54,33 @@ def log(**values: float) -> None:
     """Show values of this step under their own names: `ddpmon.log(loss=0.3, accuracy=0.91)`."""
     if _probe is not None:
         _probe.log(values)
+
+
+_flops_at = 0.0
+"""When the last call of `flops` was, in seconds of the monotonic clock."""
+
+
+def flops(step: float, peak: float) -> None:
+    """Show the model FLOPs utilization of this rank as `mfu`: call it once in each step, at the same place.
+
+    The first call only starts the clock. Time between two calls counts, also that of an evaluation between them.
+
+    Args:
+        step: Floating-point operations of this rank's model in a step, forward and backward.
+        peak: Floating-point operations that its device can do in a second, such as 312e12.
+
+    """
+    global _flops_at
+    if _probe is None:
+        return
+    before, _flops_at = _flops_at, time.monotonic()
+    if not before:
+        return
+    try:
+        used = step / (_flops_at - before) / peak
+    except (ArithmeticError, TypeError):
+        used = math.nan
+    _probe.log({"mfu": used})
 
 
 class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):

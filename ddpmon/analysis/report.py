@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ddpmon.analysis import gpu_hours
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import Summary
@@ -117,10 +118,13 @@ def report(
         if collectives
         else None,
         "what_if": [entry for entry in gains if entry["phase"] not in snapshot.unmeasured],
+        "cost": gpu_hours.cost(snapshot, (since_start or waits.sums).efficiency.parallel if waits else None),
         "verdict": snapshot.verdict,
         "verdict_findings": snapshot.verdict_facts.findings if snapshot.verdict_facts else [],
         "clocks": [msgspec.to_builtins(clock) for clock in snapshot.clocks],
-        "findings": [reported(finding) for finding in snapshot.findings],
+        "findings": [
+            reported(finding) | {"lost_hours": gpu_hours.lost_hours(snapshot, finding)} for finding in snapshot.findings
+        ],
     }
 
 

@@ -49,7 +49,9 @@ def report(built: dict[str, Any]) -> str:
     if built["findings"]:
         lines += [
             "",
-            *table(("finding", "severity", "since step", "ms a step", "what"), _findings(built), words={0, 1, 4}),
+            *table(
+                ("finding", "severity", "since step", "ms a step", "lost", "what"), _findings(built), words={0, 1, 5}
+            ),
         ]
     return "\n".join(lines)
 
@@ -62,9 +64,10 @@ def _findings(built: dict[str, Any]) -> list[tuple[str, ...]]:
             finding["severity"],
             NO_VALUE if finding["since_step"] is None else f"{finding['since_step']:,}",
             NO_VALUE if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f}",
+            NO_VALUE if finding.get("lost_hours") is None else reports.hours(built, finding["lost_hours"]),
             finding["text"],
         )
         for finding in shown
     ]
     hidden = len(built["findings"]) - len(shown)
-    return [*rows, (f"and {hidden:,} more", "", "", "", "")] if hidden > 0 else rows
+    return [*rows, (f"and {hidden:,} more", "", "", "", "", "")] if hidden > 0 else rows

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon import numbers, runs
+from ddpmon import config, numbers, runs
+from ddpmon.analysis.gpu_hours import written
 from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
 from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, named_ranks
@@ -38,7 +39,11 @@ def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
     live = _hub_snapshot(run)
     if live is not None and live.state in END_STATES:  # it ended meanwhile, and its recording is whole
         run, live = runs.load(run.id), None
-    return reported(run, live)
+    built, shot, store = reported(run, live)
+    settings = config.current()
+    price = settings.get("price.gpu_hour")
+    built["cost"] |= {"price_per_hour": price, "currency": settings.get("price.currency") if price else None}
+    return built, shot, store
 
 
 def _hub_snapshot(run: Run) -> Snapshot | None:
@@ -146,7 +151,25 @@ def facts(report: dict[str, Any]) -> list[str]:
         *_clocks(report.get("clocks")),
         *_since_start(report.get("efficiency_since_start")),
         *_time(report.get("time"), steps.get("accumulation") or 1),
+        *_cost(report),
     ]
+
+
+def _cost(report: dict[str, Any]) -> list[str]:
+    """Return what the run has used, what its findings have cost, and how many ranks would have done the same work."""
+    cost, size = report.get("cost"), report["run"]["world_size"]
+    if not cost:
+        return []
+    lost = f"findings lost {hours(report, cost['lost_hours'])}" if cost["lost_hours"] else ""
+    work = cost["works_as_ranks"]
+    work = f"{size:,} ranks do the work of {work:,.1f}" if work is not None and size > 1 else ""
+    return ["; ".join(filter(None, [f"used {hours(report, cost['hours'])}", lost, work]))]
+
+
+def hours(report: dict[str, Any], amount: float) -> str:
+    """Write GPU hours or rank hours of a report, with their price if it has one."""
+    cost = report["cost"]
+    return written(amount, cost["unit"], cost.get("price_per_hour"), cost.get("currency") or "")
 
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:

@@ -71,7 +71,9 @@ def test_it_says_what_was_started_and_when_and_each_finding_has_its_advice_and_e
     assert (
         "Why rank 2 was slow from step 450 to 796: +30.1 ms data a step; it cost 10 s Next It is over: look at" in text
     )
-    assert "straggler, warn, from step 450 to 796, 29.6 ms a step; own 62.7 ms; over median 30.2 ms" in text
+    assert (
+        "straggler, warn, from step 450 to 796, 29.6 ms a step, 0.011 rank hours lost; own 62.7 ms; over median" in text
+    )
     assert "lowest to highest rank" in text
     assert not re.search(r"None|[{}]|'\d|\d+_", text.split("Findings")[1])
 

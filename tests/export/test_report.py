@@ -61,6 +61,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
         "all_reduce",
         "collectives",
         "what_if",
+        "cost",
         "verdict",
         "verdict_findings",
         "clocks",
@@ -97,7 +98,7 @@ def test_it_has_exactly_the_fields_of_schema_1():
     }
     assert set(made["findings"][0]) == {
         "kind", "severity", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "text", "advice",
-        "cost_s", "episodes", "reported_at", "ended_at",
+        "cost_s", "episodes", "reported_at", "ended_at", "lost_hours",
     }  # fmt: skip
     assert made["schema"] == 1
     json.loads(json.dumps(made, allow_nan=False))

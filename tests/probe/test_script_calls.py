@@ -140,3 +140,26 @@ def test_a_careless_script_trains_to_its_end_and_the_hub_hears_every_step(ear: E
     told = {note for hello in ear.hellos() for note in hello.notes}
     assert any(note.startswith("ddpmon.log(acc=…)") for note in told)
     assert any(note.startswith("ddpmon.step(samples=…)") for note in told)
+
+
+def test_flops_are_logged_as_a_share_of_the_peak_from_the_second_call_on(listener: Listener, monkeypatch: Any) -> None:
+    monkeypatch.setattr(api, "_flops_at", 0.0)
+    moments = iter((10.0, 10.5, 12.5))
+    monkeypatch.setattr(api.time, "monotonic", lambda: next(moments))
+    for _ in range(3):
+        ddpmon.flops(1e12, peak=10e12)
+    assert [(name, number) for _, name, number in listener.account.scalars] == [("mfu", 0.2), ("mfu", 0.05)]
+
+
+@pytest.mark.parametrize("value", [0, "high", None, 10**400, 1j])
+def test_flops_that_mean_nothing_raise_nothing(listener: Listener, monkeypatch: Any, value: Any) -> None:
+    monkeypatch.setattr(api, "_flops_at", 1.0)
+    ddpmon.flops(1e12, peak=value)
+    ddpmon.flops(value, peak=1e12)
+    ddpmon.flops(value, peak=0)
+
+
+def test_flops_without_a_probe_do_nothing(monkeypatch: Any) -> None:
+    monkeypatch.setattr(api, "_flops_at", 1.0)
+    ddpmon.flops("high", peak=0)
+    assert api._flops_at == 1.0

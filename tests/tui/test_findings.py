@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.messages import Finding
-from ddpmon.tui.widgets.findinglist import when_and_cost
+from ddpmon.tui.widgets.findinglist import lost_hours, when_and_cost
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive
 
@@ -116,3 +116,19 @@ def test_evidence_that_nobody_knows_is_left_out():
 def test_since_when_and_what_it_cost(finding, said):
     assert when_and_cost(finding, 12_486) == said
     assert when_and_cost(finding, 12_486, ended=True) == said.removesuffix(" so far")
+
+
+def test_a_cost_of_some_gpu_hours_is_told_with_its_price(monkeypatch, tmp_path):
+    """64 ranks that lose 90 s each lose 1.6 hours."""
+    (tmp_path / "ddpmon").mkdir()
+    (tmp_path / "ddpmon" / "config.toml").write_text("[price]\ngpu_hour = 2.5\ncurrency = 'EUR'\n")
+    shot = found()
+    costly = snapshots.replace(FOUND[0], cost_s=90.0)
+    assert lost_hours(costly, shot) == ", 1.60 GPU hours"
+    assert (
+        lost_hours(snapshots.replace(costly, cost_s=1.0), shot)
+        == lost_hours(snapshots.replace(costly, cost_s=None), shot)
+        == ""
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert lost_hours(costly, shot) == ", 1.60 GPU hours (4.00 EUR)"

@@ -97,7 +97,7 @@ def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> 
         verdict=[sentence for word, sentence in sentences if word == "Verdict"],
         labelled=[*(one for one in sentences if one[0] != "Verdict"), *start],
         facts=reports.facts(report) if report["steps"]["window"] else [],
-        findings=[(finding, _about(finding)) for finding in report["findings"]],
+        findings=[(finding, _about(finding, report)) for finding in report["findings"]],
         columns=reports.COLUMNS,
         rows=rows,
         folded=reports.folded(report["ranks"]),
@@ -107,7 +107,7 @@ def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> 
     )
 
 
-def _about(finding: dict[str, Any]) -> str:
+def _about(finding: dict[str, Any], report: dict[str, Any]) -> str:
     """Kind, severity, steps, cost and evidence of a finding, in a line."""
     facts = [finding["kind"].replace("_", " "), finding["severity"]]
     if finding["since_step"] is not None:
@@ -115,6 +115,8 @@ def _about(finding: dict[str, Any]) -> str:
         facts.append(f"{'from' if until else 'since'} step {finding['since_step']:,}{until}")
     if finding["cost_ms"] is not None:
         facts.append(f"{finding['cost_ms']:.1f} ms a step")
+    if finding.get("lost_hours") is not None:
+        facts.append(f"{reports.hours(report, finding['lost_hours'])} lost")
     return "; ".join([", ".join(facts), *evidence_words(finding["evidence"])])
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from ddpmon import numbers
+from ddpmon import config, numbers
+from ddpmon.analysis import gpu_hours
 from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.words import counted
 from ddpmon.messages import END_STATES, Event, Finding, Snapshot
@@ -14,6 +15,8 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 _MARKS = {"info": ("●", "muted"), "warn": ("▲", "warn"), "critical": ("✖", "bad")}
+_NOTABLE_HOURS = 0.1
+"""GPU hours below which a screen says only the seconds."""
 _INDENT = 12
 """Columns of margin, time, mark and the spaces between them."""
 
@@ -62,6 +65,15 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
     return ", ".join(facts)
 
 
+def lost_hours(finding: Finding, snapshot: Snapshot) -> str:
+    """Describe the cost in GPU hours and their price; "": it is too small for that."""
+    settings, hours = config.current(), gpu_hours.hours(snapshot, finding.cost_s or 0.0)
+    if hours < _NOTABLE_HOURS:
+        return ""
+    price, currency = settings.get("price.gpu_hour"), settings.get("price.currency")
+    return f", {gpu_hours.written(hours, gpu_hours.unit(snapshot.ranks), price, currency)}"
+
+
 def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
     """Return what a finding says, facts about it, and what to do."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
@@ -74,7 +86,8 @@ def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
 
 def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:
     """One finding. evidence: with what it rests on."""
-    when = wrap(when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES), width - 4)
+    when_text = when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES)
+    when = wrap(when_text + lost_hours(finding, snapshot), width - 4)
     facts: list[Line] = [[(f"   {row}", "text")] for row in when if row]
     words = [plain(each) for each in evidence_words(finding.evidence)] if evidence else []
     return said_lines(finding, width, *facts, *([(f"   {row}", "muted")] for row in _packed(words, width - 4) if row))

@@ -1,0 +1,75 @@
+"""Hours of GPUs, or of ranks in runs without GPUs: what a run has used, and what its findings have cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ddpmon.messages import END_STATES, Episode, Finding, RankView, Snapshot
+
+HOUR_S = 3600.0
+
+
+def unit(ranks: Iterable[RankView]) -> str:
+    """Return what the hours are of."""
+    return "GPU" if any(rank.device.startswith("cuda") for rank in ranks) else "rank"
+
+
+def hours(snapshot: Snapshot, seconds: float) -> float:
+    """Return the hours of all ranks together in some seconds of the run."""
+    return seconds * (snapshot.run.world_size or len(snapshot.ranks)) / HOUR_S
+
+
+def lost_hours(snapshot: Snapshot, finding: Finding) -> float | None:
+    """Return the hours that a finding has cost so far; None: it costs nothing that is measured."""
+    return None if finding.cost_s is None else round(hours(snapshot, finding.cost_s), 4)
+
+
+def written(of_hours: float, what: str, price: float | None = None, currency: str = "") -> str:
+    """Write hours, with their price if there is one: 3.2 GPU hours ($8.00)."""
+    text = f"{of_hours:,.{3 if of_hours < 1 else 2 if of_hours < 100 else 0}f} {what} hours"
+    if price is None:
+        return text
+    money = f"{of_hours * price:,.2f}"
+    return f"{text} ({f'{money} {currency}' if currency.isalpha() else f'{currency}{money}'})"
+
+
+def lost_s(findings: Sequence[Finding], last_step: int) -> float:
+    """Return the seconds that findings have cost together.
+
+    Several findings may have the same cause. Of those with steps in common, only the costliest counts in these steps,
+    so the result is a lower bound. Findings without a step are as long as the run.
+    """
+    spans = []
+    for finding in findings:
+        alone: list[Episode | Finding] = [finding]
+        for episode in finding.episodes or alone:
+            first = episode.since_step or 0
+            end = (last_step if episode.until_step is None else episode.until_step) + 1
+            if episode.cost_s and end > first:
+                spans.append((first, end, episode.cost_s / (end - first)))
+    edges = sorted({edge for first, end, _ in spans for edge in (first, end)})
+    return sum(
+        (end - first) * max((cost for since, until, cost in spans if since <= first and end <= until), default=0.0)
+        for first, end in itertools.pairwise(edges)
+    )
+
+
+def cost(snapshot: Snapshot, parallel: float | None) -> dict[str, Any]:
+    """Return the hours of the run as the report has them.
+
+    Args:
+        snapshot: The run at its end, or now.
+        parallel: Parallel efficiency; None: not measured.
+
+    """
+    end = snapshot.run.ended_at if snapshot.state in END_STATES and snapshot.run.ended_at else snapshot.at
+    total_s = max(0.0, end - snapshot.run.started_at)
+    size = snapshot.run.world_size or len(snapshot.ranks)
+    return {
+        "unit": unit(snapshot.ranks),
+        "hours": round(hours(snapshot, total_s), 4),
+        "lost_hours": round(hours(snapshot, min(total_s, lost_s(snapshot.findings, snapshot.step))), 4),
+        "works_as_ranks": None if parallel is None else round(size * parallel, 2),
+    }
