@@ -4,10 +4,12 @@
     python benchmarks/scenarios.py --only "since, 25%" --count 40
     python benchmarks/scenarios.py --only "two ranks" --size 0.06 --noise "wandering 5%" --ranks 64
     python benchmarks/scenarios.py --only "no fault" --hours 24 --json hours.json     of each noise without a fault
+    python benchmarks/scenarios.py --only "no fault" --hours 24 --alone --ranks 4     the same in an hour of a core
 
 --only chooses scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
 tuning, figures are of seeds from 1000 on. With --json a run that is there already is not played again. With --hours
-step lengths are drawn evenly in their logarithm between 5 ms and 5 s.
+step lengths are drawn evenly in their logarithm between 5 ms and 5 s. With --alone runs go through the analysis alone,
+which judges every 25 steps: no hub, no recording, no report.
 
 cost: share of the run's time, median. right: who, phase and pattern at the last moment of the fault and in the report,
 nobody else, no cause that is none, no recovery that is none. told: steps from the fault's first one until its ranks
@@ -37,6 +39,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+from engine_alone import play_alone
 from play import Played, play
 from scenario_noises import NOISES
 from scenario_scores import SINCE_STEPS, Score, quantile, score
@@ -58,6 +61,8 @@ class Play:
     scenario: Scenario
     seed: int
     draws_length: bool = False
+    alone: bool = False
+    """True: through the analysis alone."""
 
     def score(self) -> Score:
         """Play it, and compare it with its truth."""
@@ -74,7 +79,8 @@ class Play:
             scenario = replace(scenario, step_ms=length)
         draft = scenario.draft(self.seed)
         truth = scenario.make(draft) if scenario.make else Truth()
-        return play(draft.work.own_ms, draft.work.transfer_ms, hosts=draft.hosts, **draft.options), truth, draft
+        player = play_alone if self.alone else play
+        return player(draft.work.own_ms, draft.work.transfer_ms, hosts=draft.hosts, **draft.options), truth, draft
 
 
 def score_of(play: Play) -> Score:
@@ -206,6 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Score]:
     parser.add_argument("--step-ms", type=float, help="instead of each scenario's own")
     parser.add_argument("--count", type=int, default=1, help="runs of each scenario")
     parser.add_argument("--hours", type=float, default=0.0, help="of each noise without a fault, instead of --count")
+    parser.add_argument("--alone", action="store_true", help="through the analysis alone, not through a hub")
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--jobs", type=int, default=1, help="processes that play at the same time")
     parser.add_argument("--json", type=Path, metavar="OUT", help="all scores; what is in it is not played again")
@@ -252,13 +259,13 @@ def played_of(
     known = {one.seed for one in there}
     if not (args.hours and scenario.make is None):
         seeds = range(args.seed, args.seed + args.count)
-        plays = [Play(scenario, seed) for seed in seeds if seed not in known]
+        plays = [Play(scenario, seed, alone=args.alone) for seed in seeds if seed not in known]
         return list(pool.map(score_of, plays) if args.jobs > 1 else map(score_of, plays))
     scores: list[Score] = []
     left = args.hours - sum(one.hours for one in there)
     fresh = (seed for seed in count(args.seed) if seed not in known)
     while left > 0:
-        some = [Play(scenario, next(fresh), draws_length=True) for _ in range(args.jobs)]
+        some = [Play(scenario, next(fresh), draws_length=True, alone=args.alone) for _ in range(args.jobs)]
         scores += pool.map(score_of, some) if args.jobs > 1 else map(score_of, some)
         left = args.hours - sum(one.hours for one in (*there, *scores))
     return scores
