@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY
-from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, z_of_t
+from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, mean_correlation, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats, medians
 
 MOST_BATCHES = 40
@@ -81,7 +81,7 @@ class LevelSinceStart:
         batched = np.maximum(double, 2 * double - means.var(axis=0, ddof=1)) / self._batches
         mean, square, before, after, product = self._moments
         variance, covariance = np.maximum((square - mean**2, product - before * after), 0.0)
-        alike = _mean_correlation(self._steps)
+        alike = mean_correlation(self._steps, MEMORY)
         others = max(ranks - 1, 1)
         unseen = alike * UNSEEN_ERRORS / sqrt(self._steps * others)
         # Around its own mean a short stretch of wandering noise shows a part of its variance only.
@@ -96,12 +96,6 @@ class LevelSinceStart:
             level -= medians(level)[:, None]
         beyond = np.sign(level) * np.maximum(np.abs(level) - SMALLEST * step_ms, 0.0)
         return z_of_t(beyond / np.sqrt(spread), freedom)
-
-
-def _mean_correlation(steps: int) -> float:
-    """Return the mean correlation of all pairs of so many steps, each with itself too, of noise with MEMORY."""
-    lags = np.arange(1, steps)
-    return float(steps + 2 * ((steps - lags) * np.exp(-lags / MEMORY)).sum()) / steps**2
 
 
 def _of_others(variances: Floats) -> Floats:

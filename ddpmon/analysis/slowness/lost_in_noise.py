@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import exp, log
+
 import numpy as np
 
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, Slowdown
+from ddpmon.analysis.slowness.spread import mean_correlation
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, median
 from ddpmon.analysis.threshold import Threshold
@@ -75,9 +78,10 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
     rest = around - level
     alike = float((rest[1:] * rest[:-1]).sum() / max(float(rest @ rest), 1e-12))
     # Two standard errors, and the bias that few values give it.
-    alike = min(alike + (1 + 3 * max(alike, 0.0)) / count + 2 * (1 / count) ** 0.5, 1.0)
-    memory = min((1 + alike) / max(1 - alike, 1e-9), count)
-    return bool(level < CERTAIN_Z * spread * (memory / count) ** 0.5)
+    alike += (1 + 3 * max(alike, 0.0)) / count + 2 * (1 / count) ** 0.5
+    alike = mean_correlation(count, -1 / log(min(max(alike, 1e-9), exp(-1 / count))))
+    # Around its own mean a short stretch of noise shows a part of its variance only.
+    return bool(level < CERTAIN_Z * spread * (alike / (1 - alike)) ** 0.5)
 
 
 def _around_trend(values: Floats) -> tuple[float, Floats]:

@@ -45,6 +45,12 @@ def uncertain(freedom: Floats, z: Floats) -> Floats:
     return factor
 
 
+def mean_correlation(steps: int, memory: float) -> float:
+    """Return the mean correlation of all pairs of so many steps, each with itself too, of noise with a memory."""
+    lags = np.arange(1, steps)
+    return float(steps + 2 * ((steps - lags) * np.exp(-lags / memory)).sum()) / steps**2
+
+
 def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
     """[..., R] -> [..., R] Mean of the other ranks for each rank, or [..., 1] the mean of all."""
     total: Floats = values.sum(axis=-1, keepdims=True)
