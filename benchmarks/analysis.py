@@ -101,7 +101,7 @@ def measure(ranks: int, updates: int, steps_per_s: int) -> Cost:
         evidence.append(_ms(lambda: _evidence(recent_samples, ranks_told)))
         known = _evidence(recent_samples, ranks_told)
         judge.append(_ms(lambda known=known: _judge(window.world(), engine, hosts, found, known)))
-    # Samples are worked in every third second, of a third of the ranks at a time.
+    # Samples are summarised every fifth second, of a fifth of the ranks at a time.
     return Cost(
         statistics.median(scratch), statistics.median(rows), statistics.fmean(evidence), statistics.median(judge)
     )

@@ -19,8 +19,8 @@ from ddpmon.store.processes import SAMPLE_US, RankProcess
 
 T = TypeVar("T")
 
-AGAIN_US = 3_000_000
-"""Time for which a summary of thirty samples holds."""
+AGAIN_US = 5_000_000
+"""Time for which a summary of thirty samples holds: a sixth of what it is of."""
 FEW = 10
 """Samples, up to which each new one counts, and of which a span of earlier ones is."""
 FEWEST_AROUND = 3

@@ -81,12 +81,12 @@ def test_memory_that_grows_is_seen_over_more_samples_than_are_kept():
     known, rank = RecentSamples(), process(samples(0))
     rank.samples = deque(maxlen=SAMPLES)
     for second in range(1, 400):
-        sizes = {"rss_bytes": 1000 * second, "gpu_reserved_bytes": 7000, "gpu_alloc_retries": max(second - 395, 0)}
+        sizes = {"rss_bytes": 1000 * second, "gpu_reserved_bytes": 7000, "gpu_alloc_retries": max(second - 393, 0)}
         rank.samples.append(Sample(second * SECOND, **sizes))
         told = known.of(rank).memory
     assert list(told.trends) == ["rss_bytes"]
     assert told.trends["rss_bytes"].per_s == pytest.approx(1000)
-    assert (told.trained_s, told.retry_seconds) == (387.0, 2), "of the last summary, which holds for three seconds"
+    assert (told.trained_s, told.retry_seconds) == (385.0, 2), "of the last summary, which holds for five seconds"
 
 
 def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_gone():
