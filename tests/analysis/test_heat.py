@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.analysis.kinds.slow_steps import late_steps
 from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import (
     BINS,
@@ -20,6 +21,7 @@ from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise
+from tests.findings import unfold
 from tests.worlds import own_times, world_with
 
 
@@ -200,7 +202,7 @@ EVERY_RESOLUTION = (1, 8, 64, 512, WHOLE_RUN)
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_rank_that_is_late_since_the_start_is_lit_at_every_resolution(ranks):
-    own = noisy(5000, ranks, 0.05)
+    own = noisy(5000, ranks, 0.04)
     own[:, 1] *= 1.5
     heat = heat_of(own, parts=3)
     for steps in EVERY_RESOLUTION:
@@ -228,10 +230,11 @@ def test_other_noises_are_quiet(kind):
     assert max(lit(heat, steps).mean() for steps in (1, 8)) < 0.02
 
 
-def test_what_lasts_is_lit_although_each_bin_strays_by_more():
+def test_what_lasts_is_lit_by_its_finding_although_each_bin_strays_by_more():
     own = noisy(2000, 8, 0.2)
     own[:, 5] *= 1.2
-    shown = lit(heat_of(own, parts=20), 8)
+    found = unfold(world_with(own, first=1), every=100)[-1].findings
+    shown = lit(heat_of(own, parts=20), 8, late=late_steps(found))
     assert shown[5].mean() > 0.95
     assert not np.delete(shown, 5, axis=0).any()
 

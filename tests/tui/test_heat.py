@@ -11,6 +11,7 @@ from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs, cells_of
 from ddpmon.tui.widgets.heatwords import in_words, labels
+from tests.findings import judged
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
 from tests.worlds import own_times, world_with
@@ -217,7 +218,8 @@ def noisy(ranks, *, late=None, noise=0.15):
     if late is not None:
         own[:, late] *= 1.3
     shot = snapshots.running(ranks, 8, own_ms=27.0)
-    return through_time.GrantingSource(shot, through_time.store_of(own))
+    found = judged(world_with(own, first=1)) if late is not None else []
+    return through_time.GrantingSource(shot, through_time.store_of(own, findings=found))
 
 
 def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():

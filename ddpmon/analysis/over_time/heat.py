@@ -37,10 +37,6 @@ NEGLIGIBLE = 0.02
 """Smallest share that is worth showing."""
 APART = 64
 """Bins after which noise that wanders has forgotten where it was."""
-MERGED = 4
-"""Neighbouring bins that are judged together where each alone shows too little; then as many of these, and so on."""
-MANY = 0.4
-"""Share of a block's bins that reach half of its mean where a rank is late all the time, however much it strays."""
 SPIKES = 1.5
 """Least value of a cell as a multiple of the largest single spike of the median rank."""
 _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
@@ -192,8 +188,10 @@ class Heat:
         count = kept.count("own")[:, 0]
         over = over_others(kept, metric)
         alone = metric != "step" and len(self.ranks) < 2
-        noise, lit = (None, np.zeros(over.shape, bool)) if alone else beyond_noise(kept, metric, over)
-        lit = lit | self._late_cells(metric, kept, late)
+        full = np.sqrt(count / max(1, count.max())).astype(over.dtype)[:, None]
+        noise = None if alone else noise_of(over[full[:, 0] ** 2 > 0.5])
+        # The mean of a bin that is not full strays more. Findings say what lasts and is smaller than single bins stray.
+        lit = self._late_cells(metric, kept, late) | (over * full > (np.inf if noise is None else noise))
         graded = LATE + np.searchsorted(HEAT_LEVELS[1:], over, side="right")
         cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
         low, high = HEAT_LEVELS[0], HEAT_LEVELS[-1]
@@ -239,45 +237,6 @@ def over_others(bins: Bins, metric: str) -> Floats:
         over = over_own if metric == "own" else over_peers(bins.mean(metric))
     share: Floats = np.divide(over, usual, out=np.zeros_like(over), where=usual > 0)
     return np.nan_to_num(share)
-
-
-def beyond_noise(bins: Bins, metric: str, single: Floats) -> tuple[float | None, Bools]:
-    """Find the bins that exceed the noise, by themselves or together with their neighbours, whose means stray less.
-
-    Args:
-        bins: All that are judged.
-        metric: One of HEAT_JUDGED.
-        single: [B, R] their means over those of the other ranks.
-
-    Returns:
-        The share up to which a whole bin is noise, None where there are too few to measure it; and [B, R] which bins
-        exceed theirs.
-
-    """
-    noise, longer = None, 1
-    blocks, over, place = bins, single, np.arange(len(single))
-    finer, finer_place = over, place
-    lit = np.zeros(single.shape, bool)
-    while True:
-        count = blocks.count("own")[:, 0]
-        share = count / max(1, count.max())
-        least = noise_of(over[share > 0.5])
-        if least is None:
-            return noise, lit
-        noise = least if longer == 1 else noise
-        # The mean of a block that is not full strays more.
-        hit = over * np.sqrt(share).astype(over.dtype)[:, None] > least
-        columns = np.flatnonzero(hit.any(axis=0))
-        # What lasts shows in many of a block's bins, and is no rhythm of a few; its edge is sought in the quarters.
-        begins = np.flatnonzero(np.diff(place, prepend=-1))
-        half = over[:, columns][place] / 2
-        many = MANY * np.diff(begins, append=len(place))[:, None]
-        lasts = np.add.reduceat(single[:, columns] >= half, begins, axis=0, dtype=int) >= many
-        belongs = finer[:, columns][finer_place] >= half
-        lit[:, columns] |= (hit[:, columns] & lasts)[place] & belongs
-        finer, finer_place, longer = over, place, longer * MERGED
-        blocks = bins.together(longer)
-        over, place = over_others(blocks, metric), bins.numbers // longer - blocks.numbers[0]
 
 
 def noise_of(over: Floats) -> float | None:

@@ -129,11 +129,6 @@ class Bins:
         slots = fine % BINS
         return cls(level, merged, numbers, slots, level.number[slots] == fine)
 
-    def together(self, longer: int) -> Bins:
-        """Return the same steps in bins so many times as long."""
-        numbers = np.arange(self.numbers[0] // longer, self.numbers[-1] // longer + 1)
-        return Bins.of(self.level, self.merged * longer, numbers)
-
     @property
     def width(self) -> int:
         """Steps of a bin."""
