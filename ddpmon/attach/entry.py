@@ -26,7 +26,7 @@ HOLD_S = 30.0
 _PYTHON_NAMES = ("libpython", "python", "pypy")
 _C_NAMES = ("libc.so", "libc-", "ld-musl")
 _ADD, _RUN, _MMAP = "Py_AddPendingCall", "PyRun_SimpleString", "mmap"
-_VERSION = re.compile(rb"\.cpython-(\d)(\d+)t?-|/libpython(\d)\.(\d+)t?\.so")
+_VERSION = re.compile(rb"\.cpython-(\d)(\d+)t?-|/(?:lib)?python(\d)\.(\d+)t?(?:\.so| |$)", re.MULTILINE)
 REMOTE = (3, 14)
 """The first Python that runs a text for another process."""
 _PAGE = 4096
@@ -117,7 +117,10 @@ class Entry:
         if sys.version_info >= REMOTE and python_version(process.pid) == sys.version_info[:2]:
             path = folder / f"{name}.py"
             path.write_text(text)
-            sys.remote_exec(process.pid, str(path))  # type: ignore[attr-defined,unused-ignore]  # not before 3.14
+            try:
+                sys.remote_exec(process.pid, str(path))  # type: ignore[attr-defined,unused-ignore]  # not before 3.14
+            except (RuntimeError, ValueError) as error:
+                raise EntryError(f"Python lets nobody in: {error}") from None
             return
         path = folder / f"{name}.text"
         path.write_bytes(text.encode() + b"\0")

@@ -1,7 +1,7 @@
 """Writes the Python that a rank is to run: arm the probe, or disarm it. Standard library only.
 
-The text runs in a namespace of its own, so that it leaves no name in the script's, and answers through a file. It
-raises nothing: an exception that the script's own signal handler raised meanwhile is raised again a moment later, in
+The text runs in a namespace of its own, so that it leaves no name in the script's, and answers through a file. One that
+comes while another runs, as Python 3.14 lets it, runs after that. It raises nothing: an exception that the script's own signal handler raised meanwhile is raised again a moment later, in
 the script's code.
 """
 
@@ -39,10 +39,19 @@ def attempt():
         raise_again = lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(again))
         threading.Timer(0.1, raise_again).start()
         answer("a signal handler of the script interrupted it")
-try:
-    attempt()
-except BaseException:
-    pass
+import sys
+waiting = sys.__dict__.setdefault("ddpmon_entries", [])
+waiting.append(attempt)
+if len(waiting) == 1:
+    try:
+        while waiting:
+            try:
+                waiting[0]()
+            except BaseException:
+                pass
+            del waiting[0]
+    finally:
+        del sys.ddpmon_entries
 """
 
 _ARM = """

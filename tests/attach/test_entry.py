@@ -41,10 +41,10 @@ def target():
         yield process
 
 
-def ran(target, body, folder):
+def ran(target, body, folder, name="try"):
     """Have a process run a text, up to where it is scheduled; the file that gets its answer."""
-    reply = folder / "reply.json"
-    running = Entry(Process.of(target.pid), texts.written(body, reply), folder, "try")
+    reply = folder / f"{name}.json"
+    running = Entry(Process.of(target.pid), texts.written(body, reply), folder, name)
     wait_for(running.poll)
     return reply
 
@@ -92,6 +92,33 @@ def test_a_process_in_c_code_runs_it_when_it_returns(tmp_path):
         reply = ran(process, "        raise ValueError", tmp_path)
         assert process.poll() is None
         wait_for(reply.exists)
+
+
+@needs_gdb
+def test_a_text_that_comes_while_another_runs_runs_after_it(target, tmp_path):
+    order, first_begun = tmp_path / "order", tmp_path / "begun"
+    write = f"with open({str(order)!r}, 'a') as file: file.write"
+    slow = f"""
+        import os, time
+        open({str(first_begun)!r}, 'x').close()
+        while not os.path.exists({str(tmp_path / "second.ready")!r}): time.sleep(0.01)
+        for _ in range(100): time.sleep(0.01)
+        {write}('first ')
+        raise ValueError"""
+    ran(target, slow, tmp_path)
+    wait_for(first_begun.exists)
+    reply = ran(target, f"        {write}('second')\n        raise ValueError", tmp_path, "second")
+    (tmp_path / "second.ready").touch()
+    wait_for(reply.exists)
+    assert order.read_text() == "first second"
+
+
+@pytest.mark.skipif(sys.version_info < entry.REMOTE, reason="a debugger enters Python below 3.14")
+def test_a_python_that_lets_nobody_in_is_an_error_in_one_line(tmp_path):
+    with Program([sys.executable, "-X", "disable-remote-debug", "-c", SCRIPT], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(EntryError, match="lets nobody in"):
+            ran(process, "        pass", tmp_path)
 
 
 def test_functions_are_found_in_memory(target):

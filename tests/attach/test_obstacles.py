@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.attach import obstacles
+from ddpmon.attach import entry, obstacles
 from ddpmon.attach.jobs import RankProcess
 from ddpmon.runs import Process, proc
 
@@ -63,6 +63,12 @@ def test_no_debugger(rank, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     if sys.version_info < (3, 14):
         assert "apt install gdb" in obstacles.to_enter(rank())
+
+
+@pytest.mark.skipif(sys.version_info < entry.REMOTE, reason="Python below 3.14 has no such variable")
+def test_a_python_whose_environment_forbids_it(rank):
+    assert "start the job without that variable" in obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="1"))
+    assert obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="")) == ""
 
 
 def test_no_permission(rank, monkeypatch, tmp_path):
