@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import ddpmon
+from ddpmon.cli import command_line
 
 ROOT = Path(__file__).parent.parent
 NEEDED = (
@@ -65,8 +66,12 @@ def run(wheel: Path, home: Path, code: str) -> subprocess.CompletedProcess[str]:
 def test_the_wheel_holds_all_of_the_package_and_nothing_else(wheel):
     held = {str(path.relative_to(wheel)) for path in wheel.rglob("*") if path.is_file()}
     packaged = {path for path in held if path.startswith("ddpmon/")}
-    assert packaged == tracked("ddpmon")
-    assert all(path.startswith(f"ddpmon-{ddpmon.__version__}.dist-info/") for path in held - packaged)
+    pages = tracked("docs/howto", "docs/reference/findings.md", "docs/reference/glossary.md")
+    assert packaged == tracked("ddpmon") | {f"ddpmon/{page}" for page in pages}
+    beside = {path.removeprefix(f"ddpmon-{ddpmon.__version__}.") for path in held - packaged}
+    manual = {path for path in beside if not path.startswith("dist-info/")}
+    commands = [name for name, command in command_line.commands.items() if not command.hidden]
+    assert manual == {f"data/data/share/man/man1/{name}.1" for name in ("ddpmon", *(f"ddpmon-{c}" for c in commands))}
     assert packaged >= {f"ddpmon/{name}" for name in NEEDED}, "git has lost them"
     assert not [path for path in packaged if "test" in path.split("/")[-2:] or path.endswith((".pyc", ".db", ".so"))]
 
@@ -92,6 +97,7 @@ def test_the_demo_can_be_read_and_the_machine_examined_from_the_wheel_alone(whee
     answer = run(wheel, tmp_path, unpack + main.format(["report"]))
     assert answer.returncode == 0, answer.stderr
     assert "rank 2 was slow from step 450 to 796" in answer.stdout
+    assert "FIND A STRAGGLER" in run(wheel, tmp_path, main.format(["help", "straggler"])).stdout
     answer = run(wheel, tmp_path, main.format(["doctor", "--nproc", "1", "--json"]))
     torch = next(check for check in json.loads(answer.stdout) if check["about"] == "torch")
     assert torch["level"] == "note"

@@ -25,6 +25,7 @@ from ddpmon.tui.lines import plain
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.screens.ask import Answer, Dialog
 from ddpmon.tui.screens.form import Field, Form
+from ddpmon.tui.screens.path_suggester import PathSuggester
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.runlist import RunList
 
@@ -38,15 +39,19 @@ def launch_form(palette: Palette) -> Form:
     if not folder:
         with contextlib.suppress(UsageError):  # it is gone: another one is to be typed
             folder = spec.here()
+    scripts = PathSuggester(".py", lambda: form.inputs["folder"].value)
+    of_script = "a file (→ completes its path), or -m and a module"
+    of_folder = "working directory (→ completes it); a relative script path starts there"
     fields = (
-        Field("script", last.script, "a file, or -m and a module", "train.py, or -m package.train"),
+        Field("script", last.script, of_script, "train.py, or -m package.train", scripts),
         Field("arguments", last.arguments, "the script's own, quoted as in a shell", "none"),
         Field("processes", last.processes, "ranks on this machine: a number, gpu (one for each), cpu or auto", "1"),
         Field("name", last.name, "letters, digits, '.', '_' and '-'; empty: the script's name", "the script's"),
         Field("environment", last.environment, "KEY=VALUE, separated by spaces, quoted as in a shell", "as here"),
-        Field("folder", folder, "working directory; a relative script path starts there"),
+        Field("folder", folder, of_folder, suggester=PathSuggester()),
     )
-    return Form("Start a run", fields, _launch, palette, "start", "starting…")
+    form = Form("Start a run", fields, _launch, palette, "start", "starting…")
+    return form
 
 
 def _launch(texts: dict[str, str]) -> Run:

@@ -12,7 +12,7 @@ from ddpmon.source import FakeSource, place
 from ddpmon.tui import launching
 from ddpmon.tui.screens.form import Form
 from tests.tui import golden, snapshots
-from tests.tui.driving import drive, resized, screen_text, seen, settle
+from tests.tui.driving import drive, resized, screen_text, seen, settle, until
 from tests.tui.test_runs import NOW, made
 
 
@@ -100,6 +100,24 @@ def test_what_is_filled_in_is_started_and_then_watched(started, folder):
     assert "mine" in text.splitlines()[0]
     assert app.current_mode == "world"
     assert last_launch.last() == LaunchForm("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
+
+
+def test_the_right_arrow_completes_the_paths_of_script_and_folder(started, folder):
+    (folder / "project" / "source").mkdir(parents=True)
+    (folder / "project" / "source" / "fit.py").touch()
+    (folder / "project" / "source" / "notes.txt").touch()
+
+    def suggested(text):
+        return until(lambda app: text in screen_text(app))
+
+    drive(
+        snapshots.slow(), "n", typed("pro"), suggested("project/"), "right", holds("script", "project/"),
+        suggested("project/source/"), "right", suggested("project/source/fit.py"), "right",
+        holds("script", "project/source/fit.py"), "up", typed("proj"), suggested("project/"),
+        "right", holds("folder", "project/"), "down", typed("sou"), suggested("source/"), "right",
+        holds("script", "source/"),
+    )  # fmt: skip
+    assert not started
 
 
 def test_the_next_form_begins_with_what_was_started_last(started, folder):

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
+from textual.suggester import Suggester
 from textual.widgets import Input
 
 from ddpmon.errors import DdpmonError
@@ -41,6 +42,8 @@ class Field:
     """Help for its value, shown while it has the focus."""
     empty: str = ""
     """Text in it while it is empty: the meaning of an empty value."""
+    suggester: Suggester | None = None
+    """Completes its value; the right arrow takes the suggestion."""
 
 
 class _Top(Pane):
@@ -172,7 +175,13 @@ class Form(ModalScreen[object]):
         self._busy = busy
         self.foot = _Foot(verb)
         self.inputs = {
-            field.name: Input(field.value, field.empty and f"({field.empty})", max_length=_LONGEST, id=field.name)
+            field.name: Input(
+                field.value,
+                field.empty and f"({field.empty})",
+                max_length=_LONGEST,
+                id=field.name,
+                suggester=field.suggester,
+            )
             for field in fields
         }
         self._labels = {field.name: _Label(field.name) for field in fields}

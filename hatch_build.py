@@ -1,0 +1,44 @@
+"""Puts a man page of each command into the wheel, made from its help: a build hook of hatchling."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_AS_IT_IS = re.compile(r"\b\n((?:[^\n]+\n?)+)".replace(r"\b", "\b"))
+"""A table in a help text, below click's mark."""
+
+
+class ManPages(BuildHookInterface[Any]):
+    """Makes them where a wheel is built for a release; an editable install has none."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Write the pages below build/ and name them in `build_data`."""
+        if version != "standard":
+            return
+        folder = Path(self.root) / "build" / "man"
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        write_man_pages(Path(self.root), folder)
+        build_data["shared_data"] |= {str(page): f"share/man/man1/{page.name}" for page in sorted(folder.iterdir())}
+
+
+def write_man_pages(root: Path, folder: Path) -> None:
+    """Write a page for `ddpmon` and for each of its commands."""
+    sys.path.insert(0, str(root))  # what is built, not what is installed
+    from click_man.core import write_man_pages as write
+
+    import ddpmon
+    from ddpmon.cli import command_line
+
+    for command in (command_line, *command_line.commands.values()):
+        text = command.help or ""
+        command.short_help = text.strip().partition("\n")[0].strip().rstrip(".")
+        # roff joins lines that do not begin with a space
+        command.help = _AS_IT_IS.sub(lambda table: re.sub("^", "  ", table[0], flags=re.MULTILINE), text)
+    write("ddpmon", command_line, version=ddpmon.__version__, target_dir=str(folder))

@@ -1,0 +1,55 @@
+"""ddpmon help: what the documentation says, in the terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ddpmon.analysis.kinds import KINDS
+from ddpmon.cli.topics import docs_folder, for_terminal, topics
+from tests.in_process import called, called_in_a_terminal
+
+
+def test_tasks_and_findings_are_listed_and_each_can_be_read():
+    shown = called("help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    names = set(re.findall(r"^  ([\w-]+) ", shown.stdout, re.MULTILINE))
+    assert names == {page.stem for page in (docs_folder() / "howto").glob("*.md")} | {kind.name for kind in KINDS}
+    for name, topic in topics().items():
+        lines = list(for_terminal(topic.text, 80))
+        assert not [line for line in lines if "](" in line or "**" in line], name
+        assert not [line for line in lines if len(line) > 80 and not line.startswith("    ")], name
+        assert len(lines) > 1, name
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("straggler", "FIND A STRAGGLER"),
+        ("hang", "ddpmon stack"),
+        ("hang", "THE FINDING HANG"),
+        ("rank_failed", "What to do. Read the exception"),
+        ("excess", "a rank's own time above the median of its peers'"),
+        ("crit", "the share of steps in which the other ranks waited for this rank"),
+        ("run", "Usage: ddpmon run [OPTIONS] SCRIPT [ARGS]..."),
+    ],
+)
+def test_a_topic_is_explained(topic, said):
+    code, shown = called_in_a_terminal("help", topic, columns=80)
+    assert code == 0
+    assert said in " ".join(shown.split())
+
+
+def test_what_is_no_topic_is_one_line_with_the_nearest_one():
+    refused = called("help", "stragler")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "ddpmon: no topic 'stragler'; did you mean 'straggler'?; ddpmon help lists them\n"
+
+
+def test_code_of_a_page_stays_as_it_is():
+    page = "![a picture](y.svg)\n\n# A page\n\n"
+    page += "Run [this](x.md):\n\n    ddpmon  run   x\n\n```sh\nsqlite3   y\n```\n\n- one\n  two\n- three\n"
+    assert list(for_terminal(page, 80)) == [
+        *("A PAGE", "", "Run this:", "", "    ddpmon  run   x", "", "    sqlite3   y", "", "- one two", "- three"),
+    ]
