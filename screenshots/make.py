@@ -43,7 +43,6 @@ from ddpmon.recording.recording import recording_path
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
 from ddpmon.source import FakeSource
-from ddpmon.source.place import Here
 from ddpmon.tui.app import DdpmonApp
 
 HERE = Path(__file__).parent
@@ -155,7 +154,7 @@ def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[
         tell_verdict(run)
         remember(LAUNCH)
         clock = SimpleNamespace(time=lambda: run.created_at + SEEN_AFTER_S, monotonic=time.monotonic)
-        with patch("ddpmon.tui.widgets.runlist.time", clock), patch.object(Here, "unwatched", lambda *_: []):
+        with patch("ddpmon.tui.widgets.runlist.time", clock), patch("ddpmon.source.place.unwatched", lambda _: []):
             return {
                 name: asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name))) for name in names
             }
