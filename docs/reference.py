@@ -34,6 +34,7 @@ from ddpmon.tui.widgets.columns import COLUMNS
 FOLDER = Path(__file__).with_name("reference")
 MADE = "`python docs/reference.py` generates this page from the code.\n"
 WIDTH = 80
+PICTURES = {path.stem for path in (FOLDER.parents[1] / "screenshots").glob("*.svg")}
 
 VARIABLES = {
     "XDG_CONFIG_HOME": "Folder of `ddpmon/config.toml`, [the config file](config.md); the default is `~/.config`.",
@@ -184,6 +185,7 @@ def key_page() -> str:
         parts += [
             f"## {view.title or name.title()}\n",
             *([f"{view.question}\n"] if view.question else []),
+            *([f"![{view.title or name.title()}](../../screenshots/{name}.svg)\n"] if name in PICTURES else []),
             *_key_rows(rows),
         ]
     return "\n".join(parts)
@@ -222,6 +224,7 @@ def finding_page() -> str:
         "# Findings\n",
         f"{FINDINGS}\n",
         MADE,
+        "![Findings: what is wrong, since when, at what cost, and what to do](../../screenshots/findings.svg)\n",
     ]
     for kind in KINDS:
         parts += [

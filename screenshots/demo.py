@@ -1,4 +1,4 @@
-"""Makes the recording that `ddpmon demo` plays, from a real run: `python screenshots/demo.py`.
+"""Makes the recording that `ddpmon demo` plays, from a real run: `python screenshots/make.py --demo`.
 
 Four ranks fit a line; delays that are the same on all of them stand for the work of a larger model, so that a machine
 of two cores does not become the story. From step SLOW_FROM to SLOW_TO rank 2's data is late, else all is well.
@@ -113,7 +113,8 @@ def worth_showing(run: runs.Run) -> bool:
     return before == {"running"} and late == {"rank 2 is slow"} and after == {"running", "done"}
 
 
-def main() -> None:
+def make() -> None:
+    """Record until the story is told without a disturbance; SystemExit if it never is."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-d") as home:
         os.environ["DDPMON_HOME"] = home
         for _ in range(ATTEMPTS):
@@ -124,7 +125,3 @@ def main() -> None:
                 return
             shutil.rmtree(runs.run_dir(run.id))
     raise SystemExit("this machine is too busy: something else was late in every attempt")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,10 @@
-"""Makes the pictures of this folder.
+"""Makes the pictures of this folder, and what they are made from.
 
-    python screenshots/make.py                 write all of them, as SVG and PNG
+    python screenshots/make.py                 write all screens, as SVG and PNG
     python screenshots/make.py world comm      write these
     python screenshots/make.py --check         fail if one is not what the screen shows now
+    python screenshots/make.py --demo          first record the run that `ddpmon demo` plays anew (demo.py)
+    python screenshots/make.py --story         also record the demo in a terminal, and draw it (story.py)
 
 Each is a scene of the dashboard on the recording that ships with the package, a real run of four ranks, at a moment
 when one of them is late. Where several runs are shown, the others are pieces of it: its late steps and its last ones.
@@ -31,7 +33,9 @@ from unittest.mock import patch
 
 os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # read when textual is imported: the picture has no terminal to ask
 
+import demo
 import png
+import story
 
 from ddpmon import runs
 from ddpmon.cli.commands.replaying import unpack
@@ -212,11 +216,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("scene", nargs="*", help=f"these alone, of {', '.join(SCENES)}")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a picture has drifted")
+    parser.add_argument("--demo", action="store_true", help="first record the run that they show")
+    parser.add_argument("--story", action="store_true", help="also record the demo in a terminal, and draw it")
     args = parser.parse_args()
     if unknown := set(args.scene) - SCENES.keys():
         parser.error(f"no scene {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}")
+    if args.demo:
+        demo.make()
     if not args.check:
         write(pictures(args.scene or SCENES))
+        if args.story:
+            story.record()
+            story.draw()
         return
     kept = {path.stem: path.read_text() for path in HERE.glob("*.svg")}
     if wrong := drifted(kept, pictures(SCENES, kept)):

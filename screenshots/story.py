@@ -1,15 +1,11 @@
 """Records the demo's story in a terminal and draws it: story.cast (for asciinema play) and story.gif, made from it.
 
-    python screenshots/story.py            record, then draw
-    python screenshots/story.py --draw     draw what was recorded
-
 The story is told by `ddpmon demo` itself, in a real terminal, with keys pressed at moments of KEYS. The GIF needs what
 the PNGs of make.py need: Debian's librsvg2-bin and fonts-dejavu-core.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -139,15 +135,3 @@ def draw() -> None:
         lengths_ms.append(round(1000 * FRAME_S))
     pictures[0].save(GIF, save_all=True, append_images=pictures[1:], duration=lengths_ms, loop=0, optimize=True)
     print(f"{GIF.name}: {len(pictures)} pictures, {GIF.stat().st_size:,} bytes; {CAST.name}: {CAST.stat().st_size:,}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draw", action="store_true", help="do not record, draw what was recorded")
-    if not parser.parse_args().draw:
-        record()
-    draw()
-
-
-if __name__ == "__main__":
-    main()

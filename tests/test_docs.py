@@ -95,6 +95,12 @@ def test_the_site_builds_with_every_link_in_place(tmp_path):
     assert (tmp_path / "site" / "reference" / "findings" / "index.html").exists()
 
 
+def test_every_screen_has_its_picture_on_a_page_about_it():
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    pictures = sorted(path.name for path in (ROOT / "screenshots").glob("*.svg"))
+    assert [name for name in pictures if f"screenshots/{name})" not in pages] == []
+
+
 def test_links_of_the_readme_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text()):
         assert "://" in target or (ROOT / target).exists(), target

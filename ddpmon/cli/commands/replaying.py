@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 SHIPPED = Path(ddpmon.__file__).parent / "demo"
-"""The recording that comes with the package; screenshots/demo.py makes it."""
+"""The recording that comes with the package; screenshots/make.py --demo makes it."""
 DEMO_SPEED = 4.0
 _SPEED: dict[str, Any] = {
     "type": Within(0.125, 1024),
