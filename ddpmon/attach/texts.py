@@ -1,8 +1,8 @@
 """Writes the Python that a rank is to run: arm the probe, or disarm it. Standard library only.
 
 The text runs in a namespace of its own, so that it leaves no name in the script's, and answers through a file. One that
-comes while another runs, as Python 3.14 lets it, runs after that. It raises nothing: an exception that the script's own signal handler raised meanwhile is raised again a moment later, in
-the script's code.
+comes while another runs, as Python 3.14 lets it, runs after that. It raises nothing: an exception that the script's own
+signal handler raised meanwhile is raised again a moment later, in the script's code.
 """
 
 from __future__ import annotations
