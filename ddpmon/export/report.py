@@ -99,6 +99,8 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     stale_s = report["run"].get("stale_s")
     labelled = [] if stale_s is None else [("Stale", f"no answer from its hub: this was {duration(stale_s)} ago")]
     labelled += [("Verdict", report["verdict"] or "none yet")]
+    earlier_runs = report.get("earlier_runs")
+    labelled += [("Earlier", earlier_runs["text"])] if earlier_runs and earlier_runs["slower_by"] else []
     labelled += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
     told = _first(others, "finding")
     labelled += [] if failed else [("Why", sentence) for sentence in told]

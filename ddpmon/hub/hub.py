@@ -28,6 +28,7 @@ from ddpmon.hub.sample_requests import SampleRequests
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.step_counters import StepCounters
+from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import FromRank, Hello, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
@@ -92,6 +93,7 @@ class Hub:
         self._step_counters = StepCounters(self._store.registry)
         self._cores = Cores(self._store.registry.host)
         self._books = Bookkeeping(self._store, self._recorder, self._collector)
+        self._usual_speed = UsualSpeed(self._store)
         self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
         now = time.monotonic()
         self._heard_at = now
@@ -229,6 +231,7 @@ class Hub:
             self._report_fault(unix)
             self._sample_requests.turn(now)
             self._alerts.check(now, unix)
+            self._usual_speed.check(unix)
 
     def _report_fault(self, unix: float) -> None:
         """Write down, once, that a fault of ours ended a judgement: the recording and the view go on."""

@@ -9,6 +9,7 @@ from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.errors import NothingRecordedError
 from ddpmon.messages import Snapshot
+from ddpmon.recording.earlier_runs import compared
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import REPORT_RECORDS, judged_store, restored_store, whole_heat
 from ddpmon.runs import Run
@@ -57,7 +58,8 @@ def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot,
         shot = with_means_of(live, shot)
     elif run.state() in {"running", "unknown"}:
         stale_s = time.time() - shot.at
-    return report(shot, store.summarised, summary, store.since_start.sums, stale_s), shot, store
+    built = report(shot, store.summarised, summary, store.since_start.sums, stale_s)
+    return built | {"earlier_runs": compared(run, built)}, shot, store
 
 
 def recorded_store(run: Run) -> Store:

@@ -1,0 +1,88 @@
+"""Compare the speed of a run with that of earlier runs of the same script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ddpmon.analysis.compare import ALIKE
+from ddpmon.analysis.threshold import Threshold
+from ddpmon.messages import PHASES, Phase
+
+UNUSUAL = Threshold(
+    0.05,
+    of="relative difference between the median step of a run and the slowest, or the fastest, of its earlier runs",
+    why="A judgement call: from 5% of the time on, ddpmon reports what costs time. Differences between runs of one"
+    " script on one machine are mostly smaller.",
+)
+PART = Threshold(
+    0.3,
+    of="share of the difference between two steps that one phase explains",
+    why="A judgement call: a phase that explains less is not named.",
+)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run is, and how much work its steps hold."""
+
+    step_ms: float
+    """Median step."""
+    phases_ms: tuple[float, ...]
+    """In the order of PHASES: of the rank with the most in each; of transfer, of the rank with the least, as that is
+    the one that nobody kept waiting."""
+    samples: float
+    """Samples of all ranks in a step; 0: not counted."""
+    gradient_bytes: float
+
+    def does_the_work_of(self, other: Pace) -> bool:
+        """Return whether a step of both holds the same number of samples, and of gradients."""
+        pairs = ((self.samples, other.samples), (self.gradient_bytes, other.gradient_bytes))
+        return all(abs(one - two) <= ALIKE.enter * max(one, two) for one, two in pairs)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between a run and its earlier runs."""
+
+    runs: int
+    step_ms: float
+    """Median of the earlier runs."""
+    slower_by: float
+    """0.31: a step takes 31% longer; below 0: less long."""
+    phase: str
+    """Phase that explains most of it; "": none does."""
+    phase_ms: float
+
+    def sentence(self, name: str) -> str:
+        """Write it: 31% slower than the median of your last 3 runs of train.py (data +20.0 ms)."""
+        runs = f"the median of your last {self.runs} runs" if self.runs > 1 else "your last run"
+        if not self.slower_by:
+            return f"about as fast as {runs} of {name}"
+        how = f"{self.slower_by:.0%} slower" if self.slower_by > 0 else f"{1 / (1 + self.slower_by) - 1:.0%} faster"
+        part = f" ({self.phase} {self.phase_ms:+.1f} ms)" if self.phase else ""
+        return f"{how} than {runs} of {name}{part}"
+
+
+def difference(now: Pace, earlier: Sequence[Pace]) -> Difference | None:
+    """Compare a run with earlier ones, the latest first. None: none of them did the same work."""
+    alike = [pace for pace in earlier if now.does_the_work_of(pace)]
+    if not alike:
+        return None
+    steps = [pace.step_ms for pace in alike]
+    usual = median(steps)
+    unusual = now.step_ms > max(steps) * (1 + UNUSUAL.enter) or now.step_ms * (1 + UNUSUAL.enter) < min(steps)
+    if not unusual:
+        return Difference(len(alike), usual, 0.0, "", 0.0)
+    change_ms = now.step_ms - usual
+    parts = [
+        (phase_ms - median(pace.phases_ms[place] for pace in alike), name)
+        for place, (name, phase_ms) in enumerate(zip(PHASES, now.phases_ms, strict=True))
+        if place != Phase.WAIT
+    ]
+    most_ms, name = max(parts, key=lambda part: part[0] * (1 if change_ms > 0 else -1))
+    explains = PART.reached(most_ms / change_ms)
+    return Difference(
+        len(alike), usual, now.step_ms / usual - 1, name if explains else "", most_ms if explains else 0.0
+    )

@@ -1,0 +1,41 @@
+"""Notices that a run is slower or faster than earlier runs of the same script, and says so in its events."""
+
+from __future__ import annotations
+
+from ddpmon.analysis.pace import Pace, difference
+from ddpmon.recording.earlier_runs import earlier_paces, pace_of
+from ddpmon.store.store import Store
+
+HOLD_STEPS = 50
+"""Steps for which the speed must differ: a run settles in its first steps, and a short fault is a finding anyway."""
+
+
+class UsualSpeed:
+    """Compares the analysed steps with earlier runs, each time the run was judged."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._earlier: list[Pace] | None = None
+        self._outcome = 0
+        """1 if events say that the run is slower, -1: faster."""
+        self._differs_since: int | None = None
+        """Step since which the outcome is another one."""
+
+    def check(self, unix: float) -> None:
+        """Add an event where the outcome has changed for some steps."""
+        summary = self._store.summary
+        now = None if summary is None or self._earlier == [] else pace_of(summary)
+        if summary is None or now is None:
+            return
+        step = summary.window[1]
+        if self._earlier is None:
+            self._earlier = earlier_paces(self._store.run)
+        found = difference(now, self._earlier)
+        outcome = 0 if found is None else (found.slower_by > 0) - (found.slower_by < 0)
+        if found is None or outcome == self._outcome:
+            self._differs_since = None
+        elif self._differs_since is None:
+            self._differs_since = step
+        elif step - self._differs_since >= HOLD_STEPS:
+            self._outcome, self._differs_since = outcome, None
+            self._store.add_event(unix, "info", f"this run is {found.sentence(self._store.run.name)}")
