@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -47,6 +46,7 @@ from ddpmon.recording.recording import recording_path
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
 from ddpmon.source import FakeSource
+from ddpmon.tui import picture
 from ddpmon.tui.app import DdpmonApp
 
 HERE = Path(__file__).parent
@@ -86,8 +86,6 @@ PIECES = {"line-slow": (460, 799, 40), "line-fixed": (810, 1240, 20)}
 LAUNCH = LaunchForm("train.py", "--epochs 3 --batch-size 64", "4", "baseline", "OMP_NUM_THREADS=1", "/home/you/project")
 SEEN_AFTER_S = 600.0
 """When the list of runs is looked at, after the beginning of the shipped run."""
-LAID_OUT_S = 0.1
-"""By then what a key or a frame has changed is laid out and painted."""
 AGAIN_S = 0.01
 """Between two looks at a picture that is to be an expected one."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -114,32 +112,18 @@ class Moment(FakeSource):
         self._player.close()
 
 
-def self_contained(svg: str) -> str:
-    """The picture with the viewer's own monospaced font, instead of one fetched from elsewhere."""
-    svg = re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    return svg.replace("Fira Code,", "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,")
-
-
 async def taken(moment: Moment, scene: Scene, expected: str | None = None) -> str:
     """A scene as SVG, once it looks as expected; else after as many frames as it may take to have all it asks for."""
     app = DdpmonApp(moment)
+    looks: list[str] = []
 
-    async def frame() -> None:
-        app.tick()
-        await pilot.pause(LAID_OUT_S if expected is None else AGAIN_S)
+    def look() -> bool:
+        looks.append(picture.svg(app, "ddpmon demo"))
+        return looks[-1] == expected
 
-    async with app.run_test(size=scene.size) as pilot:
-        await frame()
-        for key in scene.keys:
-            await pilot.press(key)
-            await frame()
-        await app.workers.wait_for_complete()
-        for _ in range(3 if expected is None else 100):
-            await frame()
-            svg = self_contained(app.export_screenshot(title="ddpmon demo"))
-            if svg == expected:
-                break
-        return svg
+    waits = {"frames": 3} if expected is None else {"frames": 100, "pause_s": AGAIN_S}
+    await picture.draw(app, scene.size, scene.keys, look, **waits)
+    return looks[-1]
 
 
 def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import time
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
@@ -18,7 +19,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
-from ddpmon.tui import filters, key_queue, keys, search, workarounds
+from ddpmon.tui import filters, key_queue, keys, picture, search, workarounds
 from ddpmon.tui.copying import Copying
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.inspecting import Inspecting
@@ -176,6 +177,14 @@ class DdpmonApp(ShowingApp):
 
     def action_copy(self) -> None:
         self.copying.offer(on_logs=self.view_name is ViewName.LOGS)
+
+    def action_save(self, suffix: str) -> None:
+        """Save the screen once what was over it, as the list of commands, is gone."""
+        self.call_after_refresh(self._save, suffix)
+
+    def _save(self, suffix: str) -> None:
+        content = picture.svg(self, f"ddpmon {self.watched.name}") if suffix == "svg" else f"{picture.text(self)}\n"
+        self.copying.save_screen(f"{self.view_name}-{time.strftime('%H%M%S')}.{suffix}", content)
 
     # --- keys that move through time ---
 

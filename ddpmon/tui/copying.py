@@ -102,6 +102,13 @@ class Copying:
         names = [(value, cut(plain(each.name), _NAME_COLUMNS)) for value, each in entries.items()]
         self.dashboard.ask(Picker(Offered("copy", names, "0", lambda _: None), self.dashboard.palette), copy)
 
+    def save_screen(self, name: str, content: str) -> None:
+        """Save a picture of a screen, and show the path."""
+        try:
+            self.dashboard.say(f"saved as {shown_path(save(content, name, self.watched.run))}")
+        except OSError as error:
+            self.dashboard.say(f"the screen was not saved: {error.strerror}")
+
     def _copies(self, snapshot: Snapshot, *, on_logs: bool) -> list[Copy]:
         step = f"step {numbers.count(snapshot.step)}"
         verdict = f"{snapshot.run.name}, {step}: {snapshot.verdict}"

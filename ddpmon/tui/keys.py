@@ -142,6 +142,8 @@ DEFAULT_KEYS = (
     Key("slash", "/", "app.filter", "filter", "filter ranks, as in rank:0-7 host:n1 own>40 slow !dead",
         views=_PASTS),
     Key("y", "y", "app.copy", "copy", "copy the sentence, a finding, a stack, output, the command or the report"),
+    Key("P", "P", "app.save('svg')", "", "save the screen as a picture (SVG)"),
+    Key("T", "T", "app.save('txt')", "", "save the screen as text"),
     Key("down,j", "↓ j", "screen.do('move', 1)", "", "go down to the next rank or line", views=_LISTS),
     Key("up,k", "↑ k", "screen.do('move', -1)", "", "go up to the previous rank or line", views=_LISTS),
     Key("right", "→", "screen.do('pan', 1)", "", "scroll right", views=(*_RANKS, *_LOGS)),

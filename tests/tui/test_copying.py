@@ -161,3 +161,18 @@ def test_the_report_of_a_recording_is_copied_in_a_terminal(home, size):
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert b"Traceback" not in terminal.raw
+
+
+@pytest.mark.parametrize(("key", "suffix"), [("P", "svg"), ("T", "txt")])
+def test_the_screen_is_saved_as_it_is_shown(folder, key, suffix):
+    def saved():
+        return list(folder.glob(f"ddpmon-ranks-*.{suffix}"))
+
+    _, text = drive(snapshots.slow(), "2", key, until(lambda _: saved()), size=(160, 50))
+    content = saved()[0].read_text()
+    assert f"saved as {saved()[0]}"[:100] in text.splitlines()[-1]
+    if suffix == "txt":
+        assert content.splitlines()[:-1] == text.splitlines()[:-1]
+    else:
+        assert "ddpmon&#160;gpt2-124m" in content
+        assert "trouble&#160;first" in content

@@ -1,0 +1,105 @@
+"""ddpmon snapshot: a screen of the dashboard as a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddpmon.cli.options import run_argument
+from ddpmon.tui.views import ViewName
+
+ANSWER_S = 20.0
+"""Longest time until all that a screen shows is there."""
+
+
+def _size(_context: click.Context, _param: click.Parameter, typed: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,3})x(\d{1,3})", typed)
+    columns, lines = map(int, match.groups()) if match else (0, 0)
+    if not (20 <= columns <= 500 and 5 <= lines <= 300):
+        raise click.BadParameter(f"{typed!r} is no size: give COLUMNSxLINES from 20x5 to 500x300, as in 160x50.")
+    return columns, lines
+
+
+@click.command()
+@run_argument("run", required=False)
+@click.option(
+    "--screen", type=click.Choice(list(map(str, ViewName))), default="world", show_default=True, help="Screen to draw."
+)
+@click.option(
+    "--size", callback=_size, default="120x36", show_default=True, metavar="COLUMNSxLINES", help="Size of the screen."
+)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write FILE.svg, FILE.png or FILE.txt; the default is text on stdout.",
+)  # fmt: skip
+def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path | None) -> None:
+    """Draw a screen of the dashboard without a terminal, for CI, issues and chat.
+
+    The run is drawn as it is now, or as it ended. RUN may also be HOST:RUN. --screen inspect shows the rank that World
+    lists first. A .png needs the program rsvg-convert.
+    """
+    import asyncio
+    import os
+
+    from ddpmon.errors import HubUnreachableError, UsageError
+
+    suffix = "txt" if output is None else output.suffix.removeprefix(".").lower()
+    if suffix not in {"svg", "png", "txt"}:
+        raise UsageError(f"-o {output}: the name must end in .svg, .png or .txt")
+    os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # read when textual is imported: no terminal is asked
+    from ddpmon.tui import picture
+    from ddpmon.tui.app import DdpmonApp
+
+    source, place = _opened(run)
+    try:
+        app = DdpmonApp(source, readonly=True, place=place)
+        view = ViewName(screen)
+        look, made = picture.whole(app), [""]
+
+        def take() -> bool:
+            if app.view_name is not view and app.playback.newest is not None:
+                opening = (app.inspecting.open, ViewName.WORLD) if view is ViewName.INSPECT else (app.action_go, view)
+                app.call_later(*opening)
+                return False
+            enough = look()
+            made[0] = f"{picture.text(app)}\n" if suffix == "txt" else picture.svg(app, f"ddpmon {app.watched.name}")
+            return enough
+
+        asyncio.run(picture.draw(app, size, (), take, within_s=ANSWER_S))
+        if app.playback.newest is None:
+            raise HubUnreachableError("the run's hub does not answer; ddpmon report reads its recording")
+    finally:
+        source.close()
+    _write(output, picture.png(made[0]) if suffix == "png" else made[0].encode("utf-8", "replace"))
+
+
+def _opened(run: str | None) -> tuple[Any, Any]:
+    """Return where the run's snapshots come from, and the machine that it is on; None: this one."""
+    from ddpmon.remote.address import parse
+
+    address = parse(run)
+    if address is not None and run is not None:
+        from ddpmon.remote.place import RemotePlace
+        from ddpmon.remote.source import RemoteSource
+
+        remote = RemoteSource.open(address, RemoteSource.call(address))
+        return remote, RemotePlace(remote)
+    from ddpmon.cli.adopting import find
+    from ddpmon.source import attach
+
+    return attach(find(run)), None
+
+
+def _write(output: Path | None, content: bytes) -> None:
+    from ddpmon.errors import UsageError
+
+    if output is None:
+        click.echo(content.decode(), nl=False)
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None

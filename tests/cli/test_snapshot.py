@@ -1,0 +1,117 @@
+"""ddpmon snapshot: a screen of the dashboard as text, SVG or PNG, of a run that ended or goes on."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ddpmon.cli.commands.replaying import unpack
+from tests.conftest import ddpmon_program
+from tests.in_process import called
+from tests.tui.terminal import Terminal
+
+
+@pytest.fixture
+def line(home):
+    """The run that ships with ddpmon."""
+    return unpack()
+
+
+def snapshot(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own: it chooses the colours before Textual is imported."""
+    return subprocess.run(["env", *(f"{name}={value}" for name, value in variables.items()), ddpmon_program(),
+                           "snapshot", *words], capture_output=True, text=True, check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize(("screen", "size", "shown"), [
+    ("world", (80, 24), "─ranks, slowest first"), ("chart", (160, 50), "─loss, all 56 s"),
+    ("inspect", (80, 24), "─rank 2 · node01"), ("logs", (160, 50), "─output of all ranks"),
+])  # fmt: skip
+def test_a_screen_of_a_run_that_ended_is_text_on_stdout(line, screen, size, shown):
+    done = snapshot(line.name, "--screen", screen, "--size", "{}x{}".format(*size))
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = done.stdout.split("\n")
+    assert len(rows) == size[1] + 1
+    assert max(map(len, rows)) <= size[0]
+    assert "✔ DONE     line  4 ranks" in rows[0]
+    assert shown in done.stdout
+    assert "coming…" not in done.stdout
+
+
+def test_an_svg_is_in_colours_and_fetches_nothing(line, tmp_path):
+    path = tmp_path / "world.svg"
+    assert snapshot("-o", str(path)).returncode == 0
+    drawn = path.read_text()
+    assert drawn.startswith("<svg")
+    assert "ddpmon&#160;line" in drawn
+    assert "#e69f00" in drawn
+    assert "@font-face" not in drawn
+    assert snapshot("-o", str(path), DDPMON_THEME="light").returncode == 0
+    assert "#7d5100" in path.read_text()
+
+
+def test_a_png_is_drawn_where_there_is_a_program_for_it_and_refused_in_a_line_where_there_is_none(line, tmp_path):
+    path = tmp_path / "world.png"
+    done = snapshot("-o", str(path), PATH="/nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ddpmon: no rsvg-convert here, which draws PNGs: install librsvg2-bin, or write")
+    assert not path.exists()
+    if shutil.which("rsvg-convert"):
+        assert snapshot("-o", str(path)).returncode == 0
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["-o", "x.jpg"], "-o x.jpg: the name must end in .svg, .png or .txt"),
+    (["--size", "3x3"], "'3x3' is no size: give COLUMNSxLINES from 20x5 to 500x300, as in 160x50"),
+    (["--size", "big"], "'big' is no size"),
+    (["--screen", "moon"], "'moon' is not one of"),
+])  # fmt: skip
+def test_what_cannot_be_drawn_is_said_in_a_line(line, words, said):
+    done = called("snapshot", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_is_said_in_a_line(line, tmp_path):
+    done = snapshot("-o", str(tmp_path / "none" / "world.txt"))
+    assert done.returncode == 2
+    assert "No such file or directory" in done.stderr
+    assert "no run 'nobody'" in snapshot("nobody").stderr
+
+
+@pytest.mark.e2e
+def test_a_run_that_goes_on_is_drawn_as_it_is_now(home):
+    command = ["exec", "--", sys.executable, "-c", "import time; time.sleep(600)"]
+    with Terminal("ddpmon", *command) as first:
+        first.wait_for("WAITING")
+        first.press(b"q")
+        assert first.wait_end() == 0
+    done = snapshot("--size", "80x24")
+    assert done.returncode == 0
+    assert "WAITING" in done.stdout.splitlines()[0]
+
+
+@pytest.mark.terminal
+def test_a_screen_is_saved_by_key_and_by_its_command(home):
+    with Terminal("ddpmon", "demo", columns=160, rows=50) as terminal:
+        terminal.wait_for("node01")
+        terminal.press(b" 2")
+        terminal.wait_for("trouble first, then own time")
+        terminal.press(b"T")
+        shown = terminal.wait_for("saved as ")
+        terminal.press(b"\x10")
+        terminal.wait_for("Search for commands")
+        terminal.press(b"as a picture")
+        terminal.wait_for("Save the screen as a picture (SVG)")
+        terminal.press(b"\r")
+        terminal.wait_for(".svg")
+        assert "/ranks-" in shown
+        assert ".txt" in shown
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
+        assert b"Traceback" not in terminal.raw
