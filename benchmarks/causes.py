@@ -5,9 +5,11 @@
     python benchmarks/causes.py --only clean             # nothing is slow: nobody may be sampled
 
 The causes are in causes_steps.py; a comment marks the line that a person would name. A cause is found if the finding
-with the greatest cost names that line (or a range of lines around it, or the function that holds it), or the program or
-the quota that takes the cores. A line of the script that has nothing to do with the cause is a wrong one. The table has
-the seconds from the first finding about the rank until the line was there, and how many samples it rests on.
+with the greatest cost names that line (or a range of lines around it, or the function that holds it), or the program,
+the quota or the few cores that hinder the rank. A checkpoint is a pause, which a hint names. `quota` and `disk` need
+root: they limit a cgroup of version 1, and a loop device to 20 MB/s. A line of the script that has nothing to do with
+the cause is a wrong one. The table has the seconds from the first finding about the rank until the line was there, and
+how many samples it rests on.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +36,15 @@ STEPS = Path(__file__).with_name("causes_steps.py")
 PROGRAMS = Path(sys.executable).parent
 LINES = (
     *("decode", "sleep", "file", "lock", "collate", "regex", "subprocess", "table", "logging", "metric"),
-    *("checkpoint", "forward_hook", "backward_hook", "optimizer_hook", "worker"),
+    *("forward_hook", "backward_hook", "optimizer_hook", "worker", "disk"),
 )
-OTHERS = {"busy": r"process \d+ \(.*causes_busy.py", "quota": "quota", "garbage": "garbage collector|gc.collect"}
+OTHERS = {
+    "busy": r"process \d+ \(.*causes_busy.py",
+    "quota": "CPU quota",
+    "affinity": r"core \d+ alone",
+    "garbage": "garbage collector|gc.collect",
+    "checkpoint": "checkpoint on rank 1 alone",
+}
 """Causes that are no line, and what the finding has to say."""
 LIMIT_S = 150.0
 POLL_S = 0.5
@@ -66,7 +75,7 @@ def verdict(cause: str, seen: Seen) -> tuple[str, str]:
     """Return "right", "wrong" or "silent", and what was said."""
     slow = [one for one in seen.findings if one["severity"] != "info" or "line" in one["evidence"]]
     lines = [one["evidence"] for one in slow if "line" in one["evidence"]]
-    text = " / ".join(f"{one['text']} {one['advice']}" for one in slow)
+    text = " / ".join(f"{one['text']} {one['advice']}" for one in seen.findings)
     if cause == "clean":
         return ("wrong" if lines else "right"), lines[0]["line"] if lines else ""
     if cause in OTHERS and re.search(OTHERS[cause], text):
@@ -99,8 +108,10 @@ def run(cause: str, seconds: float, folder: Path) -> Seen:
         str(seconds),
     ]
     seen = Seen()
-    with (folder / "output").open("wb") as output:
-        started = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment)
+    with slow_disk(folder, cause), (folder / "output").open("wb") as output:
+        started = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=os.environ | environment
+        )
         deadline = time.monotonic() + LIMIT_S
         while started.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -112,6 +123,35 @@ def run(cause: str, seconds: float, folder: Path) -> Seen:
     printed = subprocess.run(report, env=environment, capture_output=True, check=False).stdout
     seen.findings = json.loads(printed)["findings"] if printed else []
     return seen
+
+
+@contextlib.contextmanager
+def slow_disk(folder: Path, cause: str) -> Iterator[None]:
+    """Mount a file system that reads 20 MB a second, with a file, while that is the cause."""
+    if cause != "disk":
+        yield
+        return
+    image, mounted = folder / "image", folder / "disk"
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    device = subprocess.run(
+        ["losetup", "-f", "--show", image], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    numbers = f"{os.major(os.stat(device).st_rdev)}:{os.minor(os.stat(device).st_rdev)}"
+    limit = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device")
+    try:
+        subprocess.run(["mount", device, mounted], check=True)
+        (mounted / "data").write_bytes(os.urandom(16 << 20))
+        os.sync()
+        limit.write_text(f"{numbers} 20000000")
+        os.environ["CAUSES_DATA"] = str(mounted / "data")
+        yield
+    finally:
+        limit.write_text(f"{numbers} 0")
+        subprocess.run(["umount", "-l", mounted], check=False)
+        subprocess.run(["losetup", "-d", device], check=False)
 
 
 def look(seen: Seen, findings: list[Finding]) -> None:

@@ -62,6 +62,11 @@ class Pictures(Dataset):
         if is_slow("lock"):
             with open(self.folder / "lock") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # slow: lock
+        if is_slow("disk"):
+            with open(os.environ["CAUSES_DATA"], "rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                os.pread(file.fileno(), 131072, index * 131072 % (16 << 20))  # slow: disk
         picture = self.large if is_slow("decode") or is_slow("worker") else self.small
         with Image.open(io.BytesIO(picture)) as image:
             pixels = np.asarray(image.convert("RGB").resize((16, 16)))  # slow: decode worker
@@ -141,7 +146,7 @@ def main() -> None:
     (folder / "lock").touch()
     os.mkfifo(folder / "pipe")
     torch.manual_seed(0)
-    torch.set_num_threads(1)
+    torch.set_num_threads(2 if arguments.cause == "affinity" else 1)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     deadline = time.monotonic() + arguments.seconds
@@ -193,8 +198,11 @@ def main() -> None:
 
 def rank_is_hindered(cause: str) -> None:
     """Something takes this rank's core: a busy program beside it, a quota, or all its threads share one core."""
-    if cause == "busy":
+    if cause in {"busy", "affinity"}:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), os.sched_getaffinity(0))
+    if cause == "busy":
         subprocess.Popen([sys.executable, str(Path(__file__).with_name("causes_busy.py"))])
     if cause == "quota":
         folder = Path("/sys/fs/cgroup/cpu/causes")

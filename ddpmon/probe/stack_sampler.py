@@ -95,6 +95,7 @@ class StackSampler:
             if self._timer is not None:
                 self._timer.set(due - now + GRACE_S)
             if stopping.wait(due - now):
+                self._reset()
                 return
             now, first, count = time.monotonic(), due, 0
             while due <= now or not count:  # compiled code that kept the GIL through several of them counts as often

@@ -22,6 +22,7 @@ from ddpmon.probe.stack_signal import handler_of
 DUMP_BYTES = 1 << 14
 _SIGEV_THREAD_ID = 4
 _SIGEVENT_BYTES = 64
+_SIG_IGN = 1
 _C = ctypes.PyDLL(None)
 """Called with the GIL: they return at once."""
 
@@ -65,10 +66,11 @@ def _arm() -> _Armed | None:
 
 
 def disarm() -> None:
-    """Restore what was there before the first timer. The last one must have been stopped for some time."""
+    """Restore what was there before the first timer. The last one must have been stopped."""
     global _armed
     armed, _armed = _armed, None
     if armed is not None and armed.pid == os.getpid() and handler_of(SAMPLE_SIGNAL) == armed.handler:
+        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # which discards one that is on its way: the default would kill
         faulthandler.unregister(SAMPLE_SIGNAL)
         armed.file.close()
 
