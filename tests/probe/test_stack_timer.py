@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ddpmon.messages.folder import SAMPLE_SIGNAL
+from ddpmon.messages.signals import SAMPLE_SIGNAL
 from ddpmon.probe import stack_timer
 from ddpmon.probe.stack_signal import handler_of
 from ddpmon.probe.stack_timer import StackTimer
