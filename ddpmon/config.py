@@ -33,7 +33,6 @@ class Setting:
     default: object = None
     """None: there is no value, or ddpmon chooses one."""
     kind: type = str
-    choices: tuple[str, ...] = ()
     variable: str = ""
     """The environment variable that takes precedence."""
 
@@ -42,8 +41,9 @@ SETTINGS = (
     Setting("theme", "dark, light, ansi, or a name from [themes]", "Colours of the dashboard.",
             variable="DDPMON_THEME"),
     Setting("first_screen", "the name of a screen", "Screen that the dashboard opens with.", "world"),
-    Setting("notify", ", ".join(NOTIFY), "How the dashboard tells you that a run needs attention or has ended.",
-            "off", choices=NOTIFY, variable="DDPMON_NOTIFY"),
+    Setting("notify", f"{', '.join(NOTIFY)}, URLs, with spaces between",
+            "How the dashboard, or a service, tells you that a run needs attention or has ended.", "off",
+            variable="DDPMON_NOTIFY"),
     Setting("on_alert", "a command line", "Program that ddpmon starts when a run needs attention, stalls or fails.",
             variable="DDPMON_ON_ALERT"),
     Setting("keep", "a size or an age", "Limit for all runs, such as 20GB or 90d.", variable="DDPMON_KEEP"),
@@ -107,6 +107,7 @@ def _read(place: Path) -> Config:
     try:
         with open(place, "rb") as file:
             content = file.read(MAX_BYTES + 1)
+            others_read = bool(os.fstat(file.fileno()).st_mode & 0o077)
     except (FileNotFoundError, NotADirectoryError):
         return Config(place)
     except OSError as error:
@@ -119,7 +120,10 @@ def _read(place: Path) -> Config:
         raw = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place} is not valid TOML: {error}") from None
-    return _checked(place, raw)
+    read = _checked(place, raw)
+    if others_read and "://" in read.get("notify"):
+        raise UsageError(f"{place}: others can read the URLs of notify; chmod 600 {place}")
+    return read
 
 
 def _checked(place: Path, raw: dict[str, Any]) -> Config:
@@ -159,13 +163,15 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
         return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
     if not isinstance(value, str) or not value.isprintable() or not value.strip():
         return False
+    if setting.name == "notify":
+        return all(word in NOTIFY or "://" in word for word in value.split())
     if setting.name == "theme":
         return value in THEMES or value in themes
     if setting.name == "price.currency":
         return len(value) <= 4
     if setting.name.startswith("folders."):
         return Path(value).expanduser().is_absolute()
-    return not setting.choices or value in setting.choices
+    return True
 
 
 def apply(environ: MutableMapping[str, str]) -> None:

@@ -178,6 +178,12 @@ class Redactor:
         return self.anything(value)
 
 
+def hidden_url(url: str) -> str:
+    """Return the URL of a service that takes notifications without all that may be a password: ntfy://…"""
+    scheme, separator, _ = url.partition("://")
+    return f"{scheme}{separator}{HIDDEN}" if separator else HIDDEN
+
+
 def hidden_name(words: Sequence[str]) -> str | None:
     """The name of the first value in a command line that is hidden already; None if there is none."""
     for at, word in enumerate(words):

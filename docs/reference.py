@@ -45,8 +45,8 @@ VARIABLES = {
     "DDPMON_KEEP": "Limit for all runs, by size (`20GB`) or age (`90d`); `ddpmon run` deletes the oldest runs when it"
     " starts.",
     "DDPMON_LOGS": "Limit for the saved output of a run, such as `2G`; the default is 256 MB.",
-    "DDPMON_NOTIFY": "`bell`, `desktop` or `both`: how the dashboard tells you that a run needs attention or has"
-    " ended.",
+    "DDPMON_NOTIFY": "`bell`, `desktop`, `both` or URLs, with spaces between: how the dashboard or a service tells you"
+    " that a run needs attention or has ended. ddpmon does not pass URLs to the ranks.",
     "DDPMON_ON_ALERT": "A program that ddpmon starts when a run needs attention, stalls or fails; same as"
     " `--on-alert`.",
     "DDPMON_HUB": "Address of the root hub in a run over several machines; same as `--hub`.",

@@ -43,7 +43,7 @@ def test_without_a_file_all_values_are_defaults(written):
 
 @pytest.mark.parametrize(("text", "words"), [
     ("theme = 'purple'", "theme = 'purple' is not allowed; allowed: dark, light, ansi, or a name from"),
-    ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both"),
+    ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both, URLs, with spaces between"),
     ("first_screen = 'word'", "first_screen = 'word' is not allowed; allowed: world, ranks, heat"),
     ("first_screen = 'inspect'", "first_screen = 'inspect' is not allowed"),
     ("colour = 1", "there is no key colour; allowed: theme, first_screen"),
@@ -106,6 +106,14 @@ def test_the_environment_takes_precedence_over_the_file_and_ddpmon_config_says_s
     assert tomllib.loads(result.stdout)["keys"] == {"ranks": {"s": "o"}}
     written(result.stdout)
     check()  # what it prints is a file that ddpmon takes
+
+
+def test_the_urls_of_the_file_are_for_its_owner_alone_and_are_not_shown(written, home):
+    path = written("notify = 'bell ntfy://my-topic'")
+    path.chmod(0o644)
+    assert called("config").stderr == f"ddpmon: {path}: others can read the URLs of notify; chmod 600 {path}\n"
+    path.chmod(0o600)
+    assert 'notify = "bell ntfy://…"  # config file' in called("config").stdout
 
 
 def test_the_folder_of_the_file_is_where_runs_are(written, home, monkeypatch, tmp_path):

@@ -47,7 +47,13 @@ def _run_of(job: TrainingJob) -> str:
 
 
 def attach(
-    job: TrainingJob, run_id: str, *, name: str | None = None, grace_s: float = 20.0, on_alert: Sequence[str] = ()
+    job: TrainingJob,
+    run_id: str,
+    *,
+    name: str | None = None,
+    grace_s: float = 20.0,
+    on_alert: Sequence[str] = (),
+    notify: Sequence[str] = (),
 ) -> Run:
     """Start a run of a job under an id from `runs.new_id`: its supervisor enters the ranks.
 
@@ -55,7 +61,8 @@ def attach(
     """
     if name is not None:
         runs.check_name(name)
-    run = dataclasses.replace(run_of(job, run_id), grace_s=grace_s, on_alert=list(on_alert))
+    run = run_of(job, run_id)
+    run = dataclasses.replace(run, grace_s=grace_s, on_alert=list(on_alert), notify=list(notify))
     return start_run(run if name is None else dataclasses.replace(run, name=name))
 
 

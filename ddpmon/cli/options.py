@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ddpmon import config
+from ddpmon.redaction import hidden_url
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -69,16 +71,51 @@ def theme(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+@dataclass(frozen=True)
+class Notify:
+    """How people are told that a run needs attention."""
+
+    way: str
+    """Of the dashboard, in its terminal."""
+    urls: list[str]
+    """Services that the run's hub tells."""
+
+
+def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> Notify:
+    """Part the way of the dashboard from URLs, and take these out of the environment of all that is started."""
+    import importlib.util
+    import os
+
+    for value in values:
+        if value not in config.NOTIFY and "://" not in value:
+            known = ", ".join(map(repr, config.NOTIFY))
+            raise click.BadParameter(f"{value!r} is not one of {known}, and no URL such as ntfy://TOPIC.")
+    ways = [value for value in values if value in config.NOTIFY]
+    urls = [value for value in values if value not in config.NOTIFY]
+    if urls and "DDPMON_NOTIFY" in os.environ:
+        os.environ["DDPMON_NOTIFY"] = " ".join(ways)
+    if urls and importlib.util.find_spec("apprise") is None:
+        raise click.BadParameter("to tell services, ddpmon needs apprise: pip install 'ddpmon[notify]'")
+    for url in urls:
+        import apprise
+
+        if not apprise.Apprise().add(url):
+            raise click.BadParameter(f"{hidden_url(url)} is no URL that apprise knows; see its list of services")
+    return Notify(ways[-1] if ways else "off", urls)
+
+
 def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return how the dashboard says it when the run gets worse or ends: `notify`."""
+    """Return how people are told when the run gets worse or ends: `notify`."""
     return click.option(
         "--notify",
-        type=click.Choice(config.NOTIFY),
-        default="off",
+        multiple=True,
+        callback=_notify,
         envvar="DDPMON_NOTIFY",
-        show_default=True,
         show_envvar=True,
-        help="Ring the terminal's bell or notify the desktop when the run needs attention, stalls, fails or ends.",
+        metavar="[bell|desktop|both|off|URL]",
+        help="Ring the terminal's bell or notify the desktop when the run needs attention, stalls, fails or ends. With "
+        "the URL of a service that apprise knows (ntfy://TOPIC, slack://…, mailto://…), tell that service, with or "
+        "without a dashboard. Give the option several times for several of these.",
     )(function)
 
 

@@ -62,7 +62,8 @@ def _secrets(run: Run) -> set[str]:
     """Return the passwords and tokens that the run was started with, and those of this shell."""
     with contextlib.suppress(DdpmonError):
         run = with_secrets(run)
-    return secret_values([*run.argv, *run.script_args, *run.on_alert], {**os.environ, **run.environment})
+    secrets = secret_values([*run.argv, *run.script_args, *run.on_alert], {**os.environ, **run.environment})
+    return secrets | {url.partition("://")[2] for url in run.notify}
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:

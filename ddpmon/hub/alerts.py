@@ -1,4 +1,4 @@
-"""Runs a program of the user's when a run needs a look: `--on-alert CMD`.
+"""Runs a program when a run needs a look: the user's (`--on-alert CMD`), or ours that tells services (`--notify URL`).
 
 It is started without a shell, in the run's folder of work, and gets what happened as JSON on its standard input. One
 runs at a time.
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from typing import Any
 
 from ddpmon.analysis.report import reported
 from ddpmon.analysis.words import counted
+from ddpmon.hub import send_alert
 from ddpmon.messages import Finding
 from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
@@ -43,9 +45,26 @@ _LINE_CHARS = 200
 class Alerts:
     """Compares each judgement of a run with the one before, and tells the program what is new. Nothing here raises."""
 
-    def __init__(self, command: Sequence[str], store: Store, add_event: Callable[[float, str, str], None]) -> None:
-        """command: the program and its arguments; empty: no alerts. add_event: adds an event to the run."""
-        self._command = list(command)
+    def __init__(
+        self,
+        command: Sequence[str],
+        store: Store,
+        add_event: Callable[[float, str, str], None],
+        urls: Sequence[str] = (),
+    ) -> None:
+        """Make the alerts of a run.
+
+        Args:
+            command: The program and its arguments; empty: no alerts, unless there are URLs.
+            store: The run.
+            add_event: Adds an event to the run.
+            urls: Services that our own program tells, in the place of the command. They also hear that a run is done.
+
+        """
+        self._command = [sys.executable, "-m", send_alert.__name__] if urls else list(command)
+        self._name = "--notify" if urls else f"--on-alert {command[0]}" if command else ""
+        self._urls = json.dumps(list(urls)).encode() + b"\n" if urls else b""
+        self._alarming = _ALARMING | ({"done"} if urls else set())
         self._store = store
         self._add_event = add_event
         self._state = store.state
@@ -83,7 +102,8 @@ class Alerts:
         new = [(event.severity, event.text, event.finding) for event in announced]
         findings = [event.finding for event in announced]
         verdict = store.verdict
-        if store.state != self._state and store.state in _ALARMING and not any(f in findings for f in verdict.findings):
+        alarming = store.state != self._state and store.state in self._alarming
+        if alarming and not any(f in findings for f in verdict.findings):
             new.append((verdict.severity, verdict.text, next(iter(verdict.findings), None)))
         self._state = store.state
         return new
@@ -100,7 +120,7 @@ class Alerts:
             "sentence": plain(text),
             "finding": None if finding is None else reported(finding),
         }
-        return json.dumps(facts).encode() + b"\n"
+        return json.dumps(facts).encode() + b"\n" + self._urls
 
     def _queue(self, now: float, message: bytes) -> None:
         while self._started and now - self._started[0] > HOUR_S:
@@ -115,14 +135,14 @@ class Alerts:
             if not self._program.ended() and now - self._started[-1] < LONGEST_S:
                 return
             if failure := self._program.close():
-                self._add_event(unix, "info", f"--on-alert {self._command[0]} {failure}")
+                self._add_event(unix, "info", f"{self._name} {failure}")
             self._program = None
         if self._dropped and not self._waiting:
             self._add_event(
                 unix,
                 "info",
-                f"--on-alert: {counted(self._dropped, 'alert')} not started, because the limit is {MOST_AN_HOUR} an"
-                " hour",
+                f"{self._name.split()[0]}: {counted(self._dropped, 'alert')} not started, because the limit is"
+                f" {MOST_AN_HOUR} an hour",
             )
             self._dropped = 0
         if self._waiting:
@@ -130,7 +150,7 @@ class Alerts:
                 self._program = _Program(self._command, self._store.run.cwd, self._waiting.popleft())
                 self._started.append(now)
             except OSError as error:
-                self._add_event(unix, "info", f"--on-alert {self._command[0]} cannot be started: {error.strerror}")
+                self._add_event(unix, "info", f"{self._name} cannot be started: {error.strerror}")
 
 
 class _Program:

@@ -94,7 +94,8 @@ class Hub:
         self._cores = Cores(self._store.registry.host)
         self._books = Bookkeeping(self._store, self._recorder, self._collector)
         self._usual_speed = UsualSpeed(self._store)
-        self._alerts = Alerts(runs.alert_command(run), self._store, self._store.add_event)
+        told = self._store, self._store.add_event
+        self._alerts = Alerts(runs.alert_command(run), *told), Alerts((), *told, urls=runs.notify_urls(run))
         now = time.monotonic()
         self._heard_at = now
         self._analysis, self._judging = CpuBudget(ANALYSIS_SHARE), CpuBudget(JUDGE_SHARE, JUDGE_S)
@@ -230,8 +231,12 @@ class Hub:
                 store.judge(now, unix)
             self._report_fault(unix)
             self._sample_requests.turn(now)
-            self._alerts.check(now, unix)
+            self._check_alerts(now, unix)
             self._usual_speed.check(unix)
+
+    def _check_alerts(self, now: float, unix: float) -> None:
+        for alerts in self._alerts:
+            alerts.check(now, unix)
 
     def _report_fault(self, unix: float) -> None:
         """Write down, once, that a fault of ours ended a judgement: the recording and the view go on."""
@@ -339,7 +344,7 @@ class Hub:
             self._step_counters.settle()
         store.judge(now, unix)
         self._report_fault(unix)
-        self._alerts.check(now, unix)
+        self._check_alerts(now, unix)
         self._books.keep_last(now, unix)
         self._pass_on(now, unix)
         recorded = self._recorder.unrecorded
@@ -352,7 +357,8 @@ class Hub:
         self._books.conclude()
         self._viewers.receive(time.monotonic())
         self._viewers.take_leave(time.monotonic())
-        self._alerts.finish(unix)
+        for alerts in self._alerts:
+            alerts.finish(unix)
 
     def _hand_over(self) -> None:
         """Give the root what this node's ranks said; or wait for what those of other nodes still say."""

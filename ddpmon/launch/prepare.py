@@ -40,6 +40,7 @@ class Asked:
     grace_s: float = 20.0
     buckets: bool = False
     on_alert: list[str] = field(default_factory=list)
+    notify: list[str] = field(default_factory=list)
     hub: GivenHub | None = None
 
 
@@ -78,6 +79,7 @@ def prepare(options: Asked, run_id: str) -> Spec:
         environment=options.environment,
         notes=torchrun.notes(options.grace_s),
         on_alert=options.on_alert,
+        notify=options.notify,
         hub=options.hub,
     )
 
@@ -121,6 +123,7 @@ def again(run: Run, run_id: str) -> Spec:
         environment=run.environment,
         notes=torchrun.notes(run.grace_s) if logs else [],
         on_alert=run.on_alert,
+        notify=run.notify,
     )
 
 

@@ -43,6 +43,8 @@ class Spec:
     """Requests that cannot be met, a line each."""
     on_alert: list[str] = field(default_factory=list)
     """The program, with its arguments, that is run when the run needs a look; empty: none."""
+    notify: list[str] = field(default_factory=list)
+    """URLs of services that are told when the run needs a look; they are secrets."""
     job: str = ""
     job_rank: int | None = None
     """See `Run`."""

@@ -41,6 +41,7 @@ def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
         grace_s=spec.grace_s,
         buckets=spec.buckets,
         on_alert=spec.on_alert,
+        notify=spec.notify,
         environment=dict(spec.environment),
         notes=spec.notes,
         job=spec.job,

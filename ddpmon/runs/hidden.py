@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from ddpmon.errors import RunNotFoundError
-from ddpmon.redaction import redact_variables, redact_words
+from ddpmon.redaction import hidden_url, redact_variables, redact_words
 from ddpmon.runs import reading
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.run import Run
@@ -21,6 +21,7 @@ class _Secrets:
     script_args: list[str]
     environment: dict[str, str]
     on_alert: list[str] = field(default_factory=list)
+    notify: list[str] = field(default_factory=list)
 
 
 def alert_command(run: Run) -> list[str]:
@@ -29,6 +30,16 @@ def alert_command(run: Run) -> list[str]:
         return []
     try:
         return with_secrets(run).on_alert
+    except RunNotFoundError:
+        return []
+
+
+def notify_urls(run: Run) -> list[str]:
+    """The services that are told when a run needs a look, nothing hidden; empty: none, or their URLs are not kept."""
+    if not run.notify:
+        return []
+    try:
+        return with_secrets(run).notify
     except RunNotFoundError:
         return []
 
@@ -53,6 +64,7 @@ def without_secrets(run: Run) -> Run:
         argv=redact_words(run.argv),
         script_args=redact_words(run.script_args),
         on_alert=redact_words(run.on_alert),
+        notify=[hidden_url(url) for url in run.notify],
         environment=redact_variables(run.environment),
     )
     return dataclasses.replace(shown, hides=shown != run)

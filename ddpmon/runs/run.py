@@ -73,6 +73,8 @@ class Run:
     """The probe records every bucket's all-reduce."""
     on_alert: list[str] = field(default_factory=list)
     """The program, with its arguments, that is run when the run needs a look; empty: none."""
+    notify: list[str] = field(default_factory=list)
+    """URLs of services that are told when the run needs a look."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that were set for it, beside those of whoever started it."""
     notes: list[str] = field(default_factory=list)

@@ -6,8 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from ddpmon.cli.options import grace, lines, notifications, on_alert, run_argument, theme
+from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, run_argument, theme
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
 def attach(
     run: str | None, pid: int | None, name: str | None, grace: float, on_alert: list[str],
-    headless: bool, every: float, notify: str, once: bool, readonly: bool,
+    headless: bool, every: float, notify: Notify, once: bool, readonly: bool,
 ) -> int:  # fmt: skip
     """Watch a run. The run continues when you leave the dashboard.
 
@@ -57,32 +58,36 @@ def attach(
     if pid is not None:
         if run is not None:
             raise UsageError("give a run, or --pid with a process id of a job, but not both")
-        target = _attached(pid, name, grace, on_alert, quiet=not headless and watching.interactive())
+        target = _attached(pid, name, grace, on_alert, notify.urls, quiet=not headless and watching.interactive())
     else:
+        if notify.urls and click.get_current_context().get_parameter_source("notify") is ParameterSource.COMMANDLINE:
+            raise UsageError("--notify URL is for runs that begin now: give it to ddpmon run, exec or attach --pid")
         address = parse(run)
         if address is not None and run is not None:
             if once or headless or not watching.interactive():
                 return reaching.as_typed(address, run)
-            return reaching.dashboard(address, every, notify, readonly=readonly)
+            return reaching.dashboard(address, every, notify.way, readonly=readonly)
         target = find(run)
     if once:
         from ddpmon.cli.commands import checking
 
         return checking.once(target)
     if not headless and watching.interactive():
-        return watching.dashboard(target, every, owns_run=False, notify=notify, readonly=readonly)
+        return watching.dashboard(target, every, owns_run=False, notify=notify.way, readonly=readonly)
     with watching.Signals(owns_run=False) as signals:
         return watching.follow(target, every, signals)
 
 
-def _attached(pid: int, name: str | None, grace_s: float, on_alert: list[str], *, quiet: bool) -> Run:
+def _attached(
+    pid: int, name: str | None, grace_s: float, on_alert: list[str], notify: list[str], *, quiet: bool
+) -> Run:
     """The run of a job, once the debuggers have done their work. quiet: a dashboard is going to say how far it is."""
     from ddpmon import runs
     from ddpmon.attach import start, waiting
 
     job = start.find(pid)
     with runs.reserved() as run_id:
-        run = start.attach(job, run_id, name=name, grace_s=grace_s, on_alert=on_alert)
+        run = start.attach(job, run_id, name=name, grace_s=grace_s, on_alert=on_alert, notify=notify)
     for line in waiting.until_entered(run):
         if not quiet:
             print(plain(line), flush=True)

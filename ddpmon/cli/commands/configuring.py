@@ -38,10 +38,13 @@ def _settings(saved: Mapping[str, object]) -> Iterator[str]:
     import os
 
     from ddpmon import config
+    from ddpmon.redaction import hidden_url
 
     table = ""
     for setting in config.SETTINGS:
         value, source = config.origin(setting, os.environ, saved)
+        if setting.name == "notify":
+            value = " ".join(hidden_url(word) if "://" in word else word for word in str(value).split())
         above, _, name = setting.name.rpartition(".")
         if above != table:
             yield from ("", f"[{above}]")

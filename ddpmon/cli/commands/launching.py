@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import grace, lines, notifications, on_alert, theme
+from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, theme
 
 if TYPE_CHECKING:
     from ddpmon.launch.spec import Spec
@@ -119,7 +119,7 @@ def run(
     hub_key: Path | None,
     headless: bool,
     every: float,
-    notify: str,
+    notify: Notify,
     script: str,
     args: tuple[str, ...],
 ) -> int:
@@ -150,13 +150,14 @@ def run(
         grace_s=grace,
         buckets=buckets,
         on_alert=on_alert,
+        notify=notify.urls,
         hub=given_hub(hub, hub_key, os.environ, nodes.rank),
     )
     with runs.reserved() as run_id:
         launch_spec = prepare(options, run_id)
         if options.nodes.count == 1:
             remember(typed(options))
-        return _start(launch_spec, run_id, headless, every, notify)
+        return _start(launch_spec, run_id, headless, every, notify.way)
 
 
 @click.command()
@@ -196,7 +197,7 @@ def key(file: Path) -> int:
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, required=True)
 def exec_(
     name: str | None, grace: float, buckets: bool, on_alert: list[str], hub: str | None, hub_key: Path | None,
-    headless: bool, every: float, notify: str, apart: bool, cmd: tuple[str, ...],
+    headless: bool, every: float, notify: Notify, apart: bool, cmd: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Run a command line of the user."""
     import os
@@ -215,10 +216,10 @@ def exec_(
     given = given_hub(hub, hub_key, os.environ)
     launch_spec = spec.Spec(
         list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert,
-        job=task.job if task else "", job_rank=task.rank if task else None, hub=given,
+        notify=notify.urls, job=task.job if task else "", job_rank=task.rank if task else None, hub=given,
     )  # fmt: skip
     with joining.joined_or_first(launch_spec, task) as job, runs.reserved() as run_id:
-        return _start(launch_spec, run_id, headless, every, notify, job)
+        return _start(launch_spec, run_id, headless, every, notify.way, job)
 
 
 def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, job: Job | None = None) -> int:

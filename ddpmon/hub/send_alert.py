@@ -1,0 +1,49 @@
+"""Sends one alert to the services of `--notify` through apprise: python -m ddpmon.hub.send_alert
+
+A program of its own, so that a slow service cannot hold the hub up. It reads the alert and the URLs, a line of JSON
+each, from its standard input: URLs hold passwords, so they are neither arguments nor variables nor printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import sys
+from typing import Any
+
+from ddpmon.redaction import redact_text
+
+MAX_CHARS = 1000
+
+
+def texts(alert: dict[str, Any]) -> tuple[str, str]:
+    """Return the title and the body of an alert, without what looks like a secret."""
+    run, finding = alert["run"], alert["finding"] or {}
+    title = f"ddpmon: {run['name']} on {run['host']} is {alert['state']}"
+    advice = f"next: {finding['advice']}" if finding.get("advice") else ""
+    lines = [line for line in (alert["sentence"], advice, f"ddpmon attach {run['id']}") if line]
+    return redact_text(title)[:MAX_CHARS], "\n".join(redact_text(line)[:MAX_CHARS] for line in lines)
+
+
+def main() -> None:
+    """Send the alert to each URL; exit with 1 and a line that names the services it did not reach."""
+    alert, urls = (json.loads(line) for line in sys.stdin)
+    title, body = texts(alert)
+    missed = []
+    logging.disable()  # apprise logs URLs
+    import apprise
+
+    for url in urls:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            service = apprise.Apprise()
+            reached = service.add(url) and service.notify(title=title, body=body)
+        if not reached:
+            missed.append(url.partition("://")[0])
+    if missed:
+        sys.exit(f"{', '.join(missed)} did not take the alert")
+
+
+if __name__ == "__main__":
+    main()
