@@ -50,6 +50,16 @@ def test_the_gain_of_fixing_many_ranks_holds_although_few_show_their_chance(rank
     assert np.mean(errors) == pytest.approx(0, abs=0.007)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gain_of_one_of_two_ranks_holds_although_its_delay_differs_in_each_step(seed):
+    own = own_times(300, 2, noise=0.05, seed=seed)
+    well = world_with(own)
+    own[:, 1, 0] += np.random.default_rng(seed).exponential(40, 300)
+    ill = world_with(own)
+    real = ill.step_ms.sum() / well.step_ms.sum()
+    assert [gain(ill, 1), gain(ill, 1, "data")] == pytest.approx([real, real], rel=0.015)
+
+
 def test_transfer_that_was_never_seen_is_not_made_up():
     lead, transfer = np.linspace(20, 30, 100), np.linspace(4, 5, 100)
     never, least, middle = np.interp([0.0, 20.0, 25.0], *transfer_after(lead, transfer))

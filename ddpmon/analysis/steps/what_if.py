@@ -110,9 +110,9 @@ def _slowest_with(
         typical = medians(values[:, some_of(peers)])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
-        # One peer alone does not separate chance from level: the fixed rank keeps its own chance.
-        own = values[:, fixed] - typical[:, None]
-        mended = keeps + typical[:, None] + own - np.median(own, axis=0)
+        # The fixed rank has the same times as its peer, and its own times only order them: they may vary far more.
+        order = values[:, fixed].argsort(axis=0).argsort(axis=0)
+        mended = keeps + np.sort(typical)[order]
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
     some = peers[: DRAWS + len(fixed) - 1]
