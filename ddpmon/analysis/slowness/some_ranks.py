@@ -75,6 +75,8 @@ def describe_ranks(
                 since, within = one.since, one.since_within
                 break
         until = rows.last_step(end - 1) if again.has_ended else None
+        # Blocks of the past may hide its first slow steps.
+        begin = min(begin, rows.index(since))
         chosen = [_Span(begin, end if again.has_ended else len(rows), since, within, until, again.pattern, again.every)]
     else:
         values = series[0]
@@ -213,7 +215,11 @@ def _described(
     loss, alone = _loss_ms(rows.world, latest, group.columns, others) if len(latest) else (size, size)
     if before and span.begin < old:
         # What was lost before stays; the loss of each step since then is that of the latest slow ones.
-        cost = before.cost_ms + float(slow[rows.first > before.as_of].sum()) * loss
+        is_new = rows.first > before.as_of
+        added = float(slow[is_new].sum())
+        cost = before.cost_ms + added * loss
+        if comes_again and before.share < 1:
+            count = before.share * float(rows.steps[span.begin :][~is_new[span.begin :]].sum()) + added
     else:
         cost = count * loss
     gain = total / max(total - cost * alone / max(loss, 1e-9), 1e-9)
