@@ -55,7 +55,9 @@ def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bo
             excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
     span, size = _span(rows, one), one.phases_ms[one.phase]
     lasts = float(rows.steps[span].sum())
-    most_lost_ms = AS_MUCH.enter * one.share * size * lasts
+    # Of ranks that are slow together each must have lost more: the bursts of two may follow one another.
+    lost_ms = (excess[span, : len(mine)] * rows.steps[span, None]).sum(axis=0)
+    most_lost_ms = AS_MUCH.enter * min(one.share * size * lasts, float(lost_ms.min()))
     theirs, least = excess[:, len(mine) :], COUNTED * size
     if one.share == 1:
         seen = float(rows.steps[: span.start].sum()) * len(ranks)
