@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from ddpmon.analysis.trace_events import named_track
 from ddpmon.export.steps import Piece
 from ddpmon.messages import OWN_PHASES
 
@@ -46,12 +47,7 @@ def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
 
 def _names(attempt: int, rank: int, name: str) -> Iterator[dict[str, Any]]:
     again = f", attempt {attempt + 1}" if attempt else ""
-    for kind, args in (
-        ("process_name", {"name": f"{name}{again}"}),
-        ("thread_name", {"name": f"rank {rank}"}),
-        ("thread_sort_index", {"sort_index": rank}),
-    ):
-        yield {"ph": "M", "name": kind, "pid": attempt + 1, "tid": rank + 1, "args": args}
+    yield from named_track(attempt + 1, f"{name}{again}", rank + 1, f"rank {rank}")
 
 
 def _step(piece: Piece, i: int, j: int, zero: int, after: int) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.curve_socket import linked
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages import PrintedView, SampleStacks, ToRank, Welcome, Where, WireError, encode
+from ddpmon.messages import AskedOfRank, PrintedView, ToRank, Welcome, WireError, encode
 from ddpmon.messages.nodes import (
     MOST_EVERY_MS,
     Bundle,
@@ -283,10 +283,8 @@ class Downlink:
         node, pid = self._split(identity)
         if node is None or not pid.isdigit():
             return False
-        if isinstance(message, Where):
-            self._send(node, Locate(int(pid), message.brief))
-        elif isinstance(message, SampleStacks):
-            self._send(node, Locate(int(pid), seconds=message.seconds))
+        if isinstance(message, AskedOfRank):
+            self._send(node, Locate.of(int(pid), message))
         elif isinstance(message, Welcome) and not message.has_hello:
             self._ask_again(node, now, join=True)
         return True

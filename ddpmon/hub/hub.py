@@ -8,7 +8,6 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Sequence
 
 import msgspec
 import zmq
@@ -24,13 +23,14 @@ from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
 from ddpmon.hub.processes import Processes
+from ddpmon.hub.profile_requests import ProfileRequests
 from ddpmon.hub.sample_requests import SampleRequests
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.step_counters import StepCounters
 from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import FromRank, Hello, Snapshot, ToRank, Wish
+from ddpmon.messages import Ask, FromRank, Hello, Snapshot, ToRank, Wish
 from ddpmon.recording.collector import Collector
 from ddpmon.runs import open_files
 from ddpmon.store.endings import ends_here, whole_ending
@@ -89,6 +89,8 @@ class Hub:
         self._nodes.begin(self._viewers)
         self._asking = StackRequests(self._store.registry, self._collector.ask_for_viewer)
         self._sample_requests = SampleRequests(self._store, self._collector.ask_for_samples)
+        profiles = runs.run_dir(run_id)
+        self._profile_requests = ProfileRequests(self._store, self._collector.ask_for_profile, profiles)
         self._processes = Processes(self._store, self._recorder, self._asking)
         self._step_counters = StepCounters(self._store.registry)
         self._cores = Cores(self._store.registry.host)
@@ -189,7 +191,7 @@ class Hub:
         if urgent or (self._analysis.due(now) and not often_enough):
             with self._analysis.spent(now):
                 self._analyse(now, unix, judge=urgent or self._judging.due(now))
-        if self._processes.examine_silent(now):
+        if self._profile_requests.turn(now) | self._processes.examine_silent(now):
             self._viewers.hurry()
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
@@ -303,8 +305,11 @@ class Hub:
     def _build(self, version: int) -> Snapshot:
         return snapshot(self._store, self._epoch, version, time.monotonic(), time.time())
 
-    def _ask(self, ranks: Sequence[int]) -> None:
-        self._asking.ask(ranks, time.monotonic())
+    def _ask(self, request: Ask) -> None:
+        if request.profile_steps:
+            self._profile_requests.ask(request.ranks, request.profile_steps, time.monotonic())
+        else:
+            self._asking.ask(request.ranks, time.monotonic())
         self._viewers.hurry()
 
     def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:

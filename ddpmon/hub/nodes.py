@@ -21,7 +21,7 @@ from ddpmon.hub.rank_output import RankOutput
 from ddpmon.hub.receiving import Socket
 from ddpmon.hub.uplink import EVERY_S, Uplink
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import Card, FromRank, Meeting, PrintedView, SampleStacks, ToRank, Where
+from ddpmon.messages import AskedOfRank, Card, FromRank, Meeting, PrintedView, ToRank
 from ddpmon.messages.nodes import End
 from ddpmon.recording.collector import Collector
 from ddpmon.runs import job_key
@@ -302,7 +302,7 @@ class Nodes:
     def _take_request(self, viewer: bytes, request: bytes) -> None:
         self._viewers.take(viewer, request, time.monotonic())
 
-    def _locate(self, pid: int, request: Where | SampleStacks) -> None:
+    def _locate(self, pid: int, request: AskedOfRank) -> None:
         process = self._store.registry.everyone.get(pid)
         if process is not None and not process.gone:
             self._answer(process.identity, request)

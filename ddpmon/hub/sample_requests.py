@@ -42,7 +42,7 @@ class SampleRequests:
             return
         asked: dict[tuple[object, ...], _Asked] = {}
         for finding in store.findings:
-            if not self._wants_line(finding):
+            if not _wants_line(finding):
                 continue
             about = finding.kind, finding.phase, *finding.ranks
             request = asked[about] = self._asked.get(about) or _Asked()
@@ -55,10 +55,6 @@ class SampleRequests:
                     self._ask(process, self._seconds(finding))
         self._asked = asked
 
-    def _wants_line(self, finding: Finding) -> bool:
-        """Return whether it is about the work that a rank's training thread does."""
-        return kind_of(finding).names_line and finding.lasts and finding.severity != "info" and bool(finding.ranks)
-
     def _pair(self, finding: Finding) -> list[RankProcess]:
         """Return a slow rank and, unless all are slow, a peer; nobody where the host does not do the work."""
         seats, world = self._store.registry.seats, self._store.world
@@ -69,19 +65,8 @@ class SampleRequests:
             return []
         if len(finding.ranks) == len(world.ranks):
             return [slow]
-        peer = self._peer(slow, world)
+        peer = _peer(self._store, slow, world)
         return [slow, peer] if peer else []
-
-    def _peer(self, slow: RankProcess, world: World) -> RankProcess | None:
-        """Return a rank in the middle of those that no finding names, of the same host if there is one."""
-        seats = self._store.registry.seats
-        about_some = (one for one in self._store.findings if len(one.ranks) < len(world.ranks))
-        named = {rank for one in about_some if self._wants_line(one) for rank in one.ranks}
-        own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
-        peers = [rank for rank in own_ms if rank not in named and rank in seats and not seats[rank].gone]
-        peers.sort(key=own_ms.__getitem__)
-        beside = [rank for rank in peers if seats[rank].hello.host == slow.hello.host] or peers
-        return seats[beside[len(beside) // 2]] if beside else None
 
     def _seconds(self, finding: Finding) -> float:
         """Return how long to sample: so many steps, or periods where the slowdown has one."""
@@ -91,3 +76,37 @@ class SampleRequests:
         seconds = STEPS * (every if pattern == "seconds" else every * step_s)
         least = LEAST_S if pattern in {"lasting", "ramp", None} else IRREGULAR_S
         return min(max(seconds, least), MOST_S)
+
+
+def slow_rank_and_peer(store: Store) -> list[RankProcess]:
+    """Return the rank that a finding names, else the one with the most own time, and one of the others beside it."""
+    seats, world = store.registry.seats, store.world
+    alive = [rank for rank in sorted(seats) if not seats[rank].gone]
+    if world is None or not set(alive) & set(world.ranks):
+        return [seats[rank] for rank in alive[:2]]
+    own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
+    named = [rank for one in _about_some(store, world) for rank in one.ranks if rank in alive]
+    slow = seats[named[0] if named else max((rank for rank in alive if rank in own_ms), key=own_ms.__getitem__)]
+    peer = _peer(store, slow, world)
+    return [slow, peer] if peer else [slow]
+
+
+def _wants_line(finding: Finding) -> bool:
+    """Return whether it is about the work that a rank's training thread does."""
+    return kind_of(finding).names_line and finding.lasts and finding.severity != "info" and bool(finding.ranks)
+
+
+def _about_some(store: Store, world: World) -> list[Finding]:
+    """Return the findings about the work of some ranks, not of all."""
+    return [one for one in store.findings if len(one.ranks) < len(world.ranks) and _wants_line(one)]
+
+
+def _peer(store: Store, slow: RankProcess, world: World) -> RankProcess | None:
+    """Return a rank in the middle of those that no finding names, of the same host if there is one."""
+    seats = store.registry.seats
+    named = {slow.rank, *(rank for one in _about_some(store, world) for rank in one.ranks)}
+    own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
+    peers = [rank for rank in own_ms if rank not in named and rank in seats and not seats[rank].gone]
+    peers.sort(key=own_ms.__getitem__)
+    beside = [rank for rank in peers if seats[rank].hello.host == slow.hello.host] or peers
+    return seats[beside[len(beside) // 2]] if beside else None

@@ -18,14 +18,13 @@ from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.curve_socket import linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import (
+    AskedOfRank,
     Batch,
     Card,
     FromRank,
     Hello,
     Meeting,
     PrintedView,
-    SampleStacks,
-    Where,
     WireError,
     encode,
 )
@@ -87,7 +86,7 @@ class Uplink:
         keys: Keys,
         registry: Registry,
         epoch: str,
-        locate: Callable[[int, Where | SampleStacks], None],
+        locate: Callable[[int, AskedOfRank], None],
         show: Callable[[bytes, bytes], None],
         stop: Callable[[], None],
         printed: Callable[[int], PrintedView],
@@ -234,7 +233,7 @@ class Uplink:
             else:
                 self._bundles.send_again()
         elif isinstance(message, Locate):
-            self._locate(message.pid, SampleStacks(message.seconds) if message.seconds else Where(message.brief))
+            self._locate(message.pid, message.request)
         elif isinstance(message, FetchOutput):
             self._send(Output(self._printed(message.rank)))
         elif isinstance(message, ViewerSnapshot):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 import zmq
@@ -44,7 +44,7 @@ class Viewers:
     """Keeps who waits for what. A viewer that does not ask costs nothing.
 
     build(version): makes the snapshot of this moment. with_parts(snapshot, wish): adds what a viewer wishes for.
-    ask(ranks): asks ranks where they are, all of them if there is none in it. relay(viewer, request): has another hub
+    ask(request): asks ranks for what a viewer wants to know. relay(viewer, request): has another hub
     answer; False: this one is to. deliver(viewer, frame): sends to a viewer of another hub; False: it is one of this.
     """
 
@@ -53,7 +53,7 @@ class Viewers:
         socket: Socket,
         build: Callable[[int], Snapshot],
         with_parts: Callable[[Snapshot, Wish], Snapshot],
-        ask: Callable[[Sequence[int]], None],
+        ask: Callable[[Ask], None],
         epoch: str,
         relay: Callable[[bytes, bytes], bool] = _no_other,
         deliver: Callable[[bytes, bytes], bool] = _no_other,
@@ -107,7 +107,7 @@ class Viewers:
             return
         if isinstance(request, Ask):
             if not relayed:
-                self._ask(request.ranks)
+                self._ask(request)
             return
         if len(self._waiting) >= MOST and viewer not in self._waiting:
             return

@@ -1,11 +1,11 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
 `vocabulary` has the constants, `quantities` what ranks have a number of and what they measure once a second, `ranks`
-what ranks and hub say, `nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the
-hub shows them, `rank_view` each rank in it, `view_parts` what of it single screens wish for, `values` what its values
-may be, `cells` what a byte of its charts holds, `changes` what goes over the wire of it. `wire` encodes and checks,
-`snapshots` checks what is shown. `folder` is what ranks leave in the run's folder, `guarded_socket` how its sockets are
-reached.
+what ranks and hub say, `stack_samples` and `profiles` what the hub asks slow ranks for, `nodes` what hubs of several
+machines say. `wishes` is what viewers ask for, `viewers` what the hub shows them, `rank_view` each rank in it,
+`view_parts` what of it single screens wish for, `values` what its values may be, `cells` what a byte of its charts
+holds, `changes` what goes over the wire of it. `wire` encodes and checks, `snapshots` checks what is shown. `folder` is
+what ranks leave in the run's folder, `guarded_socket` how its sockets are reached.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. The decoder checks types and ranges; `wire` checks that fields fit together,
@@ -19,6 +19,21 @@ from __future__ import annotations
 
 from ddpmon.messages.cpu_rivals import CpuProgram, CpuRivals
 from ddpmon.messages.gpu_users import NO_RANK, GpuUser
+from ddpmon.messages.profiles import (
+    MAX_OPERATORS,
+    MAX_PROFILED_RANKS,
+    MAX_PROFILED_STEPS,
+    MAX_SLICES,
+    OUTSIDE,
+    Operator,
+    OperatorRow,
+    Profile,
+    ProfiledRank,
+    ProfileOutcome,
+    ProfileSteps,
+    ProfileView,
+    Track,
+)
 from ddpmon.messages.quantities import (
     GPU,
     HOST,
@@ -35,6 +50,7 @@ from ddpmon.messages.quantities import (
 from ddpmon.messages.rank_view import Environment, Exit, RankView
 from ddpmon.messages.ranks import (
     Ack,
+    AskedOfRank,
     Batch,
     Bucket,
     Bye,
@@ -108,6 +124,7 @@ from ddpmon.messages.viewers import (
 )
 from ddpmon.messages.vocabulary import (
     ALONE,
+    APART,
     BATCH_NORM,
     BUCKETS,
     CHECKPOINT,
@@ -155,6 +172,7 @@ from ddpmon.messages.vocabulary import (
     PAUSE,
     PAUSES,
     PHASES,
+    PROFILING,
     PROTOCOL,
     REASONS_JOIN,
     SAMPLE_SECONDS,

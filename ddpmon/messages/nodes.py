@@ -11,9 +11,10 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.ranks import Hello
+from ddpmon.messages.profiles import MAX_PROFILED_STEPS, ProfileSteps
+from ddpmon.messages.ranks import AskedOfRank, Hello, Where
 from ddpmon.messages.snapshots import check_printed
-from ddpmon.messages.stack_samples import MAX_SAMPLED_S
+from ddpmon.messages.stack_samples import MAX_SAMPLED_S, SampleStacks
 from ddpmon.messages.view_parts import PrintedView
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode, is_key
@@ -144,12 +145,28 @@ class SendAgain(msgspec.Struct, array_like=True, tag="again"):
 
 
 class Locate(msgspec.Struct, array_like=True, tag="locate"):
-    """Ask a rank of the node for its stack."""
+    """Ask a rank of the node for its stack, for samples of it or for a profile."""
 
     pid: int
     brief: bool = False
     seconds: Annotated[float, Meta(ge=0, le=MAX_SAMPLED_S)] = 0.0
     """Have it sample its stack for so long instead; 0: one stack."""
+    steps: Annotated[int, Meta(ge=0, le=MAX_PROFILED_STEPS)] = 0
+    """Have it profile so many steps instead, from one that ends within `seconds`; 0: no profile."""
+
+    @classmethod
+    def of(cls, pid: int, request: AskedOfRank) -> Locate:
+        """Return what passes a request on."""
+        if isinstance(request, Where):
+            return cls(pid, request.brief)
+        return cls(pid, seconds=request.seconds, steps=request.steps if isinstance(request, ProfileSteps) else 0)
+
+    @property
+    def request(self) -> AskedOfRank:
+        """Return the request that is passed on."""
+        if self.steps and self.seconds:
+            return ProfileSteps(self.steps, self.seconds)
+        return SampleStacks(self.seconds) if self.seconds else Where(self.brief)
 
 
 class FetchOutput(msgspec.Struct, array_like=True, tag="fetch"):

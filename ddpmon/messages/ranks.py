@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ddpmon.messages.cpu_rivals import CpuRivals
 from ddpmon.messages.gpu_users import GpuErrors, GpuUsers
+from ddpmon.messages.profiles import Profile, ProfileSteps
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.setup import Setup
 from ddpmon.messages.stack_samples import SampleStacks, StackSamples
@@ -379,7 +380,7 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     """Rank 0: public keys of other nodes' hubs."""
 
 
-FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | StackSamples | Meeting
+FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | StackSamples | Profile | Meeting
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
@@ -403,4 +404,6 @@ class Where(msgspec.Struct, array_like=True, tag="where"):
     """True for a rank that may well come on: what would stop it for a moment is left out."""
 
 
-ToRank: TypeAlias = Welcome | Ack | Where | SampleStacks | Card
+AskedOfRank: TypeAlias = Where | SampleStacks | ProfileSteps
+"""Requests that a rank answers when it can."""
+ToRank: TypeAlias = Welcome | Ack | AskedOfRank | Card

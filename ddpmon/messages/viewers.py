@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ddpmon.messages.profiles import ProfileView
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
 from ddpmon.messages.view_parts import (
@@ -308,6 +309,8 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Output of a rank, if requested."""
     cores: CoresView | None = None
     """Cores of the hub's machine while the run goes on, if requested: they are not recorded one by one."""
+    profile: ProfileView | None = None
+    """The latest profile of ranks, if requested and there is one."""
 
 
 def models_with_loss(snapshot: Snapshot) -> list[str]:

@@ -55,11 +55,16 @@ SCALED_UPDATES = 100
 MEETINGS = frozenset({"init_process_group", "new_group"})
 """Calls in which ranks wait for each other to make a process group."""
 
-PAUSES = ("evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers", "out of data")
+PAUSES = (
+    "evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers", "out of data",
+    "profiling",
+)  # fmt: skip
 """Names of what a script does between steps, by index: forwards without gradients, writing a checkpoint, torch.compile;
-what is only known to have taken long; starting DataLoader workers, until their first batch is there; and joining the
-synchronisation of ranks that have data left (Join)."""
-EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS, OUT_OF_DATA = range(6)
+what is only known to have taken long; starting DataLoader workers, until their first batch is there; joining the
+synchronisation of ranks that have data left (Join); and starting or ending ddpmon's profile of the rank."""
+EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS, OUT_OF_DATA, PROFILING = range(7)
+APART = (OUT_OF_DATA, PROFILING)
+"""Pauses that set a step apart however many steps have them: it was not the whole world's, or it was slowed down."""
 
 DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
 TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from ddpmon.messages.profiles import Profile
 from ddpmon.messages.ranks import (
     Batch,
     BatchHead,
@@ -107,6 +108,8 @@ def check_message(message: FromRank) -> None:
         check_stack(message)
     elif isinstance(message, StackSamples):
         check_samples(message)
+    elif isinstance(message, Profile):
+        check_profile(message)
     elif isinstance(message, Meeting):
         check_meeting(message)
 
@@ -260,3 +263,12 @@ def check_samples(samples: StackSamples) -> None:
     for stack in (*samples.stacks, *samples.workers):
         require(sum(map(len, stack.frames)) <= MAX_TEXT, "length of frames", "too long")
         require(all(index < len(stack.frames) for index in stack.own), "own", stack.own)
+
+
+def check_profile(profile: Profile) -> None:
+    """Check what the types of the fields do not; WireError names the field."""
+    require(profile.first_step <= profile.last_step, "profiled steps", profile.first_step)
+    require(not profile.operators or (profile.steps > 0 and profile.span_us > 0), "length of steps", profile.steps)
+    for track in profile.tracks:
+        require(len(track.names) == len(track.starts_us) == len(track.lengths_us), "slices", track.name)
+        require(max(track.names, default=-1) < len(profile.names), "name of a slice", track.name)

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from ddpmon.messages.profiles import MAX_PROFILED_STEPS
 from ddpmon.messages.values import Rank, StepCount
 from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
@@ -146,6 +147,8 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     """The same of each phase of own time, whatever its metric."""
     printed: PrintedWish | None = None
     cores: CoresWish | None = None
+    profile: bool = False
+    """True to include the latest profile of ranks."""
 
 
 def together(*wishes: Wish) -> Wish:
@@ -167,10 +170,12 @@ class Next(msgspec.Struct, array_like=True, tag="next"):
 
 
 class Ask(msgspec.Struct, array_like=True, tag="ask"):
-    """A viewer asks ranks where they are now. The answer comes with the snapshots that it wishes for."""
+    """A viewer asks ranks where they are now, or for a profile; snapshots that it wishes for hold the answer."""
 
     ranks: Annotated[list[Rank], Meta(max_length=MAX_WORLD)] = msgspec.field(default_factory=list)
-    """Empty: all of them."""
+    """Empty: all of them; for a profile, a slow rank and one of its peers."""
+    profile_steps: Annotated[int, Meta(ge=0, le=MAX_PROFILED_STEPS)] = 0
+    """Steps to profile; 0: the ranks are to say where they are."""
 
 
 FromViewer: TypeAlias = Next | Ask

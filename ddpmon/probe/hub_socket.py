@@ -8,11 +8,10 @@ from collections.abc import Callable
 from ddpmon.messages import (
     STAGE_GROUP,
     Ack,
+    AskedOfRank,
     Bye,
     FromRank,
-    SampleStacks,
     Welcome,
-    Where,
     WireError,
     decode_to_rank,
     encode,
@@ -58,9 +57,9 @@ class HubSocket:
             self._hello_version = self._meeting_version = 0
             self.outbox.send_again()
 
-    def receive(self) -> list[Where | SampleStacks]:
+    def receive(self) -> list[AskedOfRank]:
         """Take the hub's messages; returns what it asks of this rank."""
-        asked: list[Where | SampleStacks] = []
+        asked: list[AskedOfRank] = []
         heard = 0
         while (frame := self._dealer.receive()) is not None:
             heard += 1
@@ -74,7 +73,7 @@ class HubSocket:
                 self.outbox.acknowledged(message.seq)
             elif isinstance(message, Welcome):
                 self._welcomed(message)
-            elif isinstance(message, Where | SampleStacks):
+            elif isinstance(message, AskedOfRank):
                 asked.append(message)
             elif self._exchange is not None:
                 self._exchange.offer(message)

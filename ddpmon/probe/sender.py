@@ -24,6 +24,7 @@ from ddpmon.messages import (
     Digest,
     Failure,
     Layout,
+    ProfileSteps,
     Sample,
     Scalar,
     Step,
@@ -42,6 +43,7 @@ from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.own_descriptor import OwnDescriptor
+from ddpmon.probe.profiler import Profiler
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.run_folder import leave_tail
 from ddpmon.probe.setup_reader import SetupReader
@@ -74,8 +76,7 @@ class Sender(threading.Thread):
         self._hub = HubSocket(address, listener.identity, self._make_way)
         self._stopping = threading.Event()
         self._seq = 0
-        self._last_batch = 0.0
-        self._last_sample = 0.0
+        self._last_batch = self._last_sample = 0.0
         self._woke = 0.0
         """Moment at which this thread last came back from a sleep, in which others have the GIL."""
         self._exception_told = False
@@ -94,6 +95,7 @@ class Sender(threading.Thread):
         self._timeline = DeviceTimeline()
         self._stacks = StackReporter(listener)
         self._stack_sampler = StackSampler(listener)
+        self._profiler = Profiler(listener, self._make_way)
         self._setup = SetupReader(listener)
         self._rival_search = RivalSearch(listener.identity.run_id)
 
@@ -167,6 +169,8 @@ class Sender(threading.Thread):
         for asked in self._hub.receive():
             if isinstance(asked, Where):
                 self._stacks.request(brief=asked.brief)
+            elif isinstance(asked, ProfileSteps):
+                self._profiler.request(asked, now)
             else:
                 self._stack_sampler.request(asked.seconds, now)
         self._make_way()
@@ -196,6 +200,7 @@ class Sender(threading.Thread):
             self._hub.send_once(self._stacks.capture(now))  # only the latest matters
         if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:
             self._hub.send_once(samples)  # where it gets lost, the hub asks again
+        self._profiler.turn(self._hub.send_once)
 
     def _look_for_rivals(self, starved: float | None, now: float) -> None:
         thread = self._listener.native_thread or 0
@@ -253,6 +258,7 @@ class Sender(threading.Thread):
                 break
             finished.popleft()
             self._stack_sampler.step_ended(raw)
+            self._profiler.step_ended(raw)
             if raw.marks:
                 raw = self._placed(raw)
             step, losses = self._step_records.record(raw)

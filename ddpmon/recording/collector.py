@@ -13,6 +13,8 @@ from ddpmon.messages import (
     Failure,
     FromRank,
     Hello,
+    Profile,
+    ProfileSteps,
     SampleStacks,
     Stack,
     StackSamples,
@@ -154,6 +156,8 @@ class Collector:
                 self._recorder.process(process)
             elif isinstance(message, StackSamples):
                 process.stack_samples = message
+            elif isinstance(message, Profile):
+                process.profile = message
             elif isinstance(message, Bye):
                 self._bye(process, message, now)
         if process is not None:
@@ -291,6 +295,10 @@ class Collector:
     def ask_for_samples(self, process: RankProcess, seconds: float) -> None:
         """Have a rank sample its stack for so long."""
         self._answer(process.identity, SampleStacks(seconds))
+
+    def ask_for_profile(self, process: RankProcess, request: ProfileSteps) -> None:
+        """Have a rank run torch's profiler for some steps."""
+        self._answer(process.identity, request)
 
     def ended(self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0) -> None:
         """A process of another node is there no more. left: it said goodbye. steps: how many it finished."""

@@ -108,9 +108,10 @@ class Want(msgspec.Struct, array_like=True, tag="want"):
 
 
 class AskThere(msgspec.Struct, array_like=True, tag="ask"):
-    """Ask ranks where they are; all of them if there is none in it."""
+    """Ask ranks where they are, or for a profile, as `messages.Ask` does."""
 
     ranks: list[int] = msgspec.field(default_factory=list)
+    profile_steps: int = 0
 
 
 class StopThere(msgspec.Struct, array_like=True, tag="stop"):

@@ -153,8 +153,8 @@ class RemoteSource:
     def logs(self) -> Log:
         return self._log
 
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        self._send(AskThere(list(ranks)))
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+        self._send(AskThere(list(ranks), profile_steps))
 
     def stop(self, now: bool = False) -> None:
         self.stop_there(self.run_id, now)

@@ -19,6 +19,7 @@ class FakeSource(LocalSource):
         self.stoppable = stoppable
         self.askable = stoppable
         self.asks: list[list[int]] = []
+        self.profiles: list[list[int]] = []
         self.stops: list[bool] = []
         self.said: list[Said] = []
         """Lines that the ranks print next."""
@@ -43,8 +44,8 @@ class FakeSource(LocalSource):
         lines, self.said = self.said, []
         return lines
 
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        self.asks.append(list(ranks))
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+        (self.profiles if profile_steps else self.asks).append(list(ranks))
 
     def stop(self, now: bool = False) -> None:
         self.stops.append(now)

@@ -79,9 +79,9 @@ class LiveSource(LocalSource):
     def askable(self) -> bool:
         return not self._ended
 
-    def ask(self, ranks: Sequence[int] = ()) -> None:
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
         if not self._ended:
-            self._questions.append(Ask(list(ranks)))
+            self._questions.append(Ask(list(ranks), profile_steps))
             self._wake()
 
     def _wake(self) -> None:

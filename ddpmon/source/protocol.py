@@ -82,8 +82,11 @@ class Source(Protocol):
     def askable(self) -> bool:
         """Return whether ranks can be asked where they are: those of a recording cannot; it has their last stacks."""
 
-    def ask(self, ranks: Sequence[int] = ()) -> None:
-        """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for."""
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+        """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for.
+
+        profile_steps: profile so many of their steps instead; without ranks, of a slow one and a peer.
+        """
 
     def stop(self, now: bool = False) -> None:
         """Ask the run to stop; `now` skips the grace. Returns at once."""
@@ -112,7 +115,7 @@ class EndedSource(LocalSource):
     def silent_for(self) -> float:
         return 0.0
 
-    def ask(self, ranks: Sequence[int] = ()) -> None:
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
         """Nobody is there to answer."""
 
     def stop(self, now: bool = False) -> None:

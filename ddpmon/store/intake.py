@@ -381,6 +381,11 @@ class Intake:
             self._agreements, self._agreed_us = self._clocks.agreements(), end_us
         return self._agreements
 
+    def common_us(self, rank: int, time_us: int) -> int:
+        """Return a moment of a rank's clock by the clock of the world."""
+        process = self.registry.seats.get(rank)
+        return time_us if process is None else self._clocks.to_reference_us(process.hello.host, time_us)
+
     def last_steps(self, steps: int) -> World | None:
         """The last steps, at most so many and at most those of the window; None before the first."""
         world = self._window.world()

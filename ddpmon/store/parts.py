@@ -69,6 +69,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         sync=_sync(store, wish.sync) if wish.sync else None,
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
+        profile=store.profile if wish.profile else None,
         cores=CoresView("", wish.cores.seconds, 0, []) if wish.cores else None,  # they are not recorded
     )
 

@@ -19,6 +19,7 @@ from ddpmon.messages import (
     Failure,
     Hello,
     Layout,
+    Profile,
     Sample,
     Stack,
     StackSamples,
@@ -123,6 +124,8 @@ class RankProcess:
     first."""
     stack_samples: StackSamples | None = None
     """The latest samples of its stack."""
+    profile: Profile | None = None
+    """Its answer to the latest request for a profile, until the hub has taken it in."""
     asked_at: float | None = None
     """Moment at which a viewer asked for its place, by the hub's clock; None: it has answered, or nobody did."""
     unanswered: bool = False

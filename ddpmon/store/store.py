@@ -31,6 +31,7 @@ from ddpmon.messages import (
     Attempt,
     Failure,
     Finding,
+    ProfileView,
 )
 from ddpmon.plain import utf8
 from ddpmon.store.endings import earlier_attempts
@@ -49,6 +50,8 @@ class Store(Intake):
     verdict_since: float | None = None
     unwritable = ""
     """Why nothing can be recorded, while that is so."""
+    profile: ProfileView | None = None
+    """The latest profile of ranks; it is not recorded."""
     first_failure: failing.FirstFailure | None = None
     announced: Sequence[Announcement] = ()
     """Events of findings that the last judgement added."""

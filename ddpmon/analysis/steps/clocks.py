@@ -94,6 +94,12 @@ class Clocks:
                     offsets[block, columns] = clock.line.at(at[block, columns])
         return offsets
 
+    def to_reference_us(self, host: str, time_us: int) -> int:
+        """Return a moment of a host's clock by that of the reference, as far as their difference is known."""
+        clock = self._hosts.get(host)
+        line = clock.line if clock is not None else None
+        return time_us if line is None else time_us + int(line.at(np.array(time_us)))
+
     def agreements(self) -> list[ClockView]:
         """Return how well each host but the reference agrees with it, as far as anything was learned."""
         return [

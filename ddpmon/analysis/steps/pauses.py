@@ -15,7 +15,7 @@ import numpy as np
 
 from ddpmon.analysis.steps.table import PHASES, Rows
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
+from ddpmon.messages import APART, OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
 from ddpmon.messages import ranks as wire
 
 RECENT = 50
@@ -77,6 +77,8 @@ class PauseFilter:
     def __init__(self, times: Times | None = None) -> None:
         """Go on from times that were recorded; raise ValueError if they are of other kinds of pauses."""
         self.times = times or Times()
+        for listed in (self.times.paused_s, self.times.counts):
+            listed.extend([0] * (len(PAUSES) - len(listed)))  # kinds that are newer than the recording
         if {len(self.times.paused_s), len(self.times.counts)} != {len(PAUSES)}:
             raise ValueError("seconds or counts of other kinds of pauses")
         self.for_events: list[Pause] = []
@@ -113,7 +115,7 @@ class PauseFilter:
         if long:
             pauses.append(_unknown(rows.part([place]), step, rest - usual))
         self._count(step, length, pauses)
-        if any(pause.kind == PAUSES[OUT_OF_DATA] for pause in pauses):  # not a step of the whole world
+        if any(PAUSES.index(pause.kind) in APART for pause in pauses):
             return False
         if by_rank:
             # In a run that pauses in most steps hardly one would be left: the pauses are taken out of them.

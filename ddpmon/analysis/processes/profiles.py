@@ -1,0 +1,51 @@
+"""Operators of ranks that were profiled, side by side, and why a rank has no profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpmon.messages import OUTSIDE, OWN_PHASES, OperatorRow, Profile, ProfileOutcome
+
+MAX_ROWS = 200
+WAITING = (
+    *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
+    *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "DistributedDataParallel.forward/"),
+)
+"""Beginnings of the names of what waits for other ranks, or for the GPU."""
+
+
+def side_by_side(profiles: Sequence[Profile]) -> list[OperatorRow]:
+    """Return the operators and kernels of all profiles, per step, the largest difference first; what waits comes last."""
+    values: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    for column, profile in enumerate(profiles):
+        for one in profile.operators:
+            row = values.setdefault((one.name, one.phase), [(0.0, 0.0, 0.0)] * len(profiles))
+            steps = profile.steps
+            row[column] = one.self_us / steps / 1e3, one.device_us / steps / 1e3, one.calls / steps
+    rows = [_row(name, phase, row) for (name, phase), row in values.items()]
+    rows.sort(key=lambda row: (row.waits, -row.difference_ms if len(profiles) > 1 else -row.spent_ms[0]))
+    return rows[:MAX_ROWS]
+
+
+def _row(name: str, phase: int, values: Sequence[tuple[float, float, float]]) -> OperatorRow:
+    cpu, device, calls = ([round(one[place], 4) for one in values] for place in range(3))
+    return OperatorRow(name, OWN_PHASES[phase], cpu, device, calls, name.startswith(WAITING))
+
+
+def why_not_profiled(profile: Profile, seconds: float) -> str:
+    """Return why a rank answered without a profile; empty: it has one. seconds: time that it had to end a step."""
+    rank = f"rank {profile.rank}"
+    if profile.outcome == ProfileOutcome.OWN_PROFILER:
+        return f"{rank}: the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"
+    if profile.outcome == ProfileOutcome.NO_STEP:
+        return (
+            f"{rank} ended no optimizer step within {seconds:.0f} s, so nothing was profiled; try again once it trains"
+        )
+    if profile.outcome == ProfileOutcome.FAILED:
+        return f"{rank}: torch's profiler failed: {profile.error}"
+    return ""
+
+
+def is_outside(row: OperatorRow) -> bool:
+    """Return whether a row is time of the script outside of any operator."""
+    return row.name == OUTSIDE

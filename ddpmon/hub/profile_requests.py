@@ -1,0 +1,143 @@
+"""Has ranks profiled when a viewer asks for it, and makes one answer of theirs: a table and a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ddpmon.analysis.processes.profiles import side_by_side, why_not_profiled
+from ddpmon.hub.profile_trace import write_trace
+from ddpmon.hub.sample_requests import slow_rank_and_peer
+from ddpmon.messages import (
+    MAX_PROFILED_RANKS,
+    MAX_SAMPLED_S,
+    Profile,
+    ProfiledRank,
+    ProfileOutcome,
+    ProfileSteps,
+    ProfileView,
+)
+from ddpmon.store.processes import RankProcess
+from ddpmon.store.store import Store
+
+START_S, START_STEPS = 20.0, 5
+"""Time, or usual steps, that a rank has to come to the end of a step."""
+ANSWER_S, ANSWER_TIMES = 60.0, 10
+"""Further time for the answer, and multiple of the usual length of the profiled steps."""
+
+
+@dataclass
+class _Asked:
+    """A rank that is to be profiled."""
+
+    shown: ProfiledRank
+    process: RankProcess | None
+    request: ProfileSteps
+    until: float = 0.0
+    profile: Profile | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Return whether its answer is still to come."""
+        return self.profile is None and not self.shown.why
+
+
+class ProfileRequests:
+    """Keeps the latest profile. ask(process, request): sends a rank the request. folder: gets the traces."""
+
+    def __init__(self, store: Store, ask: Callable[[RankProcess, ProfileSteps], None], folder: Path) -> None:
+        self._store = store
+        self._ask = ask
+        self._folder = folder
+        self._asked: list[_Asked] = []
+        self._number = 0
+
+    def ask(self, ranks: Sequence[int], steps: int, now: float) -> None:
+        """Profile these ranks, or a slow one and a peer. A request in the middle of another one changes nothing."""
+        if any(one.waits for one in self._asked):
+            return
+        store = self._store
+        step_s = 0.0 if store.world is None else float(store.world.step_ms.mean()) / 1e3
+        within = min(max(START_S, START_STEPS * step_s), MAX_SAMPLED_S)
+        request = ProfileSteps(steps, within)
+        until = now + within + ANSWER_S + ANSWER_TIMES * steps * step_s
+        chosen = list(dict.fromkeys(ranks)) or [process.rank for process in slow_rank_and_peer(store)]
+        self._number += 1
+        self._asked = []
+        for rank in chosen[:MAX_PROFILED_RANKS]:
+            process = store.registry.seats.get(rank)
+            shown = ProfiledRank(rank, why=self._why_not(rank, process), usual_ms=step_s * 1e3)
+            self._asked.append(_Asked(shown, process, request, until))
+            if process is not None and not shown.why:
+                process.profile = None
+                self._ask(process, request)
+        self._show()
+
+    def _why_not(self, rank: int, process: RankProcess | None) -> str:
+        """Return why a rank cannot be profiled now; empty: it can."""
+        store = self._store
+        size = store.registry.world_size or store.run.world_size
+        if size and rank >= size:
+            return f"rank {rank} does not exist: the run has ranks 0 to {size - 1}"
+        if process is None:
+            return f"rank {rank} sends nothing to this machine, so it cannot be profiled"
+        if process.gone:
+            return f"rank {rank} has ended"
+        if store.state == "stalled":
+            return f"rank {rank} finishes no step: the run stands still, so nothing can be profiled; see ddpmon stack"
+        return ""
+
+    def turn(self, now: float) -> bool:
+        """Take answers that have come; return whether one has, or is overdue."""
+        news = False
+        for one in self._asked:
+            process = one.process
+            if not one.waits or process is None:
+                continue
+            if process.profile is not None:
+                self._take(one, process.profile)
+                process.profile = None
+            elif process.gone:
+                one.shown = replace(one.shown, why=f"rank {process.rank} ended before its profile was finished")
+            elif now > one.until:
+                why = f"rank {process.rank} did not answer: it hangs in a profiled step, or an older ddpmon runs in it"
+                one.shown = replace(one.shown, why=why)
+            else:
+                continue
+            news = True
+        if news:
+            self._show()
+        return news
+
+    def _take(self, one: _Asked, profile: Profile) -> None:
+        one.profile = profile
+        why = why_not_profiled(profile, one.request.seconds)
+        if why or profile.outcome != ProfileOutcome.PROFILED or not profile.steps:
+            one.shown = replace(one.shown, why=why or f"rank {profile.rank}: the profile is empty")
+            return
+        one.shown = replace(
+            one.shown,
+            answered=True,
+            first_step=profile.first_step,
+            last_step=profile.last_step,
+            steps=profile.steps,
+            step_ms=profile.span_us / profile.steps / 1e3,
+            cost_ms=(profile.start_us + profile.end_us) / 1e3,
+            left_out=profile.left_out,
+        )
+
+    def _show(self) -> None:
+        """Bring what viewers are shown up to date; once all have answered, write the trace."""
+        waits = any(one.waits for one in self._asked)
+        made = [one for one in self._asked if one.shown.answered and one.profile is not None]
+        profiles = [one.profile for one in made if one.profile is not None]
+        trace = ""
+        if profiles and not waits:
+            trace = write_trace(self._folder, self._store, self._number, profiles)
+            for one in made:
+                one.profile = replace(one.profile, names=[], tracks=[]) if one.profile else None
+        rows = side_by_side(profiles) if not waits else []
+        self._store.profile = ProfileView(self._number, [one.shown for one in self._asked], waits, rows, trace)

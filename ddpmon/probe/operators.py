@@ -1,0 +1,185 @@
+"""Sums up what torch's profiler recorded: operators by phase, and slices of time for a trace.
+
+Runs on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ddpmon.messages import MAX_OPERATORS, MAX_SLICES, OUTSIDE, OWN_PHASES, SYNC_KINDS, Operator, Track
+from ddpmon.messages.profiles import MAX_OPERATOR_CHARS, MAX_TRACKS
+from ddpmon.plain import utf8
+from ddpmon.probe.records import OTHER, RawSync
+
+ANCHOR = "ddpmon"
+"""Name of the event that shows which thread trains, and what the profiler's clock shows at a known moment."""
+TRAINING_THREAD, COLLECTIVES = "training thread", "collectives"
+
+
+class Slice(NamedTuple):
+    """A stretch of time of one track."""
+
+    track: str
+    start: int
+    end: int
+    name: str
+    key: int
+    """Number by which a kernel finds the operator that launched it; 0: none."""
+
+
+class Recorded(NamedTuple):
+    """Events of the profiler, by kind."""
+
+    operators: list[Slice]
+    kernels: list[Slice]
+    collectives: list[Slice]
+
+
+class Phases:
+    """Phases of the training thread through time."""
+
+    def __init__(self, changes: Sequence[tuple[int, int]], begin: int, end: int) -> None:
+        """changes: moments from which on the thread was in a phase, rising. begin, end: of the profile."""
+        self._moments = [moment for moment, _ in changes]
+        self._phases = [min(phase, OTHER) for _, phase in changes]
+        moments = [*self._moments, end]
+        self.slices = [
+            Slice("phases", max(begin, since), min(end, until), OWN_PHASES[phase], 0)
+            for since, until, phase in zip(moments, moments[1:], self._phases, strict=False)
+            if max(begin, since) < min(end, until)
+        ]
+
+    def at(self, moment: int) -> int:
+        """Return the phase at a moment."""
+        place = bisect_right(self._moments, moment) - 1
+        return self._phases[place] if place >= 0 else OTHER
+
+
+def recorded(events: Iterable[Any], anchored_at: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
+    """Read torch's events.
+
+    Args:
+        events: Of torch's profiler, as kineto has them.
+        anchored_at: Moment of the event ANCHOR.
+        cpu: Type of the device "CPU".
+        make_way: Called after each event.
+
+    """
+    listed = list(events)
+    anchor = next((event for event in listed if event.name() == ANCHOR), None)
+    ahead = anchor.start_ns() - anchored_at if anchor is not None else 0
+    trains = anchor.start_thread_id() if anchor is not None else 0
+    found = Recorded([], [], [])
+    for event in listed:
+        make_way()
+        name, start = utf8(event.name())[:MAX_OPERATOR_CHARS], event.start_ns() - ahead
+        if event is anchor or start < anchored_at:
+            continue
+        end = start + event.duration_ns()
+        if event.device_type() != cpu:
+            if not event.is_user_annotation():  # these repeat the time of the kernels in them
+                stream = f"GPU {event.device_index()} stream {event.device_resource_id()}"
+                key = event.linked_correlation_id() or event.correlation_id()
+                found.kernels.append(Slice(stream, start, end, name, key))
+        elif event.is_async():
+            found.collectives.append(Slice(COLLECTIVES, start, end, name, 0))
+        else:
+            thread = event.start_thread_id()
+            track = TRAINING_THREAD if thread == trains else f"thread {thread}"
+            found.operators.append(Slice(track, start, end, name, event.correlation_id()))
+    return found
+
+
+class Totals:
+    """Calls and time of each operator in each phase."""
+
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
+        self._sums: dict[tuple[str, int], list[int]] = {}
+        """Calls, CPU time and GPU time."""
+        self._phase_of: dict[int, int] = {}
+        """Phase of the operator with each key."""
+        self._covered = [0] * len(OWN_PHASES)
+        """Time of the training thread in operators."""
+
+    def add(self, found: Recorded, make_way: Callable[[], None]) -> None:
+        """Add all operators and kernels."""
+        by_track: dict[str, list[Slice]] = {}
+        for one in found.operators:
+            by_track.setdefault(one.track, []).append(one)
+        for track, slices in by_track.items():
+            slices.sort(key=lambda one: (one.start, -one.end))
+            self._add_nested(slices, make_way, trains=track == TRAINING_THREAD)
+        for kernel in found.kernels:
+            make_way()
+            phase = self._phase_of.get(kernel.key, self._phases.at(kernel.start))
+            self._count(kernel.name, phase, 0, kernel.end - kernel.start)
+
+    def _add_nested(self, slices: Sequence[Slice], make_way: Callable[[], None], *, trains: bool) -> None:
+        """Add operators of a thread, each without what is inside it."""
+        outer: list[Slice] = []
+        for one in slices:
+            make_way()
+            while outer and outer[-1].end <= one.start:
+                outer.pop()
+            phase = self._phase_of[one.key] = self._phases.at(one.start)
+            length = one.end - one.start
+            self._count(one.name, phase, length, 0)
+            if outer:
+                around = outer[-1]
+                self._sums[around.name, self._phases.at(around.start)][1] -= min(length, around.end - one.start)
+            elif trains:
+                self._covered[phase] += length
+            outer.append(one)
+
+    def _count(self, name: str, phase: int, cpu: int, device: int) -> None:
+        sums = self._sums.setdefault((name, phase), [0, 0, 0])
+        sums[0] += 1
+        sums[1] += cpu
+        sums[2] += device
+
+    def operators(self, syncs: Iterable[RawSync]) -> list[Operator]:
+        """Return those with the most time, and for each phase the time outside of them.
+
+        syncs: Times in which the training thread was blocked.
+        """
+        outside = [-covered for covered in self._covered]
+        for one in self._phases.slices:
+            outside[OWN_PHASES.index(one.name)] += one.end - one.start
+        for sync in syncs:
+            outside[self._phases.at(sync.arrival)] -= sync.end - sync.arrival
+        made = [
+            Operator(name, phase, calls, max(0, cpu) // 1000, device // 1000)
+            for (name, phase), (calls, cpu, device) in self._sums.items()
+        ]
+        made += [Operator(OUTSIDE, phase, 0, left // 1000, 0) for phase, left in enumerate(outside) if left > 0]
+        return heapq.nlargest(MAX_OPERATORS, made, key=lambda one: one.self_us + one.device_us)
+
+
+def tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track], int]:
+    """Return the names, the tracks and how many slices were left out: the shortest, of too many."""
+    kept = heapq.nlargest(MAX_SLICES, slices, key=lambda one: one.end - one.start)
+    names: dict[str, int] = {}
+    made: dict[str, Track] = {}
+    at: dict[str, int] = {}
+    for one in sorted(kept, key=lambda one: (one.start, -one.end)):
+        track = made.get(one.track)
+        if track is None:
+            if len(made) == MAX_TRACKS:
+                continue
+            track = made[one.track] = Track(one.track, [], [], [])
+        start = max(0, one.start - begin) // 1000
+        track.names.append(names.setdefault(one.name, len(names)))
+        track.starts_us.append(start - at.get(one.track, 0))
+        track.lengths_us.append(max(0, one.end - begin) // 1000 - start)
+        at[one.track] = start
+    return list(names), list(made.values()), len(slices) - sum(len(track.names) for track in made.values())
+
+
+def blocked(syncs: Iterable[RawSync]) -> list[Slice]:
+    """Return the times in which the training thread waited for other ranks and for transfers."""
+    return [Slice("wait and transfer", sync.arrival, sync.end, SYNC_KINDS[sync.kind], 0) for sync in syncs]

@@ -1,0 +1,235 @@
+"""Runs torch's profiler for some steps of the training thread when the hub asks for it.
+
+The training thread starts and ends the profiler itself, between two steps: at the first note after an optimizer's step.
+To come to know of that moment, its notes go through this object while a profile is wanted. Both ends are noted as a
+pause, and so is each step between them: such steps do not count. Nothing of this runs while nobody asks.
+
+A profiler of the script has precedence: while it runs no profile starts, and one that runs ends before it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from torch.autograd import DeviceType
+from torch.autograd import profiler as torch_profiler
+
+from ddpmon.messages import PROFILING, Profile, ProfileOutcome, ProfileSteps
+from ddpmon.plain import utf8
+from ddpmon.probe.account import OPTIMIZER_ENDS, Account
+from ddpmon.probe.journal import Note
+from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked, recorded, tracks
+from ddpmon.probe.records import RawStep, RawSync
+from ddpmon.probe.step_records import parts
+
+if TYPE_CHECKING:
+    from ddpmon.probe.every_step import EveryStep
+
+STARTS = ("_prepare_profiler", "_enable_profiler")
+"""Functions of torch that a profiler of the script calls before it starts."""
+LAST_STEP_NS = 3_000_000_000
+"""Time after its end in which the last step of a profile is waited for."""
+
+
+class Profiler:
+    """Makes one profile after the other. make_way: lets the training thread have the GIL now and then."""
+
+    def __init__(self, listener: EveryStep, make_way: Callable[[], None]) -> None:
+        self._listener = listener
+        self._make_way = make_way
+        self._undoes = False
+        self._answer: Profile | None = None
+        self._reset(None, 0)
+
+    def _reset(self, request: ProfileSteps | None, until: int) -> None:
+        self._request, self._until = request, until
+        self._key: int | None = None
+        """The id of the optimizer whose steps are counted."""
+        self._is_between_steps = False
+        self._profile: torch_profiler.profile | None = None
+        self._is_over = False
+        self._outcome, self._error = ProfileOutcome.PROFILED, ""
+        self._passes = self._begin = self._end = self._start_cost = self._end_cost = 0
+        self._events: list[Any] = []
+        self._phases: list[tuple[int, int]] = []
+        self._syncs: list[RawSync] = []
+        self._steps: list[int] = []
+
+    def request(self, request: ProfileSteps, now: float) -> None:
+        """Begin a profile at the end of the next step. A request in the middle of another one changes nothing."""
+        if self._request is None:
+            self._reset(request, int((now + request.seconds) * 1e9))
+            if not self._undoes:
+                self._undoes = True
+                self._listener.changes.undone_by(self._leave)
+
+    def turn(self, send: Callable[[Profile], bool]) -> None:
+        """See to the profile on the background thread; send its answer once it is there."""
+        if self._request is None:
+            return
+        hot = self._listener.hot
+        if self._answer is None and not self._is_over:
+            if hot.mark != self._mark:  # also where it was replaced meanwhile
+                self._mark_next, hot.mark = hot.mark, self._mark
+            if self._profile is None and monotonic_ns() > self._until:
+                self._outcome = ProfileOutcome.NO_STEP
+                self._is_over = True
+        if self._is_over and self._answer is None and self._last_step_is_read():
+            hot.mark = self._mark_next if hot.mark == self._mark else hot.mark
+            self._answer = self._made()
+        if self._answer is not None and send(self._answer):
+            self._answer = None
+            self._reset(None, 0)
+
+    def keep_phase(self, phase: int) -> None:
+        """Take the phase in which the training thread was from the moment on whose note is read now."""
+        self._phases.append((self._listener.journal.now, phase))
+
+    def step_ended(self, raw: RawStep) -> None:
+        """Take a step whose notes are all read."""
+        if self._request is not None and any(one.kind == PROFILING for part in parts(raw) for one in part.pauses):
+            self._steps.append(raw.step)
+            self._syncs += [sync for part in parts(raw) for sync in part.syncs if self._begin <= sync.arrival]
+
+    # --- on the training thread --------------------------------------------------------------------------------
+
+    def _mark(self, note: Note) -> None:
+        """Take a note in the place of `hot.mark`."""
+        if get_ident() != self._listener.hot.thread or self._is_over:
+            self._mark_next(note)
+            return
+        if self._is_between_steps:
+            self._is_between_steps = False
+            self._pause()
+            note = (note[0], monotonic_ns(), *note[2:])
+        self._mark_next(note)
+        if self._begin:
+            self._listener.hot.note((_read_phase, note[1], None, self, None, None))
+        if note[0] == OPTIMIZER_ENDS and self._key in {None, note[3]}:
+            self._key = note[3]
+            self._is_between_steps = True
+
+    def _pause(self) -> None:
+        """Between two steps: start the profiler, end it, or count a step."""
+        self._mark_next((Account.pause_begins, monotonic_ns(), None, PROFILING, None, None))
+        try:
+            if self._profile is None:
+                self._start()
+            else:
+                self._passes += 1
+                if self._request is not None and self._passes >= self._request.steps:
+                    self._stop()
+        except Exception as error:
+            self._fail(error)
+        self._mark_next((Account.pause_ends, monotonic_ns(), None, None, None, None))
+        if self._profile is not None and not self._begin:
+            self._begin = monotonic_ns()
+            with torch_profiler.record_function(ANCHOR):
+                pass
+
+    def _start(self) -> None:
+        began = monotonic_ns()
+        if _is_profiled():
+            self._outcome, self._is_over = ProfileOutcome.OWN_PROFILER, True
+            return
+        device = "cuda" if self._listener.identity.cuda_device is not None else None
+        started = torch_profiler.profile(use_device=device, use_kineto=True)
+        started.__enter__()
+        self._profile = started
+        for name in STARTS:
+            setattr(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
+        self._start_cost = monotonic_ns() - began
+
+    def _stop(self) -> None:
+        """End the profiler; the training thread takes its events, so that no other step is held up by that."""
+        self._end = monotonic_ns()
+        profile = self._release()
+        if profile is not None:
+            profile.__exit__(None, None, None)
+            self._events = profile.kineto_results.events()
+        self._end_cost = monotonic_ns() - self._end
+        self._is_over = True
+
+    def _release(self) -> torch_profiler.profile | None:
+        """Take the guards off the script's profiler, and return the profile that runs."""
+        for name in STARTS:
+            original = getattr(getattr(torch_profiler, name), "ddpmon_original", None)
+            if original is not None:
+                setattr(torch_profiler, name, original)
+        profile, self._profile = self._profile, None
+        return profile
+
+    def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of torch that ends the profile before it starts one of the script's."""
+
+        def start(*arguments: Any, **named: Any) -> Any:
+            if get_ident() == self._listener.hot.thread:
+                self._outcome = ProfileOutcome.OWN_PROFILER
+                self._leave()
+            return original(*arguments, **named)
+
+        start.ddpmon_original = original  # type: ignore[attr-defined]
+        return start
+
+    def _leave(self) -> None:
+        """End a profile that is not finished."""
+        try:
+            if self._profile is not None:
+                self._stop()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._outcome, self._error = ProfileOutcome.FAILED, utf8(f"{type(error).__name__}: {error}")[:1000]
+        self._release()
+        self._is_over = True
+
+    # --- the answer --------------------------------------------------------------------------------------------
+
+    def _last_step_is_read(self) -> bool:
+        """Return whether the step in which the profile ended was read: one more than the passes between both ends."""
+        if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > self._passes:
+            return True
+        return monotonic_ns() > self._end + LAST_STEP_NS
+
+    def _made(self) -> Profile:
+        rank = self._listener.identity.rank
+        if self._outcome != ProfileOutcome.PROFILED:
+            return Profile(rank, os.getpid(), self._outcome, self._error)
+        begin, end = self._begin, self._end
+        found = recorded(self._events, begin, DeviceType.CPU, self._make_way)
+        self._events = []
+        phases = Phases(self._phases, begin, end)
+        totals = Totals(phases)
+        totals.add(found, self._make_way)
+        syncs = [sync for sync in self._syncs if sync.end <= end]
+        slices = [*phases.slices, *blocked(syncs), *found.operators, *found.kernels, *found.collectives]
+        names, made, left_out = tracks(slices, begin)
+        return Profile(
+            rank, os.getpid(), ProfileOutcome.PROFILED,
+            first_step=min(self._steps, default=0), last_step=max(self._steps, default=0), steps=self._passes,
+            begin_us=begin // 1000, span_us=(end - begin) // 1000,
+            start_us=self._start_cost // 1000, end_us=self._end_cost // 1000,
+            operators=totals.operators(syncs), names=names, tracks=made, left_out=left_out,
+        )  # fmt: skip
+
+
+def _is_profiled() -> bool:
+    """Return whether a profiler of the script runs, or is about to."""
+    from torch._C._autograd import _profiler_enabled
+
+    if _profiler_enabled():
+        return True
+    # By its type alone: `isinstance` would ask objects of the script for theirs.
+    found = (one for one in gc.get_objects() if issubclass(type(one), torch_profiler.profile))
+    return any(one.entered and one.kineto_results is None for one in found)
+
+
+def _read_phase(account: Account, profiler: Profiler, *_: object) -> None:
+    """Read the note after one that may have changed the phase."""
+    profiler.keep_phase(account.clock.phase)
