@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpmon.messages import OUTSIDE, OWN_PHASES, OperatorRow, Profile, ProfileOutcome
+from ddpmon.messages import OWN_PHASES, OperatorRow, Profile, ProfileOutcome
 
 MAX_ROWS = 200
 WAITING = (
@@ -15,7 +15,7 @@ WAITING = (
 
 
 def side_by_side(profiles: Sequence[Profile]) -> list[OperatorRow]:
-    """Return the operators and kernels of all profiles, per step, the largest difference first; what waits comes last."""
+    """Return the operators and kernels of all profiles, per step: the largest difference first, what waits last."""
     values: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for column, profile in enumerate(profiles):
         for one in profile.operators:
@@ -44,8 +44,3 @@ def why_not_profiled(profile: Profile, seconds: float) -> str:
     if profile.outcome == ProfileOutcome.FAILED:
         return f"{rank}: torch's profiler failed: {profile.error}"
     return ""
-
-
-def is_outside(row: OperatorRow) -> bool:
-    """Return whether a row is time of the script outside of any operator."""
-    return row.name == OUTSIDE

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.asking import check_askable, first_answer, wait
 from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import over_ssh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpmon.messages import Snapshot, StackView
     from ddpmon.runs import Run
     from ddpmon.source import Source
 
-HUB_S = 5.0
-"""Longest time for a hub's first answer."""
 ANSWER_S = 8.0
 """Longest time for the ranks. One that cannot answer itself is asked by a signal after a while."""
 FRESH_S = 1.0
@@ -45,15 +42,11 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     import msgspec
 
     from ddpmon.cli.adopting import find
-    from ddpmon.errors import DdpmonError
     from ddpmon.export import stacks
     from ddpmon.source import attach
 
     target = find(run)
-    if elsewhere := target.elsewhere():
-        raise DdpmonError(f"{target.name} ({target.id}) {elsewhere}; run ddpmon stack {target.id} there")
-    if target.state() != "running":
-        raise DdpmonError(_over(target))
+    check_askable(target, "ddpmon stack")
     source = attach(target)
     try:
         views, fresh, world_size = _ask_ranks(source, target, rank)
@@ -68,23 +61,13 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     return 0 if len(fresh) == len(views) else 1
 
 
-def _over(run: Run) -> str:
-    return f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how it ended"
-
-
 def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:
     """Each rank's stack, the ranks that answered just now, and the world size; DdpmonError if no rank can be asked."""
-    from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
-    from ddpmon.messages import END_STATES, Wish
+    from ddpmon.errors import UsageError
+    from ddpmon.messages import Wish
 
     source.wish(Wish(stacks=True))
-    shot = _wait(source, HUB_S, lambda shot: bool(shot.stacks))
-    if shot is None and source.refused:
-        raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}")
-    if shot is None:
-        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in its folder")
-    if shot.state in END_STATES or not source.askable:
-        raise DdpmonError(_over(run))
+    shot = first_answer(source, run, lambda shot: bool(shot.stacks))
     world_size = len(shot.stacks)
     if rank is not None and rank >= world_size:
         raise UsageError(f"--rank {rank}: {run.name} ({run.id}) has ranks 0 to {world_size - 1}")
@@ -106,17 +89,6 @@ def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackVi
         new = shot.at > asked_at or time.time() > asked_at + GONE_S
         return all(is_fresh(view) or (new and view.why and not view.asked) for view in views_of(shot))
 
-    last = _wait(source, ANSWER_S, settled) or source.snapshot() or shot
+    last = wait(source, ANSWER_S, settled) or source.snapshot() or shot
     views = views_of(last)
     return views, {view.rank for view in views if is_fresh(view)}, world_size
-
-
-def _wait(source: Source, seconds: float, fits: Callable[[Snapshot], bool]) -> Snapshot | None:
-    """The first snapshot that fits; None if none does within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        shot = source.snapshot()
-        if shot is not None and fits(shot):
-            return shot
-        time.sleep(0.02)
-    return None

@@ -1,0 +1,57 @@
+"""Asking the ranks of a running run for something, and waiting for the answer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddpmon.messages import Snapshot
+    from ddpmon.runs import Run
+    from ddpmon.source import Source
+
+HUB_S = 5.0
+"""Longest time for a hub's first answer."""
+
+
+def check_askable(run: Run, command: str) -> None:
+    """DdpmonError where no rank of the run can answer here, with what to do instead of `command`."""
+    from ddpmon.errors import DdpmonError
+
+    if elsewhere := run.elsewhere():
+        raise DdpmonError(f"{run.name} ({run.id}) {elsewhere}; run {command} {run.id} there")
+    if run.state() != "running":
+        raise DdpmonError(over(run))
+
+
+def over(run: Run) -> str:
+    """Return that a run has ended, for whoever wants to ask its ranks."""
+    return f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how it ended"
+
+
+def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> Snapshot:
+    """Return the hub's first snapshot that fits; DdpmonError if there is none, or if the run has ended."""
+    from ddpmon.errors import DdpmonError, HubUnreachableError
+    from ddpmon.messages import END_STATES
+
+    shot = wait(source, HUB_S, fits)
+    if shot is None and source.refused:
+        raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}")
+    if shot is None:
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in its folder")
+    if shot.state in END_STATES or not source.askable:
+        raise DdpmonError(over(run))
+    return shot
+
+
+def wait(source: Source, seconds: float, fits: Callable[[Snapshot], bool]) -> Snapshot | None:
+    """The first snapshot that fits; None if none does within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        shot = source.snapshot()
+        if shot is not None and fits(shot):
+            return shot
+        time.sleep(0.02)
+    return None

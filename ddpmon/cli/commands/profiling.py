@@ -1,0 +1,120 @@
+"""ddpmon profile: operators of a slow rank beside those of another one, without a restart."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpmon.cli.asking import HUB_S, check_askable, first_answer, over, wait
+from ddpmon.cli.options import run_argument
+from ddpmon.cli.reaching import over_ssh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddpmon.messages import ProfileView, Snapshot
+    from ddpmon.runs import Run
+    from ddpmon.source import Source
+
+ROWS = 15
+SILENT_S = 15.0
+"""Time without a word of the hub after which nobody waits for its answer."""
+
+
+@click.command()
+@run_argument("run", required=False)
+@click.option("--ranks", metavar="K,…", help="Ranks to profile. Default: the slow rank and one of the others.")
+@click.option("--steps", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of steps to profile.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@over_ssh
+def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> int:
+    """Run torch's profiler for a few steps of a slow rank and of another one, and compare their operators.
+
+    The ranks keep running, and their weights stay bit-identical. The operator, kernel or phase with the largest
+    difference comes first. A trace of the profiled ranks on one clock, with ddpmon's phases, goes into the run's folder.
+
+    Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses the
+    rank once for up to a second, on a GPU for some seconds. The other ranks wait meanwhile. No mean and no finding
+    counts these steps. If the script uses torch.profiler itself, ddpmon leaves it alone and profiles nothing.
+
+    \b
+    Exit codes:
+      0   all ranks were profiled
+      1   some rank was not
+    """
+    import msgspec
+
+    from ddpmon.cli.adopting import find
+    from ddpmon.export import profiles
+    from ddpmon.source import attach
+
+    chosen = _ranks(ranks)
+    target = find(run)
+    check_askable(target, "ddpmon profile")
+    source = attach(target)
+    try:
+        view = _profile(source, target, chosen, steps)
+    finally:
+        source.close()
+    if as_json:
+        facts = {"id": target.id, "name": target.name, **profiles.facts(view)}
+        print(msgspec.json.format(msgspec.json.encode(facts)).decode())
+    else:
+        print("\n".join(profiles.text(view, ROWS)))
+    return 0 if all(one.answered for one in view.ranks) else 1
+
+
+def _ranks(text: str | None) -> list[int]:
+    """Parse the option --ranks; UsageError if it is no list of ranks."""
+    from ddpmon.errors import UsageError
+    from ddpmon.messages import MAX_PROFILED_RANKS, MAX_WORLD
+
+    parts = text.split(",") if text is not None else []
+    if not all(part.strip().isdecimal() and int(part) < MAX_WORLD for part in parts):
+        raise UsageError(f"--ranks {text}: give ranks with commas between them, as in --ranks 2,0")
+    if len(parts) > MAX_PROFILED_RANKS:
+        raise UsageError(f"--ranks: {len(parts)} ranks are too many; profile at most {MAX_PROFILED_RANKS} at a time")
+    return [int(part) for part in parts]
+
+
+def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileView:
+    """Return the profile once every rank has answered; DdpmonError if that cannot be."""
+    from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
+    from ddpmon.export.profiles import COST
+    from ddpmon.messages import Wish
+
+    source.wish(Wish(profile=True))
+    shot = first_answer(source, run, lambda shot: shot.run.world_size > 0)
+    if wrong := [rank for rank in ranks if rank >= shot.run.world_size]:
+        raise UsageError(f"--ranks {wrong[0]}: {run.name} ({run.id}) has ranks 0 to {shot.run.world_size - 1}")
+    if shot.profile is not None and shot.profile.waits:
+        raise DdpmonError(f"{run.name} ({run.id}) is being profiled already; try again in a minute")
+    number = shot.profile.number if shot.profile is not None else 0
+    now = f" A step takes {shot.step_ms_p50:.1f} ms now." if shot.step_ms_p50 else ""
+    print(f"{COST}{now}", file=sys.stderr)
+    source.ask(ranks, steps)
+
+    def asked(shot: Snapshot) -> bool:
+        return shot.profile is not None and shot.profile.number > number
+
+    if wait(source, HUB_S, asked) is None:
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) made no profile: an older ddpmon started it")
+    return _wait_for_all(source, run, asked)
+
+
+def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -> ProfileView:
+    """Return the profile once no rank is waited for; the hub gives up on ranks that do not answer."""
+    from ddpmon.errors import DdpmonError, HubUnreachableError
+    from ddpmon.messages import END_STATES
+
+    while source.silent_for() < SILENT_S:
+        shot = source.snapshot()
+        if shot is not None and shot.profile is not None and asked(shot) and not shot.profile.waits:
+            return shot.profile
+        if shot is not None and shot.state in END_STATES:
+            raise DdpmonError(over(run))
+        time.sleep(0.02)
+    raise HubUnreachableError(f"the hub of {run.name} ({run.id}) fell silent before the profile was there")
