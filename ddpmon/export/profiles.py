@@ -27,9 +27,7 @@ def text(view: ProfileView, rows: int) -> list[str]:
     lines.append(f"Steps {first:,} to {last:,} are marked as profiled: no mean and no finding counts them.")
     if any(one.left_out for one in made):
         lines.append(f"The trace leaves out the {max(one.left_out for one in made):,} shortest calls of a rank.")
-    lines.append(
-        f"trace: {plain(view.trace)} (for ui.perfetto.dev)" if view.trace else "the trace could not be written"
-    )
+    lines.append(f"trace: {plain(view.trace)} (for ui.perfetto.dev)" if view.trace else "the trace cannot be written")
     return lines
 
 

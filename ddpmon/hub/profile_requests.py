@@ -69,7 +69,7 @@ class ProfileRequests:
         self._asked = []
         for rank in chosen[:MAX_PROFILED_RANKS]:
             process = store.registry.seats.get(rank)
-            shown = ProfiledRank(rank, why=self._why_not(rank, process), usual_ms=step_s * 1e3)
+            shown = ProfiledRank(rank, why=self._why_not(rank, process), steps=steps, usual_ms=step_s * 1e3)
             self._asked.append(_Asked(shown, process, request, until))
             if process is not None and not shown.why:
                 process.profile = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ddpmon.messages import MAX_OPERATORS, MAX_SLICES, OUTSIDE, OWN_PHASES, SYNC_KINDS, Operator, Track
@@ -16,7 +16,7 @@ from ddpmon.plain import utf8
 from ddpmon.probe.records import OTHER, RawSync
 
 ANCHOR = "ddpmon"
-"""Name of the event that shows which thread trains, and what the profiler's clock shows at a known moment."""
+"""Name of the event that shows which thread trains."""
 TRAINING_THREAD, COLLECTIVES = "training thread", "collectives"
 
 
@@ -53,31 +53,39 @@ class Phases:
             if max(begin, since) < min(end, until)
         ]
 
+    def split(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield each phase between two moments, with its length."""
+        for place in range(max(0, bisect_right(self._moments, begin) - 1), len(self._moments)):
+            since = max(begin, self._moments[place])
+            if since >= end:
+                return
+            until = self._moments[place + 1] if place + 1 < len(self._moments) else end
+            yield self._phases[place], min(end, until) - since
+
     def at(self, moment: int) -> int:
         """Return the phase at a moment."""
         place = bisect_right(self._moments, moment) - 1
         return self._phases[place] if place >= 0 else OTHER
 
 
-def recorded(events: Iterable[Any], anchored_at: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
+def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
     """Read torch's events.
 
     Args:
         events: Of torch's profiler, as kineto has them.
-        anchored_at: Moment of the event ANCHOR.
+        ahead: Nanoseconds by which their clock, Unix time, is ahead of CLOCK_MONOTONIC.
         cpu: Type of the device "CPU".
         make_way: Called after each event.
 
     """
     listed = list(events)
     anchor = next((event for event in listed if event.name() == ANCHOR), None)
-    ahead = anchor.start_ns() - anchored_at if anchor is not None else 0
     trains = anchor.start_thread_id() if anchor is not None else 0
     found = Recorded([], [], [])
     for event in listed:
         make_way()
         name, start = utf8(event.name())[:MAX_OPERATOR_CHARS], event.start_ns() - ahead
-        if event is anchor or start < anchored_at:
+        if event is anchor:
             continue
         end = start + event.duration_ns()
         if event.device_type() != cpu:
@@ -133,7 +141,8 @@ class Totals:
                 around = outer[-1]
                 self._sums[around.name, self._phases.at(around.start)][1] -= min(length, around.end - one.start)
             elif trains:
-                self._covered[phase] += length
+                for covered, part in self._phases.split(one.start, one.end):
+                    self._covered[covered] += part
             outer.append(one)
 
     def _count(self, name: str, phase: int, cpu: int, device: int) -> None:

@@ -9,11 +9,12 @@ A profiler of the script has precedence: while it runs no profile starts, and on
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from collections.abc import Callable
 from threading import get_ident
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 from torch.autograd import DeviceType
@@ -52,9 +53,11 @@ class Profiler:
         """The id of the optimizer whose steps are counted."""
         self._is_between_steps = False
         self._profile: torch_profiler.profile | None = None
-        self._is_over = False
+        self._begins = False
+        """The training thread starts the profiler, or has done so."""
+        self._is_expired = self._is_over = False
         self._outcome, self._error = ProfileOutcome.PROFILED, ""
-        self._passes = self._begin = self._end = self._start_cost = self._end_cost = 0
+        self._passes = self._begin = self._end = self._ahead = self._start_cost = self._end_cost = 0
         self._events: list[Any] = []
         self._phases: list[tuple[int, int]] = []
         self._syncs: list[RawSync] = []
@@ -76,9 +79,10 @@ class Profiler:
         if self._answer is None and not self._is_over:
             if hot.mark != self._mark:  # also where it was replaced meanwhile
                 self._mark_next, hot.mark = hot.mark, self._mark
-            if self._profile is None and monotonic_ns() > self._until:
-                self._outcome = ProfileOutcome.NO_STEP
-                self._is_over = True
+            # One of the two threads sees what the other has set.
+            self._is_expired = monotonic_ns() > self._until
+            if self._is_expired and not self._begins:
+                self._outcome, self._is_over = ProfileOutcome.NO_STEP, True
         if self._is_over and self._answer is None and self._last_step_is_read():
             hot.mark = self._mark_next if hot.mark == self._mark else hot.mark
             self._answer = self._made()
@@ -133,7 +137,10 @@ class Profiler:
                 pass
 
     def _start(self) -> None:
-        began = monotonic_ns()
+        began, self._begins = monotonic_ns(), True
+        if self._is_expired:
+            self._outcome, self._is_over = ProfileOutcome.NO_STEP, True
+            return
         if _is_profiled():
             self._outcome, self._is_over = ProfileOutcome.OWN_PROFILER, True
             return
@@ -141,8 +148,10 @@ class Profiler:
         started = torch_profiler.profile(use_device=device, use_kineto=True)
         started.__enter__()
         self._profile = started
+        atexit.register(self._leave)  # torch does not survive an exit under its profiler
         for name in STARTS:
             setattr(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
+        self._ahead = time_ns() - monotonic_ns()
         self._start_cost = monotonic_ns() - began
 
     def _stop(self) -> None:
@@ -161,6 +170,7 @@ class Profiler:
             original = getattr(getattr(torch_profiler, name), "ddpmon_original", None)
             if original is not None:
                 setattr(torch_profiler, name, original)
+        atexit.unregister(self._leave)
         profile, self._profile = self._profile, None
         return profile
 
@@ -169,17 +179,17 @@ class Profiler:
 
         def start(*arguments: Any, **named: Any) -> Any:
             if get_ident() == self._listener.hot.thread:
-                self._outcome = ProfileOutcome.OWN_PROFILER
-                self._leave()
+                self._leave(ProfileOutcome.OWN_PROFILER)
             return original(*arguments, **named)
 
         start.ddpmon_original = original  # type: ignore[attr-defined]
         return start
 
-    def _leave(self) -> None:
+    def _leave(self, outcome: ProfileOutcome = ProfileOutcome.FAILED) -> None:
         """End a profile that is not finished."""
         try:
             if self._profile is not None:
+                self._outcome, self._error = outcome, "ddpmon left the rank, or the rank ended"
                 self._stop()
         except Exception as error:
             self._fail(error)
@@ -202,7 +212,7 @@ class Profiler:
         if self._outcome != ProfileOutcome.PROFILED:
             return Profile(rank, os.getpid(), self._outcome, self._error)
         begin, end = self._begin, self._end
-        found = recorded(self._events, begin, DeviceType.CPU, self._make_way)
+        found = recorded(self._events, self._ahead, DeviceType.CPU, self._make_way)
         self._events = []
         phases = Phases(self._phases, begin, end)
         totals = Totals(phases)

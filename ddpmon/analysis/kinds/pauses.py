@@ -13,7 +13,7 @@ from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, goes_on
 from ddpmon.analysis.steps.pauses import LEAST_US, Pause
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, named_ranks
-from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, STARTING_WORKERS, Finding, Loader
+from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, PROFILING, STARTING_WORKERS, Finding, Loader
 
 FEWEST = 3
 """Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
@@ -56,6 +56,8 @@ def _each(moment: Moment) -> Iterator[Finding]:
         return
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
+        if kind == PROFILING:  # somebody asked ddpmon for it
+            continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
         # Of most kinds fewer than two may still be remembered, where others have taken their place.

@@ -34,7 +34,7 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
     """Run torch's profiler for a few steps of a slow rank and of another one, and compare their operators.
 
     The ranks keep running, and their weights stay bit-identical. The operator, kernel or phase with the largest
-    difference comes first. A trace of the profiled ranks on one clock, with ddpmon's phases, goes into the run's folder.
+    difference comes first. A trace of these ranks on one clock, with ddpmon's phases, goes into the run's folder.
 
     Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses the
     rank once for up to a second, on a GPU for some seconds. The other ranks wait meanwhile. No mean and no finding
@@ -102,7 +102,10 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileV
 
     if wait(source, HUB_S, asked) is None:
         raise HubUnreachableError(f"the hub of {run.name} ({run.id}) made no profile: an older ddpmon started it")
-    return _wait_for_all(source, run, asked)
+    view = _wait_for_all(source, run, asked)
+    if not view.ranks:
+        raise DdpmonError(f"no rank of {run.name} ({run.id}) is connected yet; try again once it trains")
+    return view
 
 
 def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -> ProfileView:
