@@ -89,7 +89,8 @@ def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[
             continue
         end = start + event.duration_ns()
         if event.device_type() != cpu:
-            if not event.is_user_annotation():  # these repeat the time of the kernels in them
+            # Annotations repeat the time of the kernels in them. Older torch does not tell them apart.
+            if not (hasattr(event, "is_user_annotation") and event.is_user_annotation()):
                 stream = f"GPU {event.device_index()} stream {event.device_resource_id()}"
                 key = event.linked_correlation_id() or event.correlation_id()
                 found.kernels.append(Slice(stream, start, end, name, key))

@@ -85,7 +85,7 @@ class Profiler:
                 self._outcome, self._is_over = ProfileOutcome.NO_STEP, True
         if self._is_over and self._answer is None and self._last_step_is_read():
             hot.mark = self._mark_next if hot.mark == self._mark else hot.mark
-            self._answer = self._made()
+            self._answer = self._made_or_failed()
         if self._answer is not None and send(self._answer):
             self._answer = None
             self._reset(None, 0)
@@ -206,6 +206,13 @@ class Profiler:
         if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > self._passes:
             return True
         return monotonic_ns() > self._end + LAST_STEP_NS
+
+    def _made_or_failed(self) -> Profile:
+        try:
+            return self._made()
+        except Exception as error:  # torch of another version
+            self._fail(error)
+            return self._made()
 
     def _made(self) -> Profile:
         rank = self._listener.identity.rank

@@ -16,6 +16,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ddpmon.errors import DdpmonError
+from ddpmon.messages import Wish, together
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
@@ -27,6 +28,7 @@ from ddpmon.tui.key_queue import KeyQueue
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.palette import THEMES, own_themes
 from ddpmon.tui.preferences import Preferences
+from ddpmon.tui.profiling import Profiling
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.screens.help import Help
 from ddpmon.tui.screens.prompt import Prompt
@@ -61,6 +63,7 @@ class DdpmonApp(ShowingApp):
             source, readonly=readonly, owns_run=owns_run, notify=notify, place=place, preferences=preferences
         )
         self.inspecting = Inspecting(self, self.playback, self.views, self._inspection, self.action_go)
+        self.profiling = Profiling(self, self.playback, readonly, lambda: self.frame)
         self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
         self.copying = Copying(self, self.watched, self._output, lambda: self.inspecting.rank_on(self.view_name))
         self.key_queue = KeyQueue(self, self._dispatch_key)
@@ -83,6 +86,15 @@ class DdpmonApp(ShowingApp):
             take = partial(setattr, self, "theme", name)
             ours = name in own_themes() or any(theme.name == name for theme in THEMES)
             yield SystemCommand(f"Theme: {name}", "use these colours in this dashboard", take, ours)
+
+    @property
+    def wish(self) -> Wish:
+        """The parts of a snapshot that are shown now, by the screen and by a profile over it."""
+        return together(super().wish, self.profiling.wish)
+
+    def show(self) -> None:
+        super().show()
+        self.profiling.show()
 
     async def _run_command(self, action: str) -> None:
         """Run an action of the command palette on the screen that is shown."""
@@ -174,6 +186,9 @@ class DdpmonApp(ShowingApp):
 
     def action_stack(self) -> None:
         self.inspecting.ask_stack()
+
+    def action_profile(self) -> None:
+        self.profiling.open()
 
     def action_copy(self) -> None:
         self.copying.offer(on_logs=self.view_name is ViewName.LOGS)

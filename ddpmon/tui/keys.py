@@ -141,6 +141,8 @@ DEFAULT_KEYS = (
     Key("f", "f", "screen.do('fold')", "fold", "show a row per host, or every rank", views=_HEAT),
     Key("slash", "/", "app.filter", "filter", "filter ranks, as in rank:0-7 host:n1 own>40 slow !dead",
         views=_PASTS),
+    Key("P", "P", "app.profile", "", "profile operators of the slow rank and another one (torch.profiler)",
+        views=_NOT_RUNS),
     Key("y", "y", "app.copy", "copy", "copy the sentence, a finding, a stack, output, the command or the report"),
     Key("P", "P", "app.save('svg')", "", "save the screen as a picture (SVG)"),
     Key("T", "T", "app.save('txt')", "", "save the screen as text"),

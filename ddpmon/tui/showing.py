@@ -132,6 +132,11 @@ class ShowingApp(App[None]):
         """The screen that is shown, whatever dialog is over it."""
         return self.views[self.view_name]
 
+    @property
+    def wish(self) -> Wish:
+        """The parts of a snapshot that are shown now."""
+        return self.view.wish
+
     def _run_under_cursor(self) -> Listed | None:
         return self._runs.chosen_run() if self.view_name is ViewName.RUNS else None
 
@@ -160,7 +165,7 @@ class ShowingApp(App[None]):
             self.leave()
             return
         source = self.playback.source
-        source.wish(self.view.wish)
+        source.wish(self.wish)
         self.playback.take_snapshot()
         self._notify_outside()
         self._notice.next_frame()
@@ -196,8 +201,8 @@ class ShowingApp(App[None]):
 
     def _wish_anew(self) -> None:
         """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
-        self.playback.source.wish(self.view.wish)
-        if self.view.wish != Wish():
+        self.playback.source.wish(self.wish)
+        if self.wish != Wish():
             self._await_answer()
 
     def _poll_source(self) -> None:

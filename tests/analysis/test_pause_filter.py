@@ -7,7 +7,7 @@ import pytest
 from ddpmon.analysis import verdict
 from ddpmon.analysis.steps.pauses import PauseFilter, Times
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.messages import CHECKPOINT, EVALUATION, OUT_OF_DATA, PAUSE, Pause, Step
+from ddpmon.messages import CHECKPOINT, EVALUATION, OUT_OF_DATA, PAUSE, PROFILING, Pause, Step
 
 STEP_US = 40_000
 
@@ -136,3 +136,17 @@ def test_steps_without_a_rank_that_is_out_of_data_are_set_apart_and_told_once_an
     assert [
         verdict.paused(told.kind, told.ranks, told.seconds, told.step, told.phase, 2) for told in pauses.for_events
     ] == [f"rank 1 ran out of data after step {last}; the others train on" for last in (20, 118)]
+
+
+def test_profiled_steps_are_set_apart_even_if_most_steps_are_profiled() -> None:
+    pauses = PauseFilter()
+    pauses.training_steps(plain(2, 20))
+    profiled = [[record(number, STEP_US, (PROFILING, 0)), record(number)] for number in range(21, 70)]
+    assert pauses.training_steps(rows(*profiled)) is None
+    assert numbers(pauses.training_steps(plain(70, 71))) == [70, 71]
+    assert pauses.times.counts[PROFILING] == 49
+
+
+def test_times_of_a_recording_without_the_newest_kinds_of_pauses_go_on() -> None:
+    older = Times(20, 1.0, [1.0] * PROFILING, [1] * PROFILING)
+    assert PauseFilter(older).times.counts == [*[1] * PROFILING, 0]

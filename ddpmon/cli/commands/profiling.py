@@ -31,10 +31,11 @@ SILENT_S = 15.0
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
 def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> int:
-    """Run torch's profiler for a few steps of a slow rank and of another one, and compare their operators.
+    """Compare the operators of a slow rank and of another one.
 
-    The ranks keep running, and their weights stay bit-identical. The operator, kernel or phase with the largest
-    difference comes first. A trace of these ranks on one clock, with ddpmon's phases, goes into the run's folder.
+    torch's profiler runs in both ranks for a few steps. The ranks keep running, and their weights stay bit-identical.
+    The operator, kernel or phase with the largest difference comes first. A trace of these ranks on one clock, with
+    ddpmon's phases, goes into the run's folder.
 
     Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses the
     rank once for up to a second, on a GPU for some seconds. The other ranks wait meanwhile. No mean and no finding
@@ -47,11 +48,12 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
     """
     import msgspec
 
+    from ddpmon.analysis.processes import profile_text
     from ddpmon.cli.adopting import find
     from ddpmon.export import profiles
     from ddpmon.source import attach
 
-    chosen = _ranks(ranks)
+    chosen = profile_text.chosen_ranks(ranks or "")
     target = find(run)
     check_askable(target, "ddpmon profile")
     source = attach(target)
@@ -63,27 +65,14 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
         facts = {"id": target.id, "name": target.name, **profiles.facts(view)}
         print(msgspec.json.format(msgspec.json.encode(facts)).decode())
     else:
-        print("\n".join(profiles.text(view, ROWS)))
+        print("\n".join(profile_text.text(view, ROWS)))
     return 0 if all(one.answered for one in view.ranks) else 1
-
-
-def _ranks(text: str | None) -> list[int]:
-    """Parse the option --ranks; UsageError if it is no list of ranks."""
-    from ddpmon.errors import UsageError
-    from ddpmon.messages import MAX_PROFILED_RANKS, MAX_WORLD
-
-    parts = text.split(",") if text is not None else []
-    if not all(part.strip().isdecimal() and int(part) < MAX_WORLD for part in parts):
-        raise UsageError(f"--ranks {text}: give ranks with commas between them, as in --ranks 2,0")
-    if len(parts) > MAX_PROFILED_RANKS:
-        raise UsageError(f"--ranks: {len(parts)} ranks are too many; profile at most {MAX_PROFILED_RANKS} at a time")
-    return [int(part) for part in parts]
 
 
 def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileView:
     """Return the profile once every rank has answered; DdpmonError if that cannot be."""
+    from ddpmon.analysis.processes.profile_text import COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
-    from ddpmon.export.profiles import COST
     from ddpmon.messages import Wish
 
     source.wish(Wish(profile=True))

@@ -1,0 +1,74 @@
+"""The text of a profile: what it cost, and operators of ranks side by side, the largest difference first."""
+
+from __future__ import annotations
+
+from ddpmon.errors import UsageError
+from ddpmon.messages import MAX_PROFILED_RANKS, MAX_WORLD, ProfiledRank, ProfileView
+from ddpmon.plain import plain
+
+COST = (
+    "Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses"
+    " the rank once for up to a second, on a GPU for some seconds."
+)
+"""Said before a profile is made."""
+MAX_NAME, MIN_NAME, NUMBER, WHERE = 60, 20, 10, 15
+"""Characters of an operator's name, of a column of numbers, and of the phase."""
+
+
+def chosen_ranks(text: str) -> list[int]:
+    """Return the ranks that a person lists, as in 2,0; nothing for the default. UsageError if they are none."""
+    parts = text.split(",") if text.strip() else []
+    if not all(part.strip().isdecimal() and int(part) < MAX_WORLD for part in parts):
+        raise UsageError(f"{text} is no list of ranks: put commas between them, as in 2,0")
+    if len(parts) > MAX_PROFILED_RANKS:
+        raise UsageError(f"{len(parts)} ranks are too many: profile at most {MAX_PROFILED_RANKS} at a time")
+    return [int(part) for part in parts]
+
+
+def text(view: ProfileView, rows: int, width: int = 80) -> list[str]:
+    """Return lines: what the profile cost, the operators that differ most, at most so many rows, and the trace."""
+    lines = costs(view)
+    made = [one for one in view.ranks if one.answered]
+    if not made:
+        return lines
+    lines += ["", *_table(view, rows, width), ""]
+    first, last = min(one.first_step for one in made), max(one.last_step for one in made)
+    lines.append(f"Steps {first:,} to {last:,} are marked as profiled: no mean and no finding counts them.")
+    if any(one.left_out for one in made):
+        lines.append(f"The trace leaves out the {max(one.left_out for one in made):,} shortest calls of a rank.")
+    lines.append(f"trace: {plain(view.trace)} (for ui.perfetto.dev)" if view.trace else "the trace cannot be written")
+    return lines
+
+
+def _table(view: ProfileView, rows: int, width: int) -> list[str]:
+    """Return the operators as lines, with a heading."""
+    made = [one for one in view.ranks if one.answered]
+    several = len(made) > 1
+    name = max(MIN_NAME, min(MAX_NAME, width - WHERE - NUMBER * (len(made) + several)))
+    heads = [f"rank {one.rank}" for one in made] + ["differ by"] * several
+    lines = [f"{'ms in a step':<{name}}{'':{WHERE}}" + "".join(f"{head:>{NUMBER}}" for head in heads)]
+    for row in view.rows[:rows]:
+        values = row.spent_ms + [row.difference_ms] * several
+        where = f"{row.phase}{' GPU' if any(row.device_ms) else ''}{' waits' if row.waits else ''}"
+        numbers = "".join(f"{value:>{NUMBER}.2f}" for value in values)
+        lines.append(f"{_cut(plain(row.name), name - 1):<{name}}{where:<{WHERE}}{numbers}")
+    return lines
+
+
+def costs(view: ProfileView) -> list[str]:
+    """Return what the profile of each rank cost, or why there is none."""
+    return [_cost(one) for one in view.ranks]
+
+
+def _cost(one: ProfiledRank) -> str:
+    if not one.answered:
+        return plain(one.why) or f"rank {one.rank}: waiting for the end of {one.steps} steps"
+    usual = f", {one.usual_ms:.1f} ms before" if one.usual_ms else ""
+    return (
+        f"rank {one.rank}: {one.steps} steps of {one.step_ms:.1f} ms under the profiler{usual};"
+        f" {one.cost_ms:.0f} ms to start and end it"
+    )
+
+
+def _cut(name: str, length: int) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"

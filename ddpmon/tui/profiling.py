@@ -1,0 +1,121 @@
+"""The profile of ranks that a key asks for: which ranks, what it costs, and its operators side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ddpmon.analysis.processes import profile_text
+from ddpmon.errors import UsageError
+from ddpmon.messages import MAX_PROFILED_STEPS, ProfileView, Wish
+from ddpmon.tui.dashboard import Dashboard
+from ddpmon.tui.frame import Frame
+from ddpmon.tui.lines import Line, cut, title, wrap
+from ddpmon.tui.palette import Palette
+from ddpmon.tui.playback import Playback
+from ddpmon.tui.screens.form import Field, Form
+from ddpmon.tui.screens.scrolled import Scrolled, Text
+
+COST = (
+    "Profiled steps take longer; starting and ending it pauses the rank once, up to 1 s, on a GPU some seconds. No"
+    " mean and no finding counts them."
+)
+Request = tuple[list[int], int]
+
+
+def profile_form(palette: Palette) -> Form:
+    """Asks which ranks to profile, and for how many steps; dismisses with both."""
+    ranks = Field("ranks", "", COST, "the slow rank and one of the others; or as in 2,0")
+    steps = Field("steps", "5", f"1 to {MAX_PROFILED_STEPS}. {COST}")
+
+    def take(texts: dict[str, str]) -> Request:
+        text = texts["steps"].strip()
+        if not (text.isdecimal() and 0 < int(text) <= MAX_PROFILED_STEPS):
+            raise UsageError(f"steps: give a number from 1 to {MAX_PROFILED_STEPS}")
+        return profile_text.chosen_ranks(texts["ranks"]), int(text)
+
+    return Form("Profile operators with torch.profiler", (ranks, steps), take, palette, "profile", "asking…")
+
+
+class _Operators(Text):
+    """The operators; before they are there, what is waited for."""
+
+    def __init__(self, before: int) -> None:
+        """before: number of the profile that was there before."""
+        super().__init__()
+        self._before = before
+
+    def heading(self, width: int) -> list[Line]:
+        return [title("profile: operators, largest difference first", width)]
+
+    def lines(self, frame: Frame, width: int) -> list[Line]:
+        view = frame.snapshot.profile if frame.snapshot else None
+        if view is None or view.number <= self._before:
+            return [[(" waiting for the hub…", "info")]]
+        return operator_lines(view, width)
+
+
+def operator_lines(view: ProfileView, width: int) -> list[Line]:
+    """Return a profile in lines of `width` columns."""
+    lines: list[Line] = []
+    for place, text in enumerate(profile_text.text(view, len(view.rows), width - 2)):
+        is_table = bool(view.rows) and len(view.ranks) < place < len(view.ranks) + len(view.rows) + 2
+        rows = [cut(text, width - 2)] if is_table else wrap(text, width - 2) or [""]
+        role = "muted" if is_table and place == len(view.ranks) + 1 else "text"
+        lines += [[(f" {row}", role)] for row in rows]
+    return lines
+
+
+class ProfileScreen(Scrolled):
+    """A profile over the whole screen."""
+
+
+@dataclass
+class Profiling:
+    """What the key for a profile does."""
+
+    dashboard: Dashboard
+    playback: Playback
+    readonly: bool
+    frame: Callable[[], Frame]
+    """Return what is shown now."""
+    wish: Wish = field(default_factory=Wish)
+    """The part of a snapshot that this needs, while it needs one."""
+    _screen: ProfileScreen | None = None
+
+    def open(self) -> None:
+        """Ask which ranks to profile, where some can be."""
+        if self.playback.cursor is not None:
+            self.dashboard.say("a recording cannot be profiled")
+        elif not self.playback.source.askable:
+            self.dashboard.say("the run has ended: no rank can be profiled")
+        elif self.playback.held is not None:
+            self.dashboard.say("the screen is frozen: press space, then P")
+        elif self.readonly:
+            self.dashboard.say("read-only: cannot profile ranks from here")
+        else:
+            self.wish = Wish(profile=True)
+            self.dashboard.ask(profile_form(self.dashboard.palette), self._asked)
+
+    def _asked(self, request: object) -> None:
+        if not isinstance(request, tuple):
+            self.wish = Wish()
+            return
+        newest = self.playback.newest
+        profile = newest.profile if newest is not None else None
+        number = profile.number if profile is not None else 0
+        if profile is not None and profile.waits:
+            number -= 1  # that one is shown
+        else:
+            self.playback.source.ask(*request)
+        self._screen = ProfileScreen(_Operators(number), self.dashboard.palette, self.frame())
+        self.dashboard.ask(self._screen, self._left)
+        self.dashboard.show_answer()
+
+    def _left(self, _: None) -> None:
+        self._screen, self.wish = None, Wish()
+
+    def show(self) -> None:
+        """Bring the profile that is shown up to date."""
+        if self._screen is not None and self._screen.is_mounted:
+            self._screen.text.show(self.frame(), self.dashboard.palette)

@@ -1,0 +1,116 @@
+"""ddpmon profile: operators of two ranks of a run that goes on, and what is said where none can be profiled."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from ddpmon import runs, source
+from ddpmon.launch import stop
+from tests.conftest import wait_for
+from tests.hub.conftest import until
+from tests.ranks import launcher
+
+SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "profiled.py"
+BOTH = ("--ranks", "1,0", "--steps", "3")
+LONGEST_S = 300
+
+
+@pytest.fixture
+def trains(launch, home):
+    """Run of two ranks that train, and its source."""
+    started = launch(*launcher(2, SCRIPT, str(home), timeout_s=900))
+    live = source.LiveSource(started.run)
+    until(lambda: (shot := live.snapshot()) and shot.step >= 10, "steps", LONGEST_S)
+    yield started, live
+    live.close()
+    stop.request(started.run, now=True)
+    stop.wait_until_gone(started.run, 60)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(trains, cli, home):
+    _, live = trains
+    told = cli("profile", *BOTH, "--json", timeout=LONGEST_S)
+    assert told.returncode == 0, told.stderr
+    facts = json.loads(told.stdout)
+    first = facts["operators"][0]
+    assert (first["name"], first["phase"], first["waits"]) == ("aten::mm", "forward", False)
+    assert first["per_rank"]["1"]["self_cpu_ms"] > first["per_rank"]["0"]["self_cpu_ms"]
+    assert first["per_rank"]["1"]["calls"] == 4
+    assert [(one["rank"], one["why"]) for one in facts["ranks"]] == [(1, None), (0, None)]
+    assert all(one["steps"][1] - one["steps"][0] == 3 and one["cost_ms"] > 0 for one in facts["ranks"])
+    the_trace_has_both_ranks_on_one_clock(Path(facts["trace"]))
+    shot = until(lambda: (s := live.snapshot()) and s.times and s.times.counts.get("profiling") and s, "marked steps")
+    assert not [finding for finding in shot.findings if finding.subject == "profiling"]
+    the_scripts_own_profiler_is_left_alone(cli, home)
+    none = cli("profile", "--ranks", "0,7")
+    assert none.stderr.splitlines()[-1] == f"ddpmon: --ranks 7: test ({runs.find(None).id}) has ranks 0 to 1"
+    (home / "end").touch()
+    written = [home / f"same-{rank}" for rank in range(2)]
+    wait_for(lambda: all(one.exists() and one.read_text() for one in written), LONGEST_S)
+    assert {one.read_text().split()[0] for one in written} == {"True"}
+
+
+def the_trace_has_both_ranks_on_one_clock(path):
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    events = json.loads(path.read_text())["traceEvents"]
+    tracks = {
+        (event["pid"], event["args"]["name"])
+        for event in events
+        if event["ph"] == "M" and event["name"] == "thread_name"
+    }
+    assert {(rank + 1, name) for rank in range(2) for name in ("phases", "training thread")} <= tracks
+    slices = [event for event in events if event["ph"] == "X"]
+    for rank in range(2):
+        names = {event["name"] for event in slices if event["pid"] == rank + 1}
+        assert {"forward", "backward", "optimizer", "aten::addmm", "gradients"} <= names
+    ends = [
+        sorted(event["ts"] + event["dur"] for event in slices if event["name"] == "gradients" and event["pid"] == pid)
+        for pid in (1, 2)
+    ]
+    # No rank leaves an all-reduce before the other one has come: on one clock the ranks' ends lie side by side.
+    assert any(abs(mine - theirs) < 1_000_000 for mine in ends[0] for theirs in ends[1])
+    assert min(event["ts"] for event in slices) >= 0
+
+
+def the_scripts_own_profiler_is_left_alone(cli, home):
+    left = "the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"
+    (home / "own-later").touch()
+    told = cli("profile", *BOTH, timeout=LONGEST_S)
+    wait_for(lambda: all((home / f"profiles-itself-{rank}").exists() for rank in range(2)), LONGEST_S)
+    assert (told.returncode, told.stdout.splitlines()) == (1, [f"rank 1: {left}", f"rank 0: {left}"])
+    told = cli("profile", *BOTH, timeout=LONGEST_S)
+    assert (told.returncode, told.stdout.splitlines()) == (1, [f"rank 1: {left}", f"rank 0: {left}"])
+    (home / "own-later").unlink()
+    (home / "own.end").touch()
+    wait_for(lambda: all((home / f"profiled-itself-{rank}").exists() for rank in range(2)), LONGEST_S)
+    assert cli("profile", *BOTH, timeout=LONGEST_S).returncode == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1200)
+def test_ranks_that_end_while_they_are_profiled_end_well(trains, cli, home):
+    started, _ = trains
+    (home / "end-profiled").touch()
+    told = cli("profile", "--steps", "50", timeout=LONGEST_S)
+    why = "ended before its profile was finished"
+    ends = told.stdout.splitlines() or told.stderr.splitlines()[-1:]
+    assert all(why in line or "has ended" in line for line in ends), told
+    stop.wait_until_gone(started.run, LONGEST_S)
+    assert runs.load(started.run.id).exit_code == 0
+    told = cli("profile")
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1].startswith("ddpmon: test (")
+    assert "has ended (done), so no rank can answer" in told.stderr
+
+
+@pytest.mark.parametrize("ranks", ["x", "1,", "-1", "99999999999"])
+def test_ranks_that_are_none_are_refused(cli, ranks):
+    told = cli("profile", "--ranks", ranks)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == f"ddpmon: {ranks} is no list of ranks: put commas between them, as in 2,0\n"
