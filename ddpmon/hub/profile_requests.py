@@ -124,7 +124,7 @@ class ProfileRequests:
             first_step=profile.first_step,
             last_step=profile.last_step,
             steps=profile.steps,
-            step_ms=profile.span_us / profile.steps / 1e3,
+            step_ms=profile.step_us / 1e3,
             cost_ms=(profile.start_us + profile.end_us) / 1e3,
             left_out=profile.left_out,
         )

@@ -84,6 +84,8 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     begin_us: Micros = 0
     span_us: Micros = 0
     """Length of these passes together."""
+    step_us: Micros = 0
+    """Median length of one."""
     start_us: Micros = 0
     """Time that the training thread spent to start the profiler, and to end it."""
     end_us: Micros = 0
@@ -106,7 +108,7 @@ class ProfiledRank(msgspec.Struct, frozen=True):
     last_step: Count = 0
     steps: Count = 0
     step_ms: Amount = 0.0
-    """Mean length of a step under the profiler."""
+    """Median length of a step under the profiler."""
     usual_ms: Amount = 0.0
     """Mean length of a step before it."""
     cost_ms: Amount = 0.0

@@ -13,6 +13,7 @@ import atexit
 import gc
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from threading import get_ident
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,9 @@ class Profiler:
         """The training thread starts the profiler, or has done so."""
         self._is_expired = self._is_over = False
         self._outcome, self._error = ProfileOutcome.PROFILED, ""
-        self._passes = self._begin = self._end = self._ahead = self._start_cost = self._end_cost = 0
+        self._passes: list[int] = []
+        """Ends of the passes of the training loop under the profiler."""
+        self._begin = self._end = self._ahead = self._start_cost = self._end_cost = 0
         self._events: list[Any] = []
         self._phases: list[tuple[int, int]] = []
         self._syncs: list[RawSync] = []
@@ -125,8 +128,8 @@ class Profiler:
             if self._profile is None:
                 self._start()
             else:
-                self._passes += 1
-                if self._request is not None and self._passes >= self._request.steps:
+                self._passes.append(monotonic_ns())
+                if self._request is not None and len(self._passes) >= self._request.steps:
                     self._stop()
         except Exception as error:
             self._fail(error)
@@ -203,7 +206,7 @@ class Profiler:
 
     def _last_step_is_read(self) -> bool:
         """Return whether the step in which the profile ended was read: one more than the passes between both ends."""
-        if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > self._passes:
+        if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > len(self._passes):
             return True
         return monotonic_ns() > self._end + LAST_STEP_NS
 
@@ -229,11 +232,18 @@ class Profiler:
         names, made, left_out = tracks(slices, begin)
         return Profile(
             rank, os.getpid(), ProfileOutcome.PROFILED,
-            first_step=min(self._steps, default=0), last_step=max(self._steps, default=0), steps=self._passes,
+            first_step=min(self._steps, default=0), last_step=max(self._steps, default=0), steps=len(self._passes),
             begin_us=begin // 1000, span_us=(end - begin) // 1000,
+            step_us=_median_length([begin, *self._passes]) // 1000,
             start_us=self._start_cost // 1000, end_us=self._end_cost // 1000,
             operators=totals.operators(syncs), names=names, tracks=made, left_out=left_out,
         )  # fmt: skip
+
+
+def _median_length(moments: list[int]) -> int:
+    """Return the median time between two moments: the first one also waits for the profiler of other ranks to start."""
+    lengths = sorted(end - begin for begin, end in pairwise(moments))
+    return lengths[len(lengths) // 2] if lengths else 0
 
 
 def _is_profiled() -> bool:

@@ -57,12 +57,10 @@ class _Operators(Text):
 
 def operator_lines(view: ProfileView, width: int) -> list[Line]:
     """Return a profile in lines of `width` columns."""
-    lines: list[Line] = []
-    for place, text in enumerate(profile_text.text(view, len(view.rows), width - 2)):
-        is_table = bool(view.rows) and len(view.ranks) < place < len(view.ranks) + len(view.rows) + 2
-        rows = [cut(text, width - 2)] if is_table else wrap(text, width - 2) or [""]
-        role = "muted" if is_table and place == len(view.ranks) + 1 else "text"
-        lines += [[(f" {row}", role)] for row in rows]
+    lines: list[Line] = [[(f" {row}", "text")] for one in profile_text.summary(view) for row in wrap(one, width - 2)]
+    if view.rows:
+        heading, *rows = profile_text.table(view, len(view.rows), width - 2)
+        lines += [[], [(f" {heading}", "muted")], *([(f" {cut(row, width - 2)}", "text")] for row in rows)]
     return lines
 
 

@@ -55,8 +55,8 @@ def test_the_text_says_what_it_cost_and_fits_a_small_terminal() -> None:
     lines = text(ProfileView(1, ranks, False, rows, "/runs/x/profiles/step-40-1.json"), 10)
     assert lines[0] == "rank 2: 5 steps of 34.1 ms under the profiler, 30.0 ms before; 85 ms to start and end it"
     assert "Steps 40 to 46 are marked as profiled: no mean and no finding counts them." in lines
-    assert lines[-1] == "trace: /runs/x/profiles/step-40-1.json (for ui.perfetto.dev)"
-    assert all(len(line) <= 80 for line in lines[2:5])
+    assert "trace: /runs/x/profiles/step-40-1.json (for ui.perfetto.dev)" in lines
+    assert all(len(line) <= 80 for line in lines[-2:])
 
 
 def test_each_rank_without_a_profile_has_one_line() -> None:

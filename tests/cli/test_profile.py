@@ -12,7 +12,7 @@ from ddpmon import runs, source
 from ddpmon.launch import stop
 from tests.conftest import wait_for
 from tests.hub.conftest import until
-from tests.ranks import launcher
+from tests.ranks import TORCH, launcher
 
 SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "profiled.py"
 BOTH = ("--ranks", "1,0", "--steps", "3")
@@ -22,7 +22,7 @@ LONGEST_S = 300
 @pytest.fixture
 def trains(launch, home):
     """Run of two ranks that train, and its source."""
-    started = launch(*launcher(2, SCRIPT, str(home), timeout_s=900))
+    started = launch(*launcher(2, SCRIPT, str(home), modules=TORCH, timeout_s=900))
     live = source.LiveSource(started.run)
     until(lambda: (shot := live.snapshot()) and shot.step >= 10, "steps", LONGEST_S)
     yield started, live

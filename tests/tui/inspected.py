@@ -112,9 +112,9 @@ class Inspected(FakeSource):
             self.wished = wish
             self.renew()
 
-    def ask(self, ranks=()):
-        super().ask(ranks)
-        for rank in ranks:
+    def ask(self, ranks=(), profile_steps=0):
+        super().ask(ranks, profile_steps)
+        for rank in () if profile_steps else ranks:
             process = self.store.registry.seats[rank]
             process.asked_at = self.now
             if rank in self.answers:

@@ -25,13 +25,18 @@ def chosen_ranks(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def text(view: ProfileView, rows: int, width: int = 80) -> list[str]:
-    """Return lines: what the profile cost, the operators that differ most, at most so many rows, and the trace."""
-    lines = costs(view)
+def text(view: ProfileView, rows: int) -> list[str]:
+    """Return lines: what the profile cost, the trace, and the operators that differ most, at most so many."""
+    lines = summary(view)
+    return [*lines, "", *table(view, rows, 80)] if view.rows else lines
+
+
+def summary(view: ProfileView) -> list[str]:
+    """Return what the profile of each rank cost, or why there is none; which steps do not count; and the trace."""
+    lines = [_cost(one) for one in view.ranks]
     made = [one for one in view.ranks if one.answered]
-    if not made:
+    if not made or view.waits:
         return lines
-    lines += ["", *_table(view, rows, width), ""]
     first, last = min(one.first_step for one in made), max(one.last_step for one in made)
     lines.append(f"Steps {first:,} to {last:,} are marked as profiled: no mean and no finding counts them.")
     if any(one.left_out for one in made):
@@ -40,7 +45,7 @@ def text(view: ProfileView, rows: int, width: int = 80) -> list[str]:
     return lines
 
 
-def _table(view: ProfileView, rows: int, width: int) -> list[str]:
+def table(view: ProfileView, rows: int, width: int) -> list[str]:
     """Return the operators as lines, with a heading."""
     made = [one for one in view.ranks if one.answered]
     several = len(made) > 1
@@ -53,11 +58,6 @@ def _table(view: ProfileView, rows: int, width: int) -> list[str]:
         numbers = "".join(f"{value:>{NUMBER}.2f}" for value in values)
         lines.append(f"{_cut(plain(row.name), name - 1):<{name}}{where:<{WHERE}}{numbers}")
     return lines
-
-
-def costs(view: ProfileView) -> list[str]:
-    """Return what the profile of each rank cost, or why there is none."""
-    return [_cost(one) for one in view.ranks]
 
 
 def _cost(one: ProfiledRank) -> str:
