@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from ddpmon import runs
+from ddpmon.cli import asking
 from ddpmon.cli.commands import stacking
 from ddpmon.export import stacks
 from ddpmon.messages import Collective, Stack, StackView
@@ -92,7 +93,7 @@ def test_a_hub_that_does_not_answer_is_one_line(made, living, monkeypatch):
     from click.testing import CliRunner
 
     made(ended_at=None, exit_code=None, supervisor=living)
-    monkeypatch.setattr(stacking, "HUB_S", 0.1)
+    monkeypatch.setattr(asking, "HUB_S", 0.1)
     told = CliRunner().invoke(stacking.stack, [])
     assert "does not answer; see logs/hub.log" in str(told.exception)
 

@@ -230,7 +230,7 @@ def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
         viewer.send(encode(Ask([4])))
         viewers.receive(10.0)
         viewers.serve(10.0)
-        assert (asked, decode_snapshot(viewer.recv(zmq.NOBLOCK)).version) == ([[4]], 1)
+        assert (asked, decode_snapshot(viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
         told.append("an answer")
         viewer.send(encode(Next(1, "e", Wish(stacks=True))))
         viewers.receive(10.6)
