@@ -2,19 +2,25 @@
 
     python benchmarks/sampling.py                 steps of 20 and of 100 ms: some three minutes
     python benchmarks/sampling.py --seconds 20
+    python benchmarks/sampling.py --bias          how often code that keeps the GIL is seen: two minutes
 
 One rank under ddpmon, whose blocks of steps take turns: sampled and not (ABBA). The script asks the probe's sampler
 itself, as the hub would. A step is Python and torch's arithmetic in equal parts: samples need the GIL. Printed: how
 much longer a sampled step takes, in CPU time of the training thread and by the clock: the median of
 pairs of blocks, with its 95% interval.
+
+--bias: a thread searches with a regular expression, which keeps the GIL, and then sleeps, again and again. Printed: the
+share of the time that it searched, and the share of samples that show it, with the timer that signals it and without.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -80,12 +86,71 @@ def train(step_ms: float, seconds: float, result: Path) -> None:
     dist.destroy_process_group()
 
 
+def bias(letters: int, seconds: float, *, signals: bool) -> tuple[float, float, float]:
+    """Return milliseconds of a search, the share of the time in searches, and the share of samples that show them."""
+    from ddpmon.probe import stack_timer
+    from ddpmon.probe.account import Account
+    from ddpmon.probe.identity import Identity
+    from ddpmon.probe.listener import Listener
+    from ddpmon.probe.records import RawStep
+    from ddpmon.probe.stack_sampler import StackSampler
+
+    listener = Listener(Identity("bias"))
+    listener.identity.change(rank=0)
+    listener.defer()
+    sampler, spent, over, there = StackSampler(listener), [0.0, 0.0, 0.0], threading.Event(), threading.Event()
+
+    def searches() -> None:
+        re.match(r"(a+)+$", "a" * letters + "b")
+
+    def trains() -> None:
+        listener._adopt_thread()
+        listener.record(Account.phase_fails)  # any note: from then on it is in a phase
+        there.set()
+        while not over.is_set():
+            began = time.monotonic()
+            searches()
+            searched = time.monotonic()
+            time.sleep(0.004)
+            spent[:] = spent[0] + 1, spent[1] + searched - began, spent[2] + time.monotonic() - began
+
+    thread = threading.Thread(target=trains)
+    thread.start()
+    there.wait()
+    began = time.monotonic()
+    sampler.request(seconds, began)
+    if not signals and sampler._timer is not None:
+        sampler._timer.stop()
+    sampler.rest(threading.Event(), seconds)
+    over.set()
+    thread.join()
+    while listener.journal.read(100):
+        pass
+    sampler.step_ended(RawStep(int(began * 1e9) + 1, time.monotonic_ns(), step=1))
+    result = sampler.result()
+    stack_timer.disarm()
+    assert result is not None
+    seen = sum(one.count for one in result.stacks if any(frame.endswith(" searches") for frame in one.frames))
+    return 1e3 * spent[1] / spent[0], spent[1] / spent[2], seen / result.count
+
+
+def print_bias(seconds: float) -> None:
+    print("| a search takes | share of the time | of samples | without the signal |\n|---|---|---|---|")
+    for letters in (14, 15, 16, 17):
+        (took, true, seen), (_, true_too, without) = (bias(letters, seconds, signals=on) for on in (True, False))
+        print(f"| {took:.1f} ms | {true:.0%}, {true_too:.0%} | {seen:.0%} | {without:.0%} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each measurement")
+    parser.add_argument("--bias", action="store_true", help="how often code that keeps the GIL is seen")
     parser.add_argument("--step-ms", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.bias:
+        print_bias(min(arguments.seconds, 15.0))
+        return
     if arguments.result is not None:
         train(arguments.step_ms, arguments.seconds, arguments.result)
         return

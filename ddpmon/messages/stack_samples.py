@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.cpu_rivals import Cores
-from ddpmon.messages.values import Amount, Micros, Name, Pid, Rank, StepNumber
+from ddpmon.messages.values import Amount, Micros, Name, Pid, Rank, StepCount, StepNumber
 from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES
 
 MAX_SAMPLED_S = 300.0
@@ -46,15 +46,15 @@ class DataReader(msgspec.Struct, array_like=True, frozen=True):
     """Data that it read from storage."""
     starved_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Share of the time in which it could run and got no core."""
-    looks: StepNumber = 0
+    looks: StepCount = 0
     """How often its state was read while the rank waited for it, or loaded data itself."""
-    running: StepNumber = 0
+    running: StepCount = 0
     """How often it computed then, or could have."""
-    blocked: StepNumber = 0
+    blocked: StepCount = 0
     """How often it waited for storage then, network file systems included."""
-    checks: StepNumber = 0
+    checks: StepCount = 0
     """How often a worker's stack was read while the rank waited for another one."""
-    idle: StepNumber = 0
+    idle: StepCount = 0
     """How often it had nothing to do then."""
 
 

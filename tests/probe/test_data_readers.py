@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from ddpmon.messages import StackSamples, encode
+from ddpmon.messages.wire import decode_from_rank
 from ddpmon.probe.data_readers import DataReaders
 
 WAITS = """
@@ -67,7 +69,10 @@ def test_a_rank_without_workers_is_seen_itself():
     readers = DataReaders([])
     for had_gil in (False, True):
         readers.look(0, threading.get_native_id(), had_gil=had_gil)
-    (found,), (mount, _) = readers.result({})
+    made, (mount, _) = readers.result({})
+    told = StackSamples(0, os.getpid(), 1, 1, 1, 1000, 1, [], readers=made, mount=mount)
+    assert decode_from_rank(encode(told)) == told, "the hub takes it"
+    (found,) = made
     assert (found.pid, found.looks, found.running, mount) == (os.getpid(), 2, 2, "")
 
 

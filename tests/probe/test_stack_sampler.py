@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from ddpmon.messages.wire import check_samples
+from ddpmon.messages import encode
+from ddpmon.messages.wire import decode_from_rank
 from ddpmon.probe.account import Account
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
@@ -68,7 +69,7 @@ def sampled_at(sampler, listener, work, seconds=0.3):
     sampler.step_ended(RawStep(int(began * 1e9) + 1, time.monotonic_ns(), step=8))
     assert sampler.is_due(began + 5 * seconds)
     samples = sampler.result()
-    check_samples(samples)
+    assert decode_from_rank(encode(samples)) == samples, "the hub takes it"
     return samples
 
 
