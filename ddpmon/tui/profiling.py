@@ -17,7 +17,7 @@ from ddpmon.tui.screens.form import Field, Form
 from ddpmon.tui.screens.scrolled import Scrolled, Text
 
 COST = (
-    "Profiled steps take longer; starting and ending it pauses the rank once, up to 1 s, on a GPU some seconds. No"
+    "Profiled steps take longer; starting and ending it pauses the rank once, up to 1 s, on a GPU for longer. No"
     " mean and no finding counts them."
 )
 Request = tuple[list[int], int]

@@ -8,7 +8,7 @@ from ddpmon.plain import plain
 
 COST = (
     "Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses"
-    " the rank once for up to a second, on a GPU for some seconds."
+    " the rank once, for up to a second, on a GPU for longer."
 )
 """Said before a profile is made."""
 MAX_NAME, MIN_NAME, NUMBER, WHERE = 60, 20, 10, 15

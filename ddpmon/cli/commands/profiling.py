@@ -38,8 +38,8 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
     ddpmon's phases, goes into the run's folder.
 
     Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses the
-    rank once for up to a second, on a GPU for some seconds. The other ranks wait meanwhile. No mean and no finding
-    counts these steps. If the script uses torch.profiler itself, ddpmon leaves it alone and profiles nothing.
+    rank once, for up to a second, on a GPU for longer. The other ranks wait meanwhile. No mean and no finding counts
+    these steps. If the script uses torch.profiler itself, ddpmon leaves it alone and profiles nothing.
 
     \b
     Exit codes:
