@@ -45,15 +45,14 @@ class Part(NamedTuple):
 
 def write_bundle(run: Run, path: Path) -> list[Part]:
     """Write the file; return what is in it. OSError if it cannot be written."""
-    redactor = Redactor(_secrets(run))
-    with tempfile.TemporaryDirectory(prefix="ddpmon-bundle-") as scratch:
+    with (
+        open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+        tempfile.TemporaryDirectory(prefix="ddpmon-bundle-") as scratch,
+    ):
         folder = Path(scratch) / run.id
         folder.mkdir(mode=0o700)
-        parts = [*_parts(run, folder, redactor)]
-        with (
-            open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
-            tarfile.open(fileobj=file, mode="w:gz") as archive,
-        ):
+        parts = [*_parts(run, folder, Redactor(_secrets(run)))]
+        with tarfile.open(fileobj=file, mode="w:gz") as archive:
             archive.add(folder, run.id, filter=_anonymous)
     return parts
 

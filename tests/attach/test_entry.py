@@ -70,6 +70,7 @@ def test_other_versions_of_python_are_entered_alike(tmp_path):
             reply = ran(process, "        raise ValueError(sys.executable)", tmp_path)
             wait_for(reply.exists)
             assert str(python) in json.loads(reply.read_text())["error"]
+            reply.unlink()
 
 
 @needs_gdb

@@ -96,24 +96,19 @@ def test_no_planted_secret_is_in_it_and_it_can_be_read_on_another_machine(cli, t
     assert any(name.endswith("stdout.log") and "hello …".encode() in text for name, text in found.items())
 
 
-def test_a_recording_that_nobody_can_read_is_named_and_the_rest_is_there(home, cli, tmp_path):
+def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(home, cli, tmp_path):
+    """One call, as each asks torch what works here."""
     run = record(own_times(20, 2))
     recording_path(run.id).write_bytes(b"no database" * 1000)
-    told = cli("bundle", "told", "-o", str(tmp_path / "b.tar.gz"))
-    assert (told.returncode, told.stderr) == (0, "")
-    assert sum("missing" in line and "telemetry.db" in line for line in told.stdout.splitlines()) >= 1
-    assert {"run.json", "doctor.json"} <= contents(tmp_path / "b.tar.gz").keys()
-    refused = cli("bundle", "told", "-o", "/no/such/folder/b.tar.gz")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "ddpmon: cannot write /no/such/folder/b.tar.gz: No such file or directory\n"
-
-
-def test_the_end_of_a_long_log_is_in_it_from_the_first_whole_line_on(home):
-    run = record(own_times(20, 2))
     log = runs.run_dir(run.id) / "logs" / "launcher.log"
     log.parent.mkdir(mode=0o700, exist_ok=True)
     log.write_text(f"password={'x' * bundle.LOG_BYTES}tail\n" + "a.-" * 20_000 + "\nlast\n")
-    path = runs.run_dir(run.id).parent / "b.tar.gz"
-    bundle.write_bundle(run, path)
-    kept = contents(path)["logs/launcher.log"].decode()
-    assert kept.splitlines() == [("a.-" * 20_000)[: bundle.MAX_LINE], "last"]
+    told = cli("bundle", "told", "-o", str(tmp_path / "b.tar.gz"), timeout=120)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert any("missing" in line and "telemetry.db" in line for line in told.stdout.splitlines())
+    found = contents(tmp_path / "b.tar.gz")
+    assert {"run.json", "doctor.json"} <= found.keys()
+    assert found["logs/launcher.log"].decode().splitlines() == [("a.-" * 20_000)[: bundle.MAX_LINE], "last"]
+    refused = cli("bundle", "told", "-o", "/no/such/folder/b.tar.gz")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "ddpmon: cannot write /no/such/folder/b.tar.gz: No such file or directory\n"
