@@ -85,8 +85,9 @@ class Waiting:
     """Time for which they have been there."""
     attached: int = 0
     """Ranks here of a job that ddpmon did not start and attaches to; 0: ddpmon started it."""
-    in_c_code: tuple[str, ...] = ()
-    """Those of them that do not come back to Python code, in which the probe could start."""
+    in_c_code: tuple[tuple[str, str], ...] = ()
+    """Those of them that do not come back to Python code, in which the probe could start, and where they are; "": not
+    known yet."""
 
 
 _NOT_ARMED = {
@@ -146,10 +147,13 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
 def _entered(facts: Waiting) -> str:
     """Return how far ddpmon is with the ranks of a job that it attaches to."""
     if facts.in_c_code:
-        named = ", ".join(facts.in_c_code[:4]) + (" …" if len(facts.in_c_code) > 4 else "")
-        does = "have not answered yet, and start" if len(facts.in_c_code) > 1 else "has not answered yet, and starts"
-        rest = f"{named} {does} the probe on return from C code"
-        return f"the probe is in {len(facts.stages)}/{counted(facts.world_size, 'rank')}; {rest}"
+        places: dict[str, list[str]] = {}
+        for name, place in facts.in_c_code[:4]:
+            places.setdefault(place, []).append(name)
+        named = ", ".join(f"{', '.join(names)} {place}".rstrip() for place, names in places.items())
+        inside = named_ranks(sorted(facts.stages), facts.world_size) if facts.stages else "no rank yet"
+        more = " …" if len(facts.in_c_code) > 4 else ""
+        return f"the probe is in {inside}; no answer from {named}{more}; it starts there on return from C code"
     if len(facts.stages) < facts.attached:
         return f"attaching to {counted(facts.attached, 'rank')}"
     return "the probe is in all ranks; waiting for the first whole step"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ddpmon.attach import stacks
 from ddpmon.attach.entry import Entry, EntryError
 from ddpmon.attach.texts import BEGUN
 from ddpmon.runs import Process, plain_file
 from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
+ASK_S = 3.0
+"""Time for a rank to come back to Python code, before py-spy is asked where it is."""
 _UNDER_WAY = {ENTERING, WAITING, STARTING}
 _LARGEST_REPLY = 1 << 16
 
@@ -25,7 +29,11 @@ class Entries:
         self.ranks = [dataclasses.replace(each, state=ENTERING, why="") for each in ranks]
         """How far each is: `IN` once it has answered."""
         self.replies: dict[Process, dict[str, Any]] = {}
+        self.stacks: dict[Process, list[stacks.Frame]] = {}
+        """Stacks of ranks that stay in C code, the innermost function first, where py-spy is installed."""
+        self._folder = folder
         self._files: dict[Process, tuple[Entry, Path]] = {}
+        self._questions: dict[Process, stacks.Question] = {}
         for place, rank in enumerate(self.ranks):
             name = f"{what}-{rank.process.pid}"
             reply = folder / f"{name}.json"
@@ -49,7 +57,9 @@ class Entries:
             if rank.state == ENTERING and running.poll():
                 rank = dataclasses.replace(rank, state=WAITING)
             if rank.state == WAITING and Path(f"{reply}{BEGUN}").exists():
-                rank = dataclasses.replace(rank, state=STARTING)
+                rank = dataclasses.replace(rank, state=STARTING, why="")
+            if rank.state == WAITING and not rank.why and time.monotonic() - running.began_at > ASK_S:
+                rank = dataclasses.replace(rank, why=self._place(rank.process))
             answer = _read(reply) if rank.state == STARTING else None
         except EntryError as error:
             return _refused(rank, str(error))
@@ -63,6 +73,22 @@ class Entries:
         elif not rank.process.alive():
             rank = dataclasses.replace(rank, state=ENDED)
         return rank
+
+    def _place(self, process: Process) -> str:
+        """Say in which line a rank stays; "": py-spy still looks."""
+        program = stacks.py_spy()
+        if program is None:
+            return stacks.NO_PY_SPY
+        if process not in self._questions:
+            try:
+                self._questions[process] = stacks.Question(program, process, self._folder)
+            except OSError as error:
+                return f"where py-spy cannot look: {error.strerror}"
+        frames = self._questions[process].frames()
+        if frames:
+            self.stacks[process] = frames
+            return f"in {frames[0]}"
+        return "" if frames is None else "where py-spy cannot look"
 
     @property
     def refused(self) -> Attached | None:

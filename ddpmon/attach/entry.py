@@ -144,7 +144,7 @@ class Entry:
         """Return whether the process is going to run the text. EntryError: it is not."""
         if self._debugger is None:
             return True
-        ended = _reaped(self._debugger)
+        ended = processes.reaped(self._debugger)
         said = self._log.read_text(errors="replace") if self._log.exists() else ""
         if not ended:
             # Never once it calls something: the process would be left in the middle of that.
@@ -157,15 +157,6 @@ class Entry:
         if not self.process.alive():
             raise EntryError("it ended meanwhile")
         raise EntryError(_why(said))
-
-
-def _reaped(debugger: Process) -> bool:
-    """Return whether a debugger that this process started has ended."""
-    try:
-        pid, _ = os.waitpid(debugger.pid, os.WNOHANG)
-    except ChildProcessError:
-        return not debugger.alive()
-    return pid != 0
 
 
 def _why(said: str) -> str:

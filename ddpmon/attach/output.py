@@ -1,11 +1,15 @@
-"""Says where the output of a job goes that ddpmon did not start. Standard library only."""
+"""Says on a run's log where the output of a job goes that ddpmon did not start, and where its ranks stay.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ddpmon import runs
+from ddpmon.attach.stacks import Frame
 from ddpmon.runs import proc
 from ddpmon.runs.attached import Attached
 
@@ -19,13 +23,19 @@ _KINDS = (
 
 def note(run_id: str, ranks: Sequence[Attached]) -> None:
     """Leave a line for each place on the run's log, where people look for the output. OSError."""
+    places = _places(ranks).items()
+    _append(run_id, (f"ddpmon did not start this job: {', '.join(names)} prints to {place}" for place, names in places))
+
+
+def stack(run_id: str, name: str, frames: Sequence[Frame]) -> None:
+    """Leave there the stack of a rank that stays in C code. OSError."""
+    _append(run_id, [f"{name} has not let ddpmon in yet; its stack:", *(f"    {frame}" for frame in frames)])
+
+
+def _append(run_id: str, lines: Iterable[str]) -> None:
     path = runs.run_dir(run_id) / "logs" / "launcher.log"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as log:
-        log.writelines(
-            # INFO: no line that a job fails of
-            f"INFO ddpmon did not start this job: {', '.join(names)} prints to {place}\n"
-            for place, names in _places(ranks).items()
-        )
+        log.writelines(f"INFO {line}\n" for line in lines)  # INFO: no line that a job fails of
 
 
 def _places(ranks: Sequence[Attached]) -> dict[str, list[str]]:

@@ -15,6 +15,10 @@ from ddpmon.launch.start import new_run, start_run
 from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
+ELSEWHERE = (
+    "this run has the ranks of this machine only; ddpmon attach --pid on the others makes a run of its own on each"
+)
+
 
 def find(pid: int) -> TrainingJob:
     """The job that a process is part of. UsageError says why there is none that can be attached to."""
@@ -79,6 +83,7 @@ def run_of(job: TrainingJob, run_id: str) -> Run:
         world_size=job.world_size,
         nnodes=max(1, -(-job.world_size // len(job.ranks))),
         agent=job.launcher,
+        notes=[ELSEWHERE] if job.world_size > len(job.ranks) else [],
         attached=[Attached(rank.process, rank.rank, ENTERING) for rank in job.ranks],
     )
 

@@ -195,6 +195,9 @@ class Supervisor:
         self.file.change(attached=attached, world_size=world)
         for each in entries.ranks:
             say(f"{each.name}: {each.state}{': ' if each.why else ''}{each.why}")
+            if frames := entries.stacks.pop(each.process, None):
+                with contextlib.suppress(OSError):  # a full disk
+                    output.stack(self.run.id, each.name, frames)
         refused = entries.refused
         if refused and not entries.entering:  # not while a debugger is at work: what it notes would come afterwards
             self._leave(f"{refused.name}: {refused.why}")

@@ -19,10 +19,11 @@ _POLL_S = 0.05
 
 
 def until_entered(run: Run) -> Iterator[str]:
-    """Yield a line for each rank, until all are in, or those that are not stay in C code.
+    """Yield what cannot be met, and a line for each rank, until all are in, or those that are not stay in C code.
 
     DdpmonError if one cannot be entered: then the others have been left, and the run is deleted.
     """
+    yield from run.notes
     told: set[Attached] = set()
     answer_by = None
     while True:
@@ -43,7 +44,8 @@ def until_entered(run: Run) -> Iterator[str]:
         time.sleep(_POLL_S)
     for each in run.attached:
         if each.state == WAITING:
-            yield f"{each.name} has not answered yet; the probe starts once it returns from C code"
+            who = f"{each.name} {each.why}".rstrip()
+            yield f"{who} has not answered yet; the probe starts once it returns from C code"
 
 
 def _raise(run: Run) -> None:

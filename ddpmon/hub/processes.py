@@ -52,7 +52,7 @@ class Processes:
             store.registry.world_size or run.world_size,
             launcher=run.agent is not None and run.agent.alive(),
             attached=len(run.attached),
-            in_c_code=tuple(each.name for each in run.attached if each.state == WAITING),
+            in_c_code=tuple((each.name, each.why) for each in run.attached if each.state == WAITING),
             stages={rank: process.stage for rank, process in store.registry.seats.items()},
             started=started_ranks(run.agent) if run.agent else frozenset(),
             unarmed=tuple(unarmed),

@@ -110,6 +110,15 @@ def is_rank(pid: int) -> bool:
     return any(variable.startswith(b"RANK=") for variable in variables)
 
 
+def reaped(child: Process) -> bool:
+    """Return whether a child has ended; it is none any more then."""
+    try:
+        pid, _ = os.waitpid(child.pid, os.WNOHANG)
+    except ChildProcessError:
+        return not child.alive()
+    return pid != 0
+
+
 def send(process: Process, number: signal.Signals) -> None:
     """Signal a process if it is still the one that was meant."""
     _send(process, number, lambda: os.kill(process.pid, number))

@@ -30,7 +30,7 @@ class Attached:
     """None: neither its environment nor the probe has told it yet."""
     state: str
     why: str = ""
-    """Why it is refused, one line."""
+    """Why it is refused, or in which line it waits ("in f (train.py:9)")."""
 
     @property
     def name(self) -> str:

@@ -92,10 +92,19 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
                     *script,
                 ]
             ]
+        elif way == "accelerate":
+            options = [
+                "--multi_gpu",
+                "--num_processes=2",
+                "--num_machines=1",
+                "--mixed_precision=no",
+                "--dynamo_backend=no",
+            ]
+            lines = [["-m", "accelerate.commands.launch", *options, f"--main_process_port={port}", *script]]
         elif way == "spawn":
             lines = [[*script, port]]
         else:
-            lines = [script, script]
+            lines = [[*script, port]] * 2
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"} if way == "hand" else {}
         clean = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
         environment = {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(LIGHT), **place, **variables}
@@ -103,6 +112,9 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         made.append(job)
         for rank, line in enumerate(lines):
             own = {"RANK": str(rank)} if way == "hand" else {}
+            if way == "slurm":
+                step = {"SLURM_JOB_ID": "41878", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+                own = step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
             with (tmp_path / f"out-{rank}").open("wb") as output:
                 job.started.append(
                     subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import pytest
 
 from ddpmon import runs
+from ddpmon.attach import stacks
 from ddpmon.launch import processes
 from ddpmon.runs import proc
 from tests.attach.conftest import Program, needs_gdb
@@ -134,27 +136,27 @@ def test_a_rank_that_cannot_be_entered_has_all_ranks_left(job, cli, fresh_progra
 
 def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
     started = job("hand")
-    (started.folder / "nap").write_text("25")
-    wait_for(lambda: proc.kernel_function(started.pids[1]) and not _moves(started))
-    with Program(
-        [ddpmon_program(), "attach", "--pid", str(started.pids[0]), "--headless"], stdout=subprocess.PIPE, text=True
-    ) as watching:
-        (started.folder / "nap").unlink()
-        lines = iter(watching.stdout.readline, "")
-        assert any("rank 1" in line and "has not answered yet" in line for line in lines)
-        (run,) = runs.all_runs()
-        trains(cli, run)
-        watching.send_signal(signal.SIGINT)
-        watching.wait(60)
+    draft, nap = started.folder / "draft", started.folder / "nap"
+    with draft.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        draft.rename(nap)
+        wait_for((started.folder / "napping").exists)
+        nap.unlink()
+        with Program(
+            [ddpmon_program(), "attach", "--pid", str(started.pids[0]), "--headless"], stdout=subprocess.PIPE, text=True
+        ) as watching:
+            lines = iter(watching.stdout.readline, "")
+            assert any("rank 1" in line and "has not answered yet" in line for line in lines)
+            (run,) = runs.all_runs()
+            where = "in nap (train.py:" if stacks.py_spy() else "pip install py-spy"
+            told = wait_for(lambda: where in (text := cli("status", run.id, "--json").stdout) and text, every_s=0.5)
+            assert "the probe is in no rank yet; no answer from rank 0 (pid" in told
+            assert stacks.py_spy() is None or "train (train.py:" in cli("logs", run.id).stdout
+            held.close()
+            trains(cli, run)
+            watching.send_signal(signal.SIGINT)
+            watching.wait(60)
     assert started.end() == [0, 0]
-
-
-def _moves(started):
-    import time
-
-    before = started.steps(1)
-    time.sleep(1)
-    return started.steps(1) != before
 
 
 def test_a_killed_supervisor_gets_a_successor(job, attached, cli):

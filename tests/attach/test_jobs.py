@@ -7,8 +7,10 @@ import os
 
 import pytest
 
-from ddpmon.attach import jobs
+from ddpmon.attach import jobs, start
+from ddpmon.runs import Process
 from ddpmon.source.place import Here
+from ddpmon.tasks import Task
 from tests.conftest import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -48,6 +50,27 @@ def test_ranks_started_by_hand_are_one_job_by_their_meeting_place(job):
     assert found.launcher is None
     assert [rank.process.pid for rank in found.ranks] == [process.pid for process in started.started]
     assert found in jobs.of_process(os.getpid(), jobs.find_all()), "it runs below this process"
+
+
+def test_tasks_of_srun_are_one_job_by_its_job_and_step(job):
+    found = job("slurm").found()
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert (found.launcher, found.world_size, found.ranks[0].task.job) == (None, 2, "SLURM_PROCID 41878 0")
+
+
+def test_ranks_of_accelerates_launcher_are_one_job_which_it_names(job):
+    pytest.importorskip("accelerate")
+    started = job("accelerate")
+    found = started.found()
+    assert (found.launcher.pid, [rank.rank for rank in found.ranks]) == (started.started[0].pid, [0, 1])
+    assert found.command[0].endswith("train.py")
+
+
+def test_ranks_on_other_machines_are_a_run_of_their_own():
+    task = Task("RANK 10.0.0.1 29500", 0, 4)
+    rank = jobs.RankProcess(Process.of(os.getpid()), os.getppid(), ("python", "train.py"), task, False, True)
+    run = start.run_of(jobs.TrainingJob((rank,), None, rank.words, 0.0), "run")
+    assert (run.world_size, run.nnodes, run.notes) == (4, 4, [start.ELSEWHERE])
 
 
 def _below(pids):

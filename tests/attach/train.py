@@ -1,9 +1,11 @@
 """A job of two ranks that knows nothing of ddpmon. Each step is a line in a file of the rank.
 
-train.py FOLDER WAY [RANK]: WAY is env (the launcher's variables), spawn, or hand. FOLDER/end ends the job, FOLDER/nap
-has rank 1 sleep in C code while it is there, for as many seconds as it says.
+train.py FOLDER WAY [PORT]: WAY is spawn, slurm (srun's variables), or another (the launcher's variables). FOLDER/end
+ends the job. FOLDER/nap has rank 1 wait in C code, once FOLDER/napping is there, for as long as somebody holds a lock
+on it.
 """
 
+import fcntl
 import os
 import sys
 import time
@@ -39,6 +41,12 @@ def join():
     dist.init_process_group("gloo", store=dist.PrefixStore(attempt, store), rank=rank, world_size=world)
 
 
+def nap(folder):
+    with open(folder / "nap") as file:
+        (folder / "napping").touch()
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
 def train(folder, workers=0):
     join()
     rank = dist.get_rank()
@@ -52,7 +60,7 @@ def train(folder, workers=0):
             optimizer.step()
             time.sleep(STEP_S)
             if rank == 1 and (folder / "nap").exists():
-                time.sleep(float((folder / "nap").read_text()))
+                nap(folder)
             written.write(f"{loss.item()}\n")
             ends = torch.tensor([float((folder / "end").exists())])
             dist.all_reduce(ends)
@@ -72,4 +80,7 @@ if __name__ == "__main__":
     else:
         if os.environ.get("REFUSES") == os.environ.get("RANK"):
             sys.modules["ddpmon"] = None  # no import of it succeeds in this rank
+        if sys.argv[2] == "slurm":
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[3])
+            os.environ.update(RANK=os.environ["SLURM_PROCID"], WORLD_SIZE=os.environ["SLURM_STEP_NUM_TASKS"])
         train(Path(sys.argv[1]))

@@ -1,0 +1,67 @@
+"""Asks py-spy, where it is installed, in which line a rank is that stays in C code. Standard library only.
+
+It reads the rank's memory and does not stop it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpmon.launch import processes
+from ddpmon.plain import plain
+from ddpmon.runs import Process, plain_file
+
+NO_PY_SPY = "in a line that py-spy would name (pip install py-spy)"
+_LARGEST = 1 << 20
+_MAX_FRAMES = 64
+
+
+def py_spy() -> str | None:
+    """The path of py-spy, beside this interpreter or elsewhere; None: there is none."""
+    return shutil.which("py-spy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One Python function on a stack."""
+
+    function: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return plain(f"{self.function} ({os.path.basename(self.file)}:{self.line})")[:160]
+
+
+class Question:
+    """One look at a rank's main thread. It begins at once. OSError if it cannot."""
+
+    def __init__(self, program: str, process: Process, folder: Path) -> None:
+        self._rank = process
+        self._answer = folder / f"stack-{process.pid}.json"
+        self._answer.unlink(missing_ok=True)
+        line = [program, "dump", "--nonblocking", "--json", "--pid", str(process.pid)]
+        pid = processes.spawn(line, dict(os.environ), self._answer)
+        self._asked = Process.of(pid) or Process(pid, 0)
+
+    def frames(self) -> list[Frame] | None:
+        """The stack, the innermost function first, empty if py-spy could not read it; None: there is no answer yet."""
+        if not processes.reaped(self._asked):
+            return None
+        try:
+            return _frames(json.loads(plain_file.content(self._answer, _LARGEST)), self._rank.pid)
+        except (OSError, ValueError, LookupError, TypeError):
+            return []
+
+
+def _frames(threads: list[dict[str, Any]], main: int) -> list[Frame]:
+    of_main = next((thread for thread in threads if thread["os_thread_id"] == main), threads[-1])
+    return [
+        Frame(str(each["name"]), str(each["filename"]), int(each["line"])) for each in of_main["frames"][:_MAX_FRAMES]
+    ]
