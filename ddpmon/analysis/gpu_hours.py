@@ -9,6 +9,7 @@ from typing import Any
 from ddpmon.messages import END_STATES, Episode, Finding, RankView, Snapshot
 
 HOUR_S = 3600.0
+"""Seconds of an hour."""
 
 
 def unit(ranks: Iterable[RankView]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ddpmon.messages import OWN_PHASES, OperatorRow, Profile, ProfileOutcome
 
 MAX_ROWS = 200
+"""Operators that a comparison lists: those that differ least are left out."""
 WAITING = (
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "DistributedDataParallel.forward/"),
