@@ -38,6 +38,8 @@ GRACE_S = 0.0005
 FEWEST_STEPS = 3
 """Whole steps to sample, if that takes at most PATIENCE times as long as was asked for."""
 PATIENCE = 4
+WAITS_FOR_WORKERS = {"_get_data", "_try_get_data"}
+"""Methods in torch's file of DataLoaders that only iterators with workers have."""
 OWN_ITERATOR = "_SingleProcessDataLoaderIter"
 """Class of torch's in the stack of a thread that loads a batch itself."""
 MOST_WAITING = 20_000
@@ -109,9 +111,9 @@ class StackSampler:
         passes, names = self._listener.passes, {code.co_qualname.partition(".")[0] for code, _ in stack}
         if LOADER_ITERATOR.rstrip(".") in names:
             pid, workers = passes.awaited_pid(), passes.worker_pids()
-            self._workers.take(pid, workers)
             self._readers = self._readers or DataReaders(workers)
-            self._readers.look(pid, 0)
+            self._readers.look(pid, 0)  # before it runs to answer
+            self._workers.take(pid, workers)
         elif OWN_ITERATOR in names:
             self._readers = self._readers or DataReaders(())
             self._readers.look(0, self._listener.native_thread or 0, had_gil=had_gil)
@@ -236,6 +238,8 @@ def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
 def _short(frame: str) -> str:
     """Return a frame with the function's name alone, which is all that faulthandler writes in some versions."""
     where, _, function = frame.partition(" ")
+    if where.startswith("torch/utils/data/dataloader.py:") and function in WAITS_FOR_WORKERS:
+        return f"{where} {LOADER_ITERATOR}{function}"
     return frame if function.startswith(LOADER_ITERATOR) else f"{where} {function.rpartition('.')[2]}"
 
 

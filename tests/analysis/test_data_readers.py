@@ -89,6 +89,12 @@ def test_findings_about_data_say_it_in_advice_and_report():
     assert "wait for storage 90%" in finding.advice
     assert "ddpmon did not measure" not in finding.advice
     assert finding.evidence["loaders_file_system"] == "nfs4"
+    slow, idle = workers((30, 30, 0), (0, 0, 0))
+    one_slow = samples(slow, msgspec.structs.replace(idle, checks=9, idle=9), first_step=100_000)
+    evidence = Evidence(world_size=4, conditions=conditions, stack_samples=[one_slow])
+    (finding,) = judged(world_with(own), evidence)
+    assert "Only worker 0" in finding.advice
+    assert "num_workers" not in finding.advice, "more of them would wait for that one too"
     own = own_times(120, 4, noise=0.02)
     own[:, 1, 0] += 8
     (finding,) = judged(world_with(own), Evidence(world_size=4, stack_samples=[nfs]))

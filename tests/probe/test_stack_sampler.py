@@ -12,7 +12,7 @@ from ddpmon.probe.account import Account
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.records import DATA, FORWARD, OTHER, RawPause, RawStep, RawSync
-from ddpmon.probe.stack_sampler import INTERVAL_S, StackSampler
+from ddpmon.probe.stack_sampler import INTERVAL_S, StackSampler, _short
 
 MS = 1_000_000
 
@@ -173,3 +173,10 @@ def test_samples_are_taken_at_intervals_that_fit_no_step(sampler):
     assert max(intervals) <= INTERVAL_S * 1.5
     assert sum(intervals) / 200 == pytest.approx(INTERVAL_S, rel=0.2)
     assert max(intervals) - min(intervals) > INTERVAL_S / 2
+
+
+def test_a_wait_for_workers_is_one_also_where_the_handler_wrote_it():
+    written = "torch/utils/data/dataloader.py:1133 _try_get_data"
+    seen = "torch/utils/data/dataloader.py:1133 _MultiProcessingDataLoaderIter._try_get_data"
+    assert _short(written) == _short(seen) == seen
+    assert _short("torch/utils/data/dataloader.py:700 _BaseDataLoaderIter.__next__").endswith(":700 __next__")

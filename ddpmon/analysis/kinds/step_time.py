@@ -19,7 +19,7 @@ from ddpmon.analysis.kinds.relevance import (
     recurring_mean,
 )
 from ddpmon.analysis.processes import loaders
-from ddpmon.analysis.processes.data_readers import loading, loading_facts, loading_words
+from ddpmon.analysis.processes.data_readers import loading, loading_facts, loading_words, slow_worker
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.processes.slow_lines import line_facts, line_of_ranks, line_words
 from ddpmon.analysis.statistics.arrays import Floats
@@ -59,6 +59,7 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
         loaded = loading(samples, ranks, found.since)
         known = line is not None or loaded is not None
         look = loaders.advice(found.cost_ms, found.step_ms, conditions, cause_is_known=known)
+        look = "" if loaded and slow_worker(loaded) else look  # more workers would be as slow as that one
         said = [line_words(line, found.cost_ms) if line else "", loading_words(loaded) if loaded else "", look]
         beside = {
             "where": f"; workers on {bound.where} alone" if bound else f"; in {line.brief}" if line else "",

@@ -35,7 +35,7 @@ def loading(samples: Sequence[StackSamples], ranks: Sequence[int], since: int) -
 
 def loading_facts(samples: StackSamples) -> dict[str, Any]:
     """Return what the report says of the processes that load data."""
-    slow = _slow_worker(samples)
+    slow = slow_worker(samples)
     return {
         "loaders_computing_share": _share(samples, "running"),
         "loaders_storage_share": _share(samples, "blocked"),
@@ -91,7 +91,7 @@ def _starved(samples: StackSamples) -> float:
     return sum(one.starved_share * one.looks for one in awaited) / max(1, sum(one.looks for one in awaited))
 
 
-def _slow_worker(samples: StackSamples) -> DataReader | None:
+def slow_worker(samples: StackSamples) -> DataReader | None:
     """Return the worker that the rank waits for while the others have nothing to do."""
     if len(samples.readers) < 2:
         return None
@@ -109,7 +109,7 @@ def _idle(samples: StackSamples, slow: DataReader) -> float | None:
 
 
 def _slow_worker_words(samples: StackSamples) -> str:
-    slow = _slow_worker(samples)
+    slow = slow_worker(samples)
     if slow is None:
         return ""
     number, share = samples.readers.index(slow), slow.looks / sum(one.looks for one in samples.readers)
