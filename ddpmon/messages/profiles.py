@@ -144,7 +144,7 @@ class ProfileView(msgspec.Struct, frozen=True):
     """The latest profile of a run."""
 
     number: Count
-    """Counts the profiles of a run from 1."""
+    """Counts the profiles of a run from 1; 0: there is none yet."""
     ranks: list[ProfiledRank]
     waits: bool
     """True while a rank is still to answer."""

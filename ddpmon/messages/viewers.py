@@ -310,7 +310,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     cores: CoresView | None = None
     """Cores of the hub's machine while the run goes on, if requested: they are not recorded one by one."""
     profile: ProfileView | None = None
-    """The latest profile of ranks, if requested and there is one."""
+    """The latest profile of ranks, if requested."""
 
 
 def models_with_loss(snapshot: Snapshot) -> list[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 STARTS = ("_prepare_profiler", "_enable_profiler")
 """Functions of torch that a profiler of the script calls before it starts."""
-LAST_STEP_NS = 3_000_000_000
+LAST_STEP_NS = 30_000_000_000
 """Time after its end in which the last step of a profile is waited for."""
 
 

@@ -28,6 +28,7 @@ from ddpmon.messages import (
     InspectView,
     InspectWish,
     LongStep,
+    ProfileView,
     RankSpans,
     SamplesView,
     SamplesWish,
@@ -49,6 +50,7 @@ from ddpmon.store.costs import cost_view
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
+NO_PROFILE = ProfileView(0, [], waits=False, rows=[])
 _HOT = {"wait": 0.5, "gpu": 0.5}
 """Share from which on a cell counts as hot: waiting for half of the step, a GPU idle for half of the time."""
 
@@ -69,7 +71,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         sync=_sync(store, wish.sync) if wish.sync else None,
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
-        profile=store.profile if wish.profile else None,
+        profile=(store.profile or NO_PROFILE) if wish.profile else None,
         cores=CoresView("", wish.cores.seconds, 0, []) if wish.cores else None,  # they are not recorded
     )
 

@@ -15,7 +15,9 @@ from tests.hub.conftest import until
 from tests.ranks import TORCH, launcher
 
 SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "profiled.py"
-BOTH = ("--ranks", "1,0", "--steps", "3")
+STEPS = 10
+"""Enough that one step in which another program takes the core decides nothing."""
+BOTH = ("--ranks", "1,0", "--steps", str(STEPS))
 LONGEST_S = 300
 
 
@@ -41,9 +43,9 @@ def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(tr
     first = facts["operators"][0]
     assert (first["name"], first["phase"], first["waits"]) == ("aten::mm", "forward", False)
     assert first["per_rank"]["1"]["self_cpu_ms"] > first["per_rank"]["0"]["self_cpu_ms"]
-    assert first["per_rank"]["1"]["calls"] == 4
+    assert first["per_rank"]["1"]["calls"] == 10
     assert [(one["rank"], one["why"]) for one in facts["ranks"]] == [(1, None), (0, None)]
-    assert all(one["steps"][1] - one["steps"][0] == 3 and one["cost_ms"] > 0 for one in facts["ranks"])
+    assert all(one["steps"][1] - one["steps"][0] == STEPS and one["cost_ms"] > 0 for one in facts["ranks"])
     the_trace_has_both_ranks_on_one_clock(Path(facts["trace"]))
     shot = until(lambda: (s := live.snapshot()) and s.times and s.times.counts.get("profiling") and s, "marked steps")
     assert not [finding for finding in shot.findings if finding.subject == "profiling"]

@@ -51,7 +51,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     return SimpleNamespace(
         since_start=since_start, last_steps=world.last,
         heat=heat, sample_bins=sample_bins, longest_steps=longest_steps, histories=histories, world=world,
-        findings=list(findings), clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
+        findings=list(findings), profile=None, clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
             seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,
             parallelism="DDP", unmeasured=[],

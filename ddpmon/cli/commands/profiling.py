@@ -79,9 +79,12 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileV
     shot = first_answer(source, run, lambda shot: shot.run.world_size > 0)
     if wrong := [rank for rank in ranks if rank >= shot.run.world_size]:
         raise UsageError(f"--ranks {wrong[0]}: {run.name} ({run.id}) has ranks 0 to {shot.run.world_size - 1}")
-    if shot.profile is not None and shot.profile.waits:
+    granted = wait(source, HUB_S, lambda shot: shot.profile is not None)
+    if granted is None or granted.profile is None:
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) makes no profiles: an older ddpmon started it")
+    if granted.profile.waits:
         raise DdpmonError(f"{run.name} ({run.id}) is being profiled already; try again in a minute")
-    number = shot.profile.number if shot.profile is not None else 0
+    number = granted.profile.number
     now = f" A step takes {shot.step_ms_p50:.1f} ms now." if shot.step_ms_p50 else ""
     print(f"{COST}{now}", file=sys.stderr)
     source.ask(ranks, steps)
@@ -90,7 +93,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileV
         return shot.profile is not None and shot.profile.number > number
 
     if wait(source, HUB_S, asked) is None:
-        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) made no profile: an older ddpmon started it")
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) did not take the request; try again")
     view = _wait_for_all(source, run, asked)
     if not view.ranks:
         raise DdpmonError(f"no rank of {run.name} ({run.id}) is connected yet; try again once it trains")
