@@ -221,7 +221,7 @@ def old_clock(draft: Draft, mhz: float = 1500.0) -> Truth:
     clocks[draft.rank] = mhz
     draft.options["clocks"] = clocks
     truth = late(draft, 0.25, phase="forward")
-    return Truth(**{**vars(truth), "not_said": "MHz(?!.*did not begin)"})  # a remark may name it
+    return Truth(**{**vars(truth), "not_said": "MHz(?!.*began at another time)"})  # a remark may name it
 
 
 def hidden(draft: Draft, ms: float = 54.0, quiet_steps: int = 200) -> Truth:

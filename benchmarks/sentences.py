@@ -4,12 +4,14 @@
     python benchmarks/sentences.py --count 80 --seed 7 --only 'findings|tables|accuracy'
 
 A third each comes from the docs (with table cells), the help of commands, and the texts in the code: screens, findings
-and errors, where `…` replaces a value. `--only` draws from the sources whose names it matches, a page or a module.
+and errors, with an example in place of a value, or `…`. `--only` draws from the sources whose names it matches, a page
+or a module.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import random
 import re
 import sys
@@ -20,21 +22,49 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ddpmon.cli import command_line
 from tests.test_docs import PAGES, ROOT, prose
-from tests.test_sentences import READ_BY_PEOPLE, texts
+from tests.test_sentences import READ_BY_PEOPLE
 
 SHORTEST_WORDS = 4
 """Number of words that make a sentence; with fewer, a text is a name or a value."""
 WORD = re.compile(r"[A-Za-z][a-z']+")
-CODE = re.compile(r"\(\?|\w\|[A-Za-z.]|SELECT |\{ \w+:|(?m:^import \w+)")
+CODE = re.compile(
+    r"\(\?|\w\|[A-Za-z.]|SELECT |\{ \w+:|(?m:^import \w+)|(?m:^def \w+)|^set |^handle |\\d|\$page| = \{|#body"
+)
 """Parts of regular expressions, SQL, CSS and programs, which are no texts for users."""
-GAP = re.compile(r"\{\w*(?::[^{}]*)?\}")
+LINK = re.compile(r"!?\[([^\]]+)\]\([^)]+\)")
+"""A link or a picture, of which readers see the words."""
+GAP = re.compile(r"\{([^{}]*)\}")
 """A value that a template leaves open."""
+EXAMPLES = {
+    r"%\}?['\"]?$|share|percent": "25%",
+    r"\bid\b|run_id|RUN": "20261127-120000-ab12",
+    r"strerror|reason|trouble|error|failure|\bwhy\b": "No space left on device",
+    r"\bwhere\b|line_of|line\.brief|place": "train.py:34",
+    r"named_ranks|\bwho\b|subject|each\.name": "rank 2",
+    r"host|machine": "node1",
+    r"world_size": "8",
+    r"pid\b|process|pids": "4711",
+    r"\bname|script|source|\.name": "mnist",
+    r"path|folder|file|log\b": "/home/ada/runs",
+    r"rank\b": "2",
+    r"_ms\b|\bms\(": "12.5",
+    r"_s\b|seconds|DEADLINE|LONGEST": "20",
+    r"duration": "20 s",
+    r"\bgain\b|times\(": "1.3",
+    r"GIB|MIB|bytes|size": "16",
+    r"counted\(": "8 steps",
+    r"count|len\(|many|number|steps|step|left|first|last|cores|ranks": "8",
+    r"\bverb\b|\bhave\b": "has",
+    r"\bdoes\b|\bdo\b": "does",
+}
+"""Examples of values, by the expression that a text has in its place; the first that matches counts."""
 FOLD = re.compile(r"\|(?!\s*\|)")
 """A mark in headlines at which narrow screens cut them."""
 
 
 def sentences(text: str) -> list[str]:
     """Split a text after full stops, and leave out what is too short to be one sentence."""
+    text = LINK.sub(r"\1", text)
     parts = [] if CODE.search(text) else re.split(r"(?<=[.!?])\s+", text.strip())
     return [part for part in parts if sum(bool(WORD.search(word)) for word in part.split()) >= SHORTEST_WORDS]
 
@@ -56,13 +86,38 @@ def of_help() -> Iterator[tuple[str, str]]:
                     yield from ((f"ddpmon {name} --help", each) for each in sentences(" ".join(paragraph.split())))
 
 
+def example(expression: str) -> str:
+    """Return a value that an expression in a text may have."""
+    return next((value for pattern, value in EXAMPLES.items() if re.search(pattern, expression)), "…")
+
+
+def texts(source: str) -> Iterator[str]:
+    """Yield the texts of a module: its strings without docstrings, with examples of what is formatted into them."""
+    tree = ast.parse(source)
+    quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            quiet |= {id(part) for part in node.values}
+            parts = [
+                each.value if isinstance(each, ast.Constant) else example(ast.unparse(each)) for each in node.values
+            ]
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+            yield GAP.sub(lambda gap: example(gap[1]), node.value)
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text can stand alone: others are joined to one, or consist of values."""
+    words = sum(bool(WORD.search(word)) for word in text.split())
+    return text[:1] not in set(",;:.( |…") and text.count("…") < 2 and words > SHORTEST_WORDS
+
+
 def of_code() -> Iterator[tuple[str, str]]:
     """Yield (module, sentence)."""
-    for package in (*READ_BY_PEOPLE, "analysis"):
+    for package in (*READ_BY_PEOPLE, "analysis", "attach", "source"):
         for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
-            for text in texts(path.read_text()):
-                for each in sentences(text):
-                    yield path.relative_to(ROOT).as_posix(), FOLD.sub("", GAP.sub("…", each))
+            for text in filter(is_whole, texts(path.read_text())):
+                yield from ((path.relative_to(ROOT).as_posix(), FOLD.sub("", each)) for each in sentences(text))
 
 
 def main() -> None:

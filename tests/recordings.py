@@ -43,7 +43,7 @@ def record(
     sums: makes of the sums since the start what is written down of them.
     room: bytes of the recording, and the last step records that are kept whole; None: as a hub has it.
     accuracy: rank 0 logs one every tenth step: a thousandth of its number.
-    judged: what the hub that wrote it judged: the last window ("end"), "all" of the run, or nothing ("").
+    judged: what the hub that wrote it judged: the last window "end", "all" of the run, or nothing ("").
     """
     own = story() if own is None else own
     steps, ranks, _ = own.shape
@@ -159,16 +159,16 @@ def execute(path, statement):
 
 
 UNUSABLE = {
-    "no database": (lambda path: path.write_bytes(b"nothing of the kind" * 99), "none of its ranks can be read"),
-    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "nothing of it can be read"),
+    "no database": (lambda path: path.write_bytes(b"nothing of the kind" * 99), "ddpmon can read none of its ranks"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "ddpmon can read nothing from it"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "newer": (
         lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"),
-        "newer ddpmon (schema 99): this one reads schema 4",
+        "newer ddpmon (schema 99), and this version reads only schema 4",
     ),
     "earlier": (
         lambda path: execute(path, "UPDATE meta SET value = 3 WHERE key = 'schema'"),
-        "earlier ddpmon (schema 3): this one reads schema 4",
+        "earlier ddpmon (schema 3), and this version reads only schema 4",
     ),
 }
 """Ways to damage a recording so that it cannot be shown, and the message for each."""

@@ -162,7 +162,7 @@ def test_a_viewer_says_whose_folder_it_is_and_does_not_connect(
     run = runs.Run("20260101-000000-aaaa", "test", ["true"], "true", [], "/", "here", runs.boot_id(), 0.0, 1)
     folder = runs.make_socket_dir(run.id)
     (folder.parent if above else folder).chmod(0o777)
-    with pytest.raises(UnsafePathError, match=r"other users can enter the folder .*: no hub of yours is in there"):
+    with pytest.raises(UnsafePathError, match=r"other users can enter the folder .*, so ddpmon does not use it"):
         source.LiveSource(run)
 
 
@@ -172,7 +172,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path) -> None:
     assert wrong(str(ours)) == ""
     assert wrong(str(tmp_path / "none")) == ""
     (tmp_path / "link").symlink_to(ours)
-    assert "is no folder" in wrong(str(tmp_path / "link"))
+    assert "is not a folder" in wrong(str(tmp_path / "link"))
     ours.chmod(0o701)
     assert "other users can enter the folder" in wrong(str(ours))
     if os.getuid() == 0:

@@ -141,7 +141,7 @@ def test_a_held_lock_is_seen_until_its_holder_dies_and_taken_by_one_alone(run):
     ) as holder:
         holder.stdout.readline()
         assert runs.held(run.id)
-        with pytest.raises(DdpmonError, match="has a supervisor already"):
+        with pytest.raises(DdpmonError, match="already has a supervisor process"):
             runs.hold(run.id)
         holder.kill()
         holder.wait()

@@ -116,7 +116,7 @@ def test_a_hub_that_sends_what_cannot_be_is_told_on_the_screen_until_it_sends_wh
         assert source.snapshot() == good
         _, shown = drive(source)
         assert "STALE" in shown
-        assert "the hub sent what cannot be: Expected `int` >= 0 - at `$.step`" in shown
+        assert "the hub sent an invalid value: Expected `int` >= 0 - at `$.step`" in shown
         speaks.answer = encode(replace(good, version=3))
         wait_for(lambda: not source.refused)
         assert source.snapshot().version == 3
@@ -127,11 +127,11 @@ def test_a_hub_that_sends_what_cannot_be_is_told_on_the_screen_until_it_sends_wh
 def test_commands_say_it_in_one_line(stranger):
     run, speaks = stranger
     speaks.answer = encode(Snapshot("e", 1, math.nan, RunView("r", "n", 0), "running", ""))
-    with pytest.raises(HubUnreachableError, match="the hub sent what cannot be") as told:
+    with pytest.raises(HubUnreachableError, match="the hub sent an invalid value") as told:
         snapshot_now(run)
     assert "\n" not in str(told.value)
-    (line,) = Lines(5.0).of(None, 0.0, 1.0, "the hub sent what cannot be: \x1b[2J")
-    assert line.endswith("stale    the hub sent what cannot be: ")
+    (line,) = Lines(5.0).of(None, 0.0, 1.0, "the hub sent an invalid value: \x1b[2J")
+    assert line.endswith("stale    the hub sent an invalid value: ")
     assert not Lines(5.0).of(None, 0.0, 1.0)
 
 

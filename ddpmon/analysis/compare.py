@@ -28,14 +28,14 @@ MOST_STEPS = 20_000
 """The last ones; more make the interval no narrower than two runs differ anyway."""
 ALIKE = Threshold(
     0.01,
-    of="relative difference of step times, work per step or mean losses between two runs",
-    why="A judgement call: two runs of the same script differ by this much. ddpmon calls runs with smaller differences"
-    " equally fast.",
+    of="difference between two runs in step time, work per step or mean loss, as a share",
+    why="A judgement call: two runs of the same script differ by this much. If two runs differ by less, ddpmon "
+    "calls them equally fast.",
 )
 DRIFT = Threshold(
     0.1,
-    of="relative difference between the median steps of the first and the second half of a run",
-    why="A judgement call: with a larger difference, one median describes neither half, and ddpmon adds a note.",
+    of="difference between the median steps of the first and the second half of a run, as a share",
+    why="A judgement call: if the halves differ more, one median describes neither of them, and ddpmon adds a note.",
 )
 LOSS_STEPS = 20
 """The last steps of the stretch that two runs have in common, whose mean losses are compared: single batches stray."""

@@ -10,10 +10,10 @@ from ddpmon.analysis.words import counted
 from ddpmon.messages import PHASES, Finding
 
 _PATH = {
-    "wait": "the critical rank waits {b:.1f} ms a step instead of {a:.1f}",
+    "wait": "the slowest rank waits {b:.1f} ms a step instead of {a:.1f}",
     "transfer": "transfer takes {b:.1f} ms a step instead of {a:.1f}",
 }
-_WORK = "{phase} of the critical rank takes {b:.1f} ms a step instead of {a:.1f}"
+_WORK = "{phase} of the slowest rank takes {b:.1f} ms a step instead of {a:.1f}"
 """The same for its phases."""
 
 
@@ -23,14 +23,14 @@ def sentence(comparison: Comparison) -> str:
     if comparison.outcome == "same":
         measured = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
         if speed.certain:
-            return f"equally fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
+            return f"A and B are equally fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
         steps = " and ".join(dict.fromkeys(f"{side.steps:,}" for side in (comparison.a, comparison.b)))
         return f"{steps} steps show no significant difference ({measured})" + _learned(comparison)
     if comparison.outcome == "faster":
         head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
     else:
         slow = Ratio(1 / speed.value, 1 / speed.high, 1 / speed.low)
-        head = f"B is {times(slow.value)}x as slow as A{where} ({interval(slow)})"
+        head = f"B takes {times(slow.value)}x as long as A{where} ({interval(slow)})"
     why = _why(comparison)
     return head + (f": {why}" if why else "") + _learned(comparison)
 
@@ -46,7 +46,7 @@ def notes(comparison: Comparison) -> list[str]:
         )
     elif a.ranks != b.ranks and not (a.work["samples"] and b.work["samples"]):
         lines.append(
-            f"A has {counted(a.ranks, 'rank')} and B {b.ranks}; ddpmon does not know the samples per step, so it"
+            f"A has {counted(a.ranks, 'rank')} and B has {b.ranks}; ddpmon does not know the samples per step, so it"
             " compares step times"
         )
     lines += [
@@ -57,7 +57,8 @@ def notes(comparison: Comparison) -> list[str]:
     ]
     if comparison.by_mean:
         lines.append(
-            f"the median step is {times(comparison.median.value)}x as fast, so a few long steps explain the difference"
+            f"the median step of B is {times(comparison.median.value)}x as fast as that of A, so a few "
+            "long steps explain the difference"
         )
     if comparison.losses is None:
         lines.append("ddpmon does not compare losses, because no step has a recorded loss in both runs")
@@ -87,7 +88,7 @@ def _why(comparison: Comparison) -> str:
     if comparison.unit != "steps":
         work = b.work[comparison.unit] / a.work[comparison.unit]
         length = b.step_ms_mean / a.step_ms_mean if comparison.by_mean else b.step_ms_p50 / a.step_ms_p50
-        return f"a step has {times(work)}x the {comparison.unit} and takes {times(length)}x as long"
+        return f"a step of B has {times(work)}x the {comparison.unit} of A, and takes {times(length)}x as long"
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms

@@ -16,9 +16,10 @@ from ddpmon.messages import Episode, Finding
 GRAVEST_FIRST = ("critical", "warn", "info")
 RETURN_S = Threshold(
     60.0,
-    of="seconds after which a finding that no longer shows has ended, or after which the cost of a finding is reliable",
-    why="A judgement call: noise hid a finding that returns within a minute, and the user needs no second line about"
-    " it.",
+    of="seconds without a sign of a finding, after which the finding has ended; also seconds after which a "
+    "finding's cost is reliable",
+    why="A judgement call: if a finding returns within a minute, noise had hidden it, and a second message "
+    "would not help.",
 )
 
 

@@ -91,7 +91,7 @@ class Announcer:
             if line and "line" not in last.evidence:
                 self._announced[key] = replace(last, evidence={**last.evidence, "line": line}), at
                 who = finding.subject or named_ranks(finding.ranks, 0)
-                return [Announcement("info", f"what slows {who} is in {line}", finding)]
+                return [Announcement("info", f"the line that slows {who} down is in {line}", finding)]
             was = last.cost_ms or 0.0
             if not seconds - at >= RETURN_S.enter:  # a cost over few steps strays
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at

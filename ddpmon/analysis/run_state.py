@@ -9,26 +9,25 @@ from ddpmon.messages import END_STATES, STARTING_WORKERS, Step
 
 STALLED_S = Threshold(
     10.0,
-    of="seconds in which no rank finishes a step",
+    of="seconds without a finished step on any rank",
     why="A judgement call: a busy disk or a checkpoint takes a few seconds. Users want to learn of a hang within 15 s.",
 )
 STALLED_STEPS = Threshold(
     8,
-    of="time in which no rank finishes a step, as a multiple of the median step",
-    why="A judgement call for steps longer than a second: a step without a pause is much shorter.",
+    of="time without a finished step on any rank, as a multiple of the median step",
+    why="A judgement call for steps longer than a second: unless the run pauses, no step takes that long.",
 )
 PAUSE = Threshold(
     1.5,
-    of="time in which no rank finishes a step, as a multiple of the longest step or pause of this run",
+    of="time without a finished step on any rank, as a multiple of the longest step or pause of this run",
     why="A judgement call: evaluations and checkpoints recur, and take longer when the disk fills up or a cache is"
     " cold.",
 )
 STARTING_S = Threshold(
     60.0,
-    of="seconds that ddpmon allows for the start of DataLoader workers, for imports before the probe starts, or for"
-    " filling caches",
-    why="A judgement call: a start may import from a cold network disk and read an index. Both look like a hang or a"
-    " leak.",
+    of="seconds for which ddpmon waits while DataLoader workers start, imports run, or caches fill up",
+    why="A judgement call: a start may import from a slow network disk or read an index, which looks like a "
+    "hang or a memory leak.",
 )
 WARM_UP_STEPS = 10
 """The first steps compile, tune and fill caches: how long they take justifies nothing after them."""

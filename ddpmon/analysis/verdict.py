@@ -91,9 +91,9 @@ class Waiting:
 
 
 _NOT_ARMED = {
-    FLAGS: "python -E, -I or -S keeps the probe out",
-    ENVIRONMENT: "their launcher did not pass PYTHONPATH on",
-    LATE: "the probe did not start; their output may say why",
+    FLAGS: "with python -E, -I or -S, the probe cannot start",
+    ENVIRONMENT: "the ranks' launcher did not pass PYTHONPATH on",
+    LATE: "the probe did not start; the output of the ranks may say why",
 }
 
 
@@ -121,9 +121,9 @@ def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = Fals
         more = f"; pid {' '.join(map(str, pids[:4]))}{' …' if len(pids) > 4 else ''}"
     verb = "ran" if over else "run" if len(unarmed) > 1 else "runs"
     why = min((one.why for one in unarmed), key=list(_NOT_ARMED).index)
-    do = "put import ddpmon; ddpmon.init() in the script"
+    do = "put import ddpmon; ddpmon.init() into the script"
     if why == ENVIRONMENT:
-        do = "pass PYTHONPATH and DDPMON_* on to them"
+        do = "pass PYTHONPATH and DDPMON_* on to the ranks"
     return f"{who} {verb} torch without the probe:", f"{do} ({_NOT_ARMED[why]}{more})"
 
 
@@ -136,7 +136,7 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     if not facts.world_size:
         return f"the command is running{_warned(facts)}; no rank has connected yet"
     if not facts.stages and not facts.started:
-        so_far = _warned(facts) or " (it imports torch first)"
+        so_far = _warned(facts) or " (the ranks first import torch)"
         return f"torchrun is starting{so_far}; waiting for {counted(facts.world_size, 'rank')}"
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
     if facts.line:
@@ -206,7 +206,10 @@ def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
     """Return the event of a pause that is over. phase: of a pause of an unknown kind."""
     if kind == PAUSES[OUT_OF_DATA]:
-        return f"{named_ranks(ranks, world_size)} ran out of data after step {step - 1:,}; the others train on"
+        return (
+            f"{named_ranks(ranks, world_size)} ran out of data after step {step - 1:,}; the other ranks "
+            "continue to train"
+        )
     who = "" if len(ranks) == world_size else f" on {named_ranks(ranks, world_size)}"
     where = f", in {phase}" if phase else ""
     return f"{kind} before step {step:,}: {duration(seconds)}{who}{where}"
@@ -286,10 +289,10 @@ def ended(
         lead, text = failure or ("", "the command failed; ddpmon logs shows its output")
         return Verdict(text, "critical", topic, len(lead))
     if state == "unknown":
-        text = f"ddpmon cannot see from here whether it still runs; {counted(steps, 'step')} so far"
+        text = f"ddpmon cannot see from here whether the run still runs; {counted(steps, 'step')} so far"
         return Verdict(text, "warn", topic)
     if state == "lost":
-        how = f"its supervisor was killed before it ended; {counted(steps, 'step')} recorded"
+        how = f"somebody killed the run's supervisor before the end; {counted(steps, 'step')} recorded"
         return _led("exit code unknown:", how, "critical", *topic)
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
@@ -298,7 +301,7 @@ def ended(
     if state == "stopped":
         return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
     if state == "detached":
-        text = f"{counted(steps, 'step')}{took}; the job goes on without ddpmon"
+        text = f"{counted(steps, 'step')}{took}; the job continues without ddpmon"
         return _led("detached:", text, "info", *topic)
     if not steps:
         return _led(f"done{took}:", "no training step recorded", "warn", *topic)

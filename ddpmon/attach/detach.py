@@ -16,7 +16,8 @@ def detach(run: Run) -> Run:
     """Remove the probe from the ranks of a run; the run as it ended. UsageError if ddpmon started it, or it is over."""
     if not run.attached:
         raise UsageError(
-            f"{run.name} ({run.id}) was started by ddpmon; leave its dashboard with q, or end it: ddpmon stop {run.id}"
+            f"ddpmon itself started {run.name} ({run.id}), so the probe stays until the run ends; ddpmon "
+            f"stop {run.id} ends the run"
         )
     run = adoption.adopt(run)
     if run.ended:
@@ -27,5 +28,8 @@ def detach(run: Run) -> Run:
         adoption.wake(run.supervisor)
     gone = wait_until_gone(run, LONGEST_S)
     if gone is None:
-        raise DdpmonError(f"{run.name} ({run.id}) is not left after {LONGEST_S:.0f} s; see logs/supervisor.log there")
+        raise DdpmonError(
+            f"the ranks of {run.name} ({run.id}) still have the probe after {LONGEST_S:.0f} s; "
+            "logs/supervisor.log in the run's folder says why"
+        )
     return runs.load(run.id)

@@ -10,7 +10,7 @@ from ddpmon.launch.exit_traces import Stranger
 from ddpmon.launch.signing import shell_code
 from ddpmon.runs import Run
 
-UNKNOWN = "the job ended with an exit code that ddpmon cannot see, as it did not start the job"
+UNKNOWN = "the job has ended; ddpmon cannot see its exit code, because ddpmon did not start the job"
 GOODBYES_S = 5.0
 """Longest time for the hub to record the last words of ranks."""
 _LOOK_S = 0.1

@@ -69,7 +69,7 @@ class Entries:
             is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 0
             rank = dataclasses.replace(rank, state=IN, rank=number if is_number else rank.rank)
             if answer.get("ok") is not True:
-                rank = _refused(rank, str(answer.get("error") or "it gave no reason"))
+                rank = _refused(rank, str(answer.get("error") or "the rank gave no reason"))
         elif not rank.process.alive():
             rank = dataclasses.replace(rank, state=ENDED)
         return rank
@@ -119,7 +119,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise EntryError(f"its answer cannot be read: {error}") from None
+        raise EntryError(f"ddpmon cannot read the rank's answer: {error}") from None
     if not isinstance(raw, dict):
-        raise EntryError("its answer is none")
+        raise EntryError("the rank's answer is not valid")
     return raw

@@ -95,8 +95,8 @@ def addresses(pid: int) -> Addresses:
         os.close(memory)
     if missing := [name for name in (_ADD, _RUN, _MMAP) if name not in found]:
         raise EntryError(
-            f"its Python does not export {missing[0]}: it was built without symbols; a Python of your distribution, "
-            "of conda or of python.org has them"
+            f"the job's Python was built without the symbol {missing[0]}, which attaching needs; the "
+            "Pythons of distributions, conda and python.org have it"
         )
     return Addresses(found[_MMAP], found[_ADD], found[_RUN])
 
@@ -129,7 +129,7 @@ class Entry:
     def _start_debugger(self, text: Path, commands: Path, at: Addresses) -> None:
         program = debugger()
         if program is None:
-            raise EntryError("there is no gdb here")
+            raise EntryError("gdb is missing on this machine")
         commands.write_text(
             _GDB.format(text=text, mmap=at.mmap, add=at.add, run=at.run, size=-(-text.stat().st_size // _PAGE) * _PAGE)
         )
@@ -150,22 +150,26 @@ class Entry:
             # Never once it calls something: the process would be left in the middle of that.
             if _HELD not in said and time.monotonic() - self.began_at > HOLD_S:
                 processes.send(self._debugger, signal.SIGKILL)
-                raise EntryError(f"the debugger did not get hold of it within {HOLD_S:.0f} s")
+                raise EntryError(f"the debugger could not stop the process within {HOLD_S:.0f} s")
             return False
         if f"{_SCHEDULED} 0" in said:
             return True
         if not self.process.alive():
-            raise EntryError("it ended meanwhile")
+            raise EntryError("the process ended before ddpmon was in it")
         raise EntryError(_why(said))
 
 
 def _why(said: str) -> str:
     """Return a debugger's complaint as one line with the way out."""
     if f"{_SCHEDULED} -1" in said:
-        return "too many calls wait in it already; try again once it comes to Python code"
+        return "Python's queue of pending calls in the process is full; try again when the process runs Python code"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     complaint = next((line for line in lines if "ptrace" in line or "not permitted" in line), "")
     if complaint:
-        return f"the debugger may not enter it ({complaint}); in a container, start it with --cap-add=SYS_PTRACE"
-    last = next((line for line in reversed(lines) if not line.startswith("[")), "it said nothing")
-    return f"the debugger could not enter it: {last}"
+        return (
+            f"the debugger has no permission to trace the process ({complaint}); if it runs in a "
+            "container, start the container with "
+            "--cap-add=SYS_PTRACE"
+        )
+    last = next((line for line in reversed(lines) if not line.startswith("[")), "the debugger printed nothing")
+    return f"the debugger could not load the probe into the process: {last}"

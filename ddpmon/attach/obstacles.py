@@ -14,19 +14,22 @@ from ddpmon.attach.jobs import RankProcess
 from ddpmon.runs import proc
 
 INSTALL_GDB = "apt install gdb, or conda install gdb"
-NO_DEBUGGER = f"there is no gdb here, and Python below 3.14 needs one: {INSTALL_GDB}"
+NO_DEBUGGER = f"gdb is missing on this machine, and attaching needs it before Python 3.14: {INSTALL_GDB}"
 _DISABLED = b"PYTHON_DISABLE_REMOTE_DEBUG="
 
 
 def no_job(pid: int) -> str:
     """Why a process is part of no job that can be attached to."""
     if not proc.exists(pid):
-        return f"--pid {pid}: no such process; ddpmon ls lists the jobs that train here"
+        return f"--pid {pid}: this process does not exist; ddpmon ls lists the jobs that train on this machine"
     if (owner := proc.owner(pid)) != os.getuid():
-        return f"--pid {pid}: it runs as user {owner}; run ddpmon attach as that user"
+        return f"--pid {pid}: the process runs as user {owner}; run ddpmon attach as that user"
     if elsewhere := _other_container(pid):
         return f"--pid {pid}: {elsewhere}"
-    return f"--pid {pid}: no rank with a process group runs in it or below it; ddpmon ls lists the jobs that train here"
+    return (
+        f"--pid {pid}: neither this process nor a child of it is a rank with a process group; ddpmon ls lists "
+        "the jobs that train on this machine"
+    )
 
 
 def to_enter(rank: RankProcess) -> str:
@@ -38,9 +41,9 @@ def to_enter(rank: RankProcess) -> str:
     except EntryError as error:
         why = str(error)
     except OSError as error:
-        why = f"it cannot be examined: {error.strerror}"
+        why = f"ddpmon cannot examine the process: {error.strerror}"
     if why and not rank.process.alive():
-        why = "it ended just now"
+        why = "the process has just ended"
     return f"{name}: {why}" if why else ""
 
 
@@ -48,22 +51,28 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
     if elsewhere := _other_container(pid):
         return elsewhere
     if not rank.has_group:
-        return "it has no process group yet; try again once it trains"
+        return "the process has no process group yet; try again when it trains"
     if tracer := int(proc.status(pid, "TracerPid") or 0):
-        return f"pid {tracer} debugs it already; end that first (gdb, strace, py-spy record)"
+        return f"process {tracer} already debugs this process; end that debugger first (gdb, strace, py-spy record)"
     if denied := tracing_denied(pid):
         return denied
     version = entry.python_version(pid)
     ours = sys.version_info[:2]
     if version is None:
-        return "it does not run CPython"
+        return "the process does not run CPython"
     if version != ours:
         python = rank.words[0] if rank.words else "python"
         there, here = (".".join(map(str, each)) for each in (version, ours))
-        return f"it runs Python {there}, and this ddpmon {here}: {python} -m pip install ddpmon, and use that one"
+        return (
+            f"the job runs Python {there}, and this ddpmon runs Python {here}; use a ddpmon for the job's "
+            f"Python: {python} -m pip install ddpmon"
+        )
     if version >= entry.REMOTE:
         if any(each.startswith(_DISABLED) and each != _DISABLED for each in proc.environment(pid)):
-            return "PYTHON_DISABLE_REMOTE_DEBUG forbids it; start the job without that variable"
+            return (
+                "PYTHON_DISABLE_REMOTE_DEBUG in the job's environment forbids attaching; start the job without "
+                "this variable"
+            )
         return ""
     if entry.debugger() is None:
         return NO_DEBUGGER
@@ -79,7 +88,7 @@ def _other_container(pid: int) -> str:
         )
     except OSError:
         return ""
-    return "" if same else "it runs in another container; run ddpmon attach in there"
+    return "" if same else "the process runs in another container; run ddpmon attach in that container"
 
 
 def tracing_denied(pid: int) -> str:
@@ -87,9 +96,9 @@ def tracing_denied(pid: int) -> str:
     try:
         os.close(os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
-        return f"no permission to trace it; {way_out()}"
+        return f"no permission to trace the process; {way_out()}"
     except OSError as error:
-        return f"it cannot be examined: {error.strerror}"
+        return f"ddpmon cannot examine the process: {error.strerror}"
     return ""
 
 
@@ -97,9 +106,15 @@ def way_out() -> str:
     """What gives the permission to trace other processes of this user."""
     scope = proc.ptrace_scope()
     if scope == 1:
-        return "allow it with: sudo sysctl kernel.yama.ptrace_scope=0"
+        return "allow tracing with: sudo sysctl kernel.yama.ptrace_scope=0"
     if scope == 2:
-        return "only root may (kernel.yama.ptrace_scope is 2): sudo sysctl kernel.yama.ptrace_scope=0"
+        return (
+            "only root may trace processes (kernel.yama.ptrace_scope is 2); change this with: sudo sysctl "
+            "kernel.yama.ptrace_scope=0"
+        )
     if scope == 3:
-        return "kernel.yama.ptrace_scope is 3, which only a restart of the machine changes"
-    return "in a container, start it with --cap-add=SYS_PTRACE"
+        return (
+            "no process may trace another (kernel.yama.ptrace_scope is 3), and only a restart of the machine "
+            "changes this"
+        )
+    return "if this is a container, start it with --cap-add=SYS_PTRACE"

@@ -17,7 +17,7 @@ _KINDS = (
     ("/dev/pts/", "the terminal {}"),
     ("/dev/tty", "the terminal {}"),
     ("/", "{}"),
-    ("pipe:", "a pipe of whoever started it"),
+    ("pipe:", "a pipe of the process that started the job"),
 )
 
 
@@ -47,7 +47,8 @@ def _places(ranks: Sequence[Attached]) -> dict[str, list[str]]:
         except OSError:
             target = ""
         place = next(
-            (text.format(target) for begin, text in _KINDS if target.startswith(begin)), "where ddpmon cannot see"
+            (text.format(target) for begin, text in _KINDS if target.startswith(begin)),
+            "a place that ddpmon cannot see",
         )
         places.setdefault(place, []).append(each.name)
     return places

@@ -27,10 +27,15 @@ def find(pid: int) -> TrainingJob:
         raise UsageError(obstacles.no_job(pid))
     if len(found) > 1:
         pids = ", ".join(str(job.pid) for job in found)
-        raise UsageError(f"--pid {pid}: {len(found)} jobs train below it; give the pid of one of them: {pids}")
+        raise UsageError(
+            f"--pid {pid}: {len(found)} jobs train below this process; give the process id of one of them: {pids}"
+        )
     job = found[0]
     if job.watched:
-        raise UsageError(f"--pid {pid}: ddpmon watches it already; ddpmon attach {_run_of(job)}".rstrip())
+        raise UsageError(
+            f"--pid {pid}: ddpmon already watches this job; open its dashboard with ddpmon attach "
+            f"{_run_of(job)}".rstrip()
+        )
     for rank in job.ranks:
         if why := obstacles.to_enter(rank):
             raise UsageError(why)

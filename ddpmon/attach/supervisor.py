@@ -239,7 +239,7 @@ class Supervisor:
         again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
         if again is None or len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
             return  # they still start: one of them may be about to
-        say(f"the launcher has started {len(again.ranks)} ranks again")
+        say(f"the launcher has started {len(again.ranks)} new ranks")
         attached = [Attached(each.process, each.rank, ENTERING) for each in again.ranks]
         self.file.change(attached=attached)
         self.ranks = {each.process: Stranger(each.process) for each in attached}
@@ -257,7 +257,7 @@ class Supervisor:
             self.kill_at = time.monotonic() + left_s + STOP_MARGIN_S
         if self.run.detaching:
             self._leave("")
-        say("took over from a killed supervisor")
+        say("this supervisor replaces one that was killed")
 
     def _stop(self, now: float, *, at_once: bool) -> None:
         if not self.run.stopping:
@@ -299,7 +299,7 @@ class Supervisor:
         """End what a stopped job has left: a worker that was just starting does not notice that its rank is gone."""
         left = [process for process in self.below if process.alive()]
         if left:
-            say(f"SIGKILL to what the ranks have left: {', '.join(str(process.pid) for process in left)}")
+            say(f"SIGKILL to remaining child processes of the ranks: {', '.join(str(process.pid) for process in left)}")
         for process in left:
             processes.send(process, signal.SIGKILL)
 
@@ -353,7 +353,7 @@ class Supervisor:
             processes.send(hub, number)
         self._until_gone(hub, HUB_END_S)
         if hub.alive():
-            say("the hub does not end: killing it")
+            say("the hub does not end; sending SIGKILL to the hub")
             processes.send(hub, signal.SIGKILL)
             self._until_gone(hub, 1.0)
 

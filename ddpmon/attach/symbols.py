@@ -57,7 +57,7 @@ def find(image: Image, names: tuple[str, ...], read: Read) -> dict[str, int]:
         tables = _tables(image, read)
         return {name: address for name in names if (address := _address(tables, name, read)) is not None}
     except struct.error:
-        raise NoSymbolError(f"{image.path} is mapped in part only") from None
+        raise NoSymbolError(f"{image.path} is only partly in the memory of the process") from None
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Tables:
 def _tables(image: Image, read: Read) -> _Tables:
     header = read(image.base, 64)
     if header[:6] != b"\x7fELF\x02\x01":
-        raise NoSymbolError(f"{image.path} is no program of a 64-bit machine")
+        raise NoSymbolError(f"{image.path} is not a 64-bit program")
     (at,) = struct.unpack_from("<Q", header, 32)
     size, count = struct.unpack_from("<HH", header, 54)
     raw = read(image.base + at, size * count)

@@ -31,7 +31,7 @@ def until_entered(run: Run) -> Iterator[str]:
         for each in run.attached:
             if each.state == IN and each not in told:
                 told.add(each)
-                yield f"{each.name} is watched"
+                yield f"ddpmon watches {each.name}"
         if run.ended or run.lost():
             _raise(run)
         states = {each.state for each in run.attached}
@@ -45,7 +45,7 @@ def until_entered(run: Run) -> Iterator[str]:
     for each in run.attached:
         if each.state == WAITING:
             who = f"{each.name} {each.why}".rstrip()
-            yield f"{who} has not answered yet; the probe starts once it returns from C code"
+            yield f"{who} has not answered yet; the probe starts when the rank returns from C code"
 
 
 def _raise(run: Run) -> None:
@@ -53,5 +53,5 @@ def _raise(run: Run) -> None:
     gone = wait_until_gone(run, GONE_S) or run
     if gone.state() == "failed" and any(each.state == REFUSED for each in gone.attached):
         removal.delete(gone)
-        raise DdpmonError(f"not attached: {gone.error}")
+        raise DdpmonError(f"ddpmon could not attach: {gone.error}")
     raise DdpmonError(f"{gone.name} ({gone.id}) has ended already: {gone.error or gone.state()}")

@@ -28,7 +28,9 @@ def check_askable(run: Run, command: str) -> None:
 
 def over(run: Run) -> str:
     """Return that a run has ended, for whoever wants to ask its ranks."""
-    return f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how it ended"
+    return (
+        f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how the run ended"
+    )
 
 
 def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> Snapshot:
@@ -40,7 +42,9 @@ def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> 
     if shot is None and source.refused:
         raise HubUnreachableError(f"{run.name} ({run.id}): {source.refused}")
     if shot is None:
-        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in its folder")
+        raise HubUnreachableError(
+            f"the hub of {run.name} ({run.id}) does not answer; see logs/hub.log in the run's folder"
+        )
     if shot.state in END_STATES or not source.askable:
         raise DdpmonError(over(run))
     return shot

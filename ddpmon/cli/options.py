@@ -127,7 +127,7 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
         default=5.0,
         metavar="SECONDS",
         show_default=True,
-        help="Time between two printed lines.",
+        help="Time between two lines that --headless prints.",
     )
     headless = click.option(
         "--headless",
@@ -145,7 +145,7 @@ def grace(function: Callable[..., Any]) -> Callable[..., Any]:
         default=20.0,
         metavar="SECONDS",
         show_default=True,
-        help="Time that the ranks have to exit after a stop, before they get SIGKILL.",
+        help="Ranks that have not exited this long after a stop get SIGKILL.",
     )(function)
 
 
@@ -161,7 +161,7 @@ def _program(_context: click.Context, _param: click.Parameter, value: str | None
     except ValueError as error:
         raise click.BadParameter(str(error).lower()) from None
     if not words or shutil.which(words[0]) is None:
-        raise click.BadParameter(f"no program {words[0] if words else ''!r}")
+        raise click.BadParameter(f"there is no program {words[0] if words else ''!r}")
     return words
 
 
@@ -173,6 +173,7 @@ def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
         callback=_program,
         envvar="DDPMON_ON_ALERT",
         show_envvar=True,
-        help="Run CMD, without a shell, when the run needs attention, stalls or fails. CMD reads the finding as "
-        "JSON from standard input. ddpmon starts CMD at most 20 times an hour and kills it after 30 s.",
+        help="Run the program CMD when the run needs attention, stalls or fails. CMD gets the finding that "
+        "caused the alert as JSON on standard input. ddpmon starts CMD at most 20 times an hour and kills "
+        "it after 30 s.",
     )(function)

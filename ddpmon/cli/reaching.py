@@ -54,7 +54,9 @@ def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) 
         outcome = watch(DdpmonApp(source, readonly=readonly, notify=notify, place=place, preferences=Preferences()))
         if outcome is Outcome.STOPPING:
             print(
-                f"stopping {source.run_name} on {address.where}; Ctrl-C ends this command, but not the stop", flush=True
+                f"stopping {source.run_name} on {address.where}; if you press Ctrl-C now, only this "
+                "command ends, and the run still stops",
+                flush=True,
             )
             _lines_until_ended(source, every_s)
         last = source.snapshot()

@@ -37,7 +37,7 @@ def interactive() -> bool:
         return False
     if (term := os.environ.get("TERM", "")) in _UNABLE:
         named = f"TERM is {term!r}" if term else "TERM is not set"
-        print(f"ddpmon: {named}: no dashboard; set TERM=xterm-256color if this terminal can show one", file=sys.stderr)
+        print(f"ddpmon: {named}, so ddpmon opens no dashboard; try TERM=xterm-256color", file=sys.stderr)
         return False
     from ddpmon.tui.palette import chosen_theme
 
@@ -146,11 +146,16 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             if run.command_code and signals.owns_run and not ended:
                 alone_since = alone_since or time.monotonic()
                 if time.monotonic() - alone_since >= OTHERS_S:  # its launcher is to know, and may end the others
-                    _say(f"{run.name} ({run.id}) continues: this command ended with {run.command_code}")
+                    _say(
+                        f"the run {run.name} ({run.id}) continues, although this command ended with {run.command_code}"
+                    )
                     return run.command_code
             if signals.hung_up or (signals.stops and not signals.owns_run):
                 if run.attached and not signals.hung_up:
-                    _say(f"{run.name} continues with the probe; ddpmon detach {run.id} removes it")
+                    _say(
+                        f"the job of {run.name} continues, and the probe stays in its ranks; ddpmon detach "
+                        f"{run.id} removes the probe"
+                    )
                 return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
             if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
                 _ask(run, now=stops > 1)
@@ -196,9 +201,11 @@ def _ask(run: runs.Run, now: bool) -> None:
     if now:
         _say("killing the remaining processes")
     elif left_s is None:
-        _say(f"stopping; the ranks have {run.grace_s:g} s, Ctrl-C again kills them")
+        _say(f"stopping the run: the ranks have {run.grace_s:g} s to exit; press Ctrl-C again to kill them")
     else:
-        _say(f"stopping already; the ranks have {left_s:.0f} s left, Ctrl-C again kills them")
+        _say(
+            f"the run is already stopping: the ranks have {left_s:.0f} s left to exit; press Ctrl-C again to kill them"
+        )
 
 
 def _hand_on(run: runs.Run, number: signal.Signals) -> None:
@@ -206,8 +213,8 @@ def _hand_on(run: runs.Run, number: signal.Signals) -> None:
     from ddpmon.launch.run_processes import hand_to_ranks
 
     handed, left_out = hand_to_ranks(run, number)
-    no_handler = f"; {counted(left_out, 'rank')} without a handler did not get it" if left_out else ""
-    _say(f"passed {number.name} on to {counted(handed, 'rank')}{no_handler}")
+    no_handler = f"; {counted(left_out, 'rank')} without a handler for it did not get the signal" if left_out else ""
+    _say(f"sent {number.name} to {counted(handed, 'rank')}{no_handler}")
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
@@ -224,10 +231,13 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         _say(f"{run.name} ({run.id}) {run.elsewhere()}; {run.attaching} shows it there")
         return 1
     if run.lost():
-        _say(f"{run.name}: its supervisor has died, but its processes may still run: ddpmon stop {run.id} ends them")
+        _say(f"{run.name}: the run's supervisor has died, but its ranks may still run; ddpmon stop {run.id} ends them")
         return 1
     if state == "detached":
-        _say(f"{run.name} continues without ddpmon; ddpmon report {run.id} shows what happened until now")
+        _say(
+            f"the job {run.name} continues without ddpmon; ddpmon report {run.id} prints a report about the "
+            "time until now"
+        )
         return 0
     took = "" if run.took_s is None else f" after {run.took_s:.0f} s"
     try:
@@ -242,7 +252,10 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         if report and not names_log:
             _say(f"output of the script: ddpmon logs {run.id}")
     except ImportError as error:  # the run's exit code still counts
-        print(f"ddpmon: {run.name}: {state}; no report, because ddpmon was moved or removed: {error}", file=sys.stderr)
+        print(
+            f"ddpmon: {run.name}: {state}; there is no report, because somebody has moved or removed ddpmon: {error}",
+            file=sys.stderr,
+        )
     _say(f"recording: {runs.run_dir(run.id)}")
     return exit_code(run)
 
@@ -250,7 +263,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
 def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
     """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
     state = run.state() if run.ended else "unknown" if last is None else last.state
-    _say(f"{run.name} ({run.id}): {state}; somebody has deleted or moved its folder")
+    _say(f"{run.name} ({run.id}): {state}; somebody has deleted or moved the run's folder")
     return exit_code(run) if run.ended else {"done": 0, "detached": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
 
 

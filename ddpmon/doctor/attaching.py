@@ -17,16 +17,24 @@ def attaching(environ: Mapping[str, str]) -> Check:
     """Return whether ddpmon attach --pid works for jobs that run this version of Python."""
     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
     if sys.version_info >= entry.REMOTE:
-        how = "Python itself can load the probe"
+        how = "without a debugger, because Python itself can load the probe"
         if environ.get(DISABLED):
             return note(
-                "attach", f"{DISABLED} is set: ddpmon cannot attach to jobs with this variable", f"unset {DISABLED}"
+                "attach",
+                f"{DISABLED} is set, so ddpmon cannot attach to jobs that inherit this variable",
+                f"unset {DISABLED}",
             )
     elif (program := entry.debugger()) is None:
-        return note("attach", "no debugger: ddpmon cannot attach to running jobs", obstacles.INSTALL_GDB)
+        return note(
+            "attach", "ddpmon cannot attach to running jobs, because this machine has no gdb", obstacles.INSTALL_GDB
+        )
     else:
         how = f"through {os.path.basename(program)}"
     if os.geteuid() != 0 and proc.ptrace_scope():
         scope = proc.ptrace_scope()
-        return note("attach", f"no permission to trace running jobs (ptrace_scope {scope})", obstacles.way_out())
-    return ok("attach", f"works for running jobs on {version}, {how}")
+        return note(
+            "attach",
+            f"ddpmon cannot attach to running jobs, because it has no permission to trace them (ptrace_scope {scope})",
+            obstacles.way_out(),
+        )
+    return ok("attach", f"ddpmon can attach to running jobs on {version}, {how}")

@@ -38,12 +38,12 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
         if seen:
             yield note(
                 "NVML",
-                f"does not answer ({error}), so ddpmon cannot show utilization, memory, power and clocks of"
-                f" {counted(len(seen), 'GPU')}",
-                "in a container, add utility to NVIDIA_DRIVER_CAPABILITIES",
+                f"NVML does not answer ({error}), so ddpmon cannot show utilization, memory, power and "
+                f"clocks of {counted(len(seen), 'GPU')}",
+                "if this is a container, add utility to NVIDIA_DRIVER_CAPABILITIES",
             )
         else:
-            yield ok("GPUs", f"none (NVML: {error}); runs train on the CPU")
+            yield ok("GPUs", f"no GPU found (NVML: {error}), so runs train on the CPU")
         return
     kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     yield ok("GPUs", f"{kinds or 'none'}; driver {driver}")
@@ -51,12 +51,14 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
     if torch and len(seen) < len(names) and (torch.cuda or torch.hip):
         yield note(
             "GPUs",
-            f"torch sees {len(seen)} of {len(names)}",
-            "CUDA_VISIBLE_DEVICES selects the GPUs that torch may use",
+            f"torch can use {len(seen)} of {len(names)} GPUs",
+            "CUDA_VISIBLE_DEVICES hides the other GPUs from torch",
         )
     elif torch and names and not (torch.cuda or torch.hip):
         yield note(
-            "GPUs", f"this is a CPU build of torch, which uses none of {len(names)}", "install a CUDA build of torch"
+            "GPUs",
+            f"torch uses none of the {len(names)} GPUs, because this is a CPU build of torch",
+            "install a CUDA build of torch",
         )
 
 
@@ -100,7 +102,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     if planned > here:
         return note(
             "cores",
-            f"{text}: ranks would share cores and wait for each other",
+            f"{text}, so ranks would share cores and wait for each other",
             f"--nproc {here} gives each rank a core",
         )
     threads = environ.get("OMP_NUM_THREADS", "")
@@ -111,7 +113,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
             f"{text} of {counted(each, 'thread')} each (OMP_NUM_THREADS)",
             f"with OMP_NUM_THREADS={max(1, here // planned)}, each rank has enough cores",
         )
-    more = f"; DataLoader workers need {here // planned - 1} more per rank" if gpus else ""
+    more = f"; {here // planned - 1} more cores per rank are free for DataLoader workers" if gpus else ""
     return ok("cores", f"{text}, {counted(each, 'thread')} each{more}")
 
 
@@ -134,7 +136,7 @@ def shared_memory(folder: Path = SHM) -> Check:
             "shared memory", f"{folder}: {error.strerror}", "DataLoader workers need this folder: mount a tmpfs there"
         )
     if size < SHM_SMALL_BYTES:
-        way_out = "start docker with --shm-size=8g or --ipc=host, or DataLoader workers will die with a bus error"
+        way_out = "start docker with --shm-size=8g or --ipc=host; otherwise DataLoader workers may die with a bus error"
         return note("shared memory", f"{folder} holds {bytes_text(size)}", way_out)
     return ok("shared memory", f"{folder} holds {bytes_text(size)}")
 
@@ -146,8 +148,8 @@ def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
     except (OSError, ValueError):
         level = 0
     if os.geteuid() == 0 or level == 0:
-        return ok("stacks", "ddpmon stack works; so do py-spy and gdb")
-    return ok("stacks", f"ddpmon stack works; py-spy and gdb cannot attach (ptrace_scope {level})")
+        return ok("stacks", "ddpmon stack, py-spy and gdb work")
+    return ok("stacks", f"ddpmon stack works, but py-spy and gdb cannot attach to processes (ptrace_scope {level})")
 
 
 def open_files(ranks: int) -> Check:
@@ -155,5 +157,7 @@ def open_files(ranks: int) -> Check:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + 16 * ranks
     if files != resource.RLIM_INFINITY and files < needed:
-        return problem("open files", f"the limit is {files}, and ddpmon needs {needed}", f"ulimit -n {needed}")
-    return ok("open files", "no limit" if files == resource.RLIM_INFINITY else f"the limit is {files}")
+        return problem(
+            "open files", f"a process may open {files} files, and ddpmon needs {needed}", f"ulimit -n {needed}"
+        )
+    return ok("open files", "no limit" if files == resource.RLIM_INFINITY else f"a process may open {files} files")

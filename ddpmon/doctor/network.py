@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from ddpmon.doctor.check import Check, note, ok, problem
 
 BACKENDS = (("gloo", "GLOO_SOCKET_IFNAME"), ("NCCL", "NCCL_SOCKET_IFNAME"))
-_ALONE = ": for runs on several machines, set GLOO_SOCKET_IFNAME to an interface"
+_ALONE = "; for runs on several machines, set GLOO_SOCKET_IFNAME to a network interface"
 _SSH_S = 5.0
 
 
@@ -29,14 +29,20 @@ def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
     others = [name for name in usable if name != "lo"]
     yield ok(
         "network",
-        f"{', '.join(others)} for several machines" if others else "only loopback, which is enough for one machine",
+        f"{', '.join(others)} for several machines"
+        if others
+        else "only loopback is up, which is enough for runs on one machine",
     )
     for backend, variable in BACKENDS:
         chosen = environ.get(variable, "")
         missing = [name for name in _named(chosen) if not any(one.startswith(name) for one in usable)]
         if missing:
             way_out = f"set {variable} to one of {', '.join(usable)}, or unset the variable"
-            yield problem(f"{backend} interface", f"{variable}={chosen}: no interface {missing[0]} is up", way_out)
+            yield problem(
+                f"{backend} interface",
+                f"{variable} is {chosen}, but the network interface {missing[0]} is not up",
+                way_out,
+            )
         elif chosen:
             yield ok(f"{backend} interface", f"{variable}={chosen}")
 
@@ -56,7 +62,7 @@ def names() -> Check:
         reason = next(reason for _, reason in unknown.values())
         return note(
             "host names",
-            f"{' and '.join(unknown)} {verb} not resolve: {reason}; ddpmon run on one machine does not need the name",
+            f"{' and '.join(unknown)} {verb} not resolve: {reason}; ddpmon run needs the name only on several machines",
             f"for other launchers, add {lines} {wanted} to /etc/hosts, or set GLOO_SOCKET_IFNAME=lo",
         )
     loopback = ipaddress.ip_address(addresses[own]).is_loopback
@@ -68,11 +74,11 @@ def ssh(environ: Mapping[str, str]) -> Check:
     try:
         words = shlex.split(environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:
-        return problem("ssh", f"DDPMON_SSH: {error}", "close the quotes, as in a shell")
+        return problem("ssh", f"DDPMON_SSH: {error}", "close the quotes in DDPMON_SSH, as in a shell")
     program = shutil.which(words[0])
     if program is None:
         way_out = "install openssh-client, or set DDPMON_SSH to another ssh command"
-        return note("ssh", f"there is no program {words[0]}, which ddpmon attach HOST: needs", way_out)
+        return note("ssh", f"the program {words[0]}, which ddpmon attach HOST: needs, is missing", way_out)
     try:
         answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=_SSH_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -81,7 +87,7 @@ def ssh(environ: Mapping[str, str]) -> Check:
     agent = (
         "with an ssh agent for keys"
         if environ.get("SSH_AUTH_SOCK")
-        else "no ssh agent: ssh uses keys in ~/.ssh, or a password"
+        else "no ssh agent runs, so ssh uses keys in ~/.ssh, or asks for a password"
     )
     return ok("ssh", f"{version}; {agent}")
 

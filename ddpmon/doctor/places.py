@@ -31,17 +31,17 @@ def recordings() -> Iterator[Check]:
     free = shutil.disk_usage(folder).free
     text = f"{folder}, {bytes_text(free)} free"
     if not _takes_a_database(folder):
-        way_out = "set DDPMON_HOME to another file system; until you do, runs have no recording"
-        yield problem("recordings", f"{folder}: SQLite cannot write there", way_out)
+        way_out = "set DDPMON_HOME to another file system; in this folder, ddpmon cannot record runs"
+        yield problem("recordings", f"SQLite cannot write to {folder}", way_out)
     elif free < ROOM_BYTES:
-        yield note("recordings", text, "ddpmon prune --keep 20GB, or set DDPMON_HOME to a larger disk")
+        yield note("recordings", text, "run ddpmon prune --keep 20GB, or set DDPMON_HOME to a folder on a larger disk")
     else:
         yield ok("recordings", text)
     if not is_local(folder):
         yield note(
             "file system",
-            f"{folder} is a network file system, where recordings have no write-ahead log and commits are slower",
-            "set DDPMON_HOME to a local disk; other machines then cannot see the runs",
+            f"{folder} is on a network file system, where ddpmon writes recordings more slowly",
+            "set DDPMON_HOME to a folder on a local disk, unless other machines must see the runs",
         )
 
 
@@ -61,13 +61,17 @@ def sockets() -> Check:
             rank.connect(f"ipc://{folder}/ingest.sock")
             rank.send(b"")
             if not hub.poll(ANSWER_MS):
-                way_out = "set DDPMON_RUNTIME_DIR to a local file system"
-                return problem("sockets", f"a test message through {folder.parent} does not arrive", way_out)
+                way_out = "set DDPMON_RUNTIME_DIR to a folder on a local file system"
+                return problem(
+                    "sockets", f"a test message through a socket in {folder.parent} does not arrive", way_out
+                )
     except zmq.ZMQError as error:
-        return problem("sockets", f"{folder.parent}: {error.strerror}", "set DDPMON_RUNTIME_DIR to a local file system")
+        return problem(
+            "sockets", f"{folder.parent}: {error.strerror}", "set DDPMON_RUNTIME_DIR to a folder on a local file system"
+        )
     finally:
         runs.remove_sockets(run_id)
-    return ok("sockets", f"{folder.parent}, which only you can read; a test message arrived")
+    return ok("sockets", f"{folder.parent} works: only you can read this folder, and a test message arrived")
 
 
 def _takes_a_database(folder: Path) -> bool:

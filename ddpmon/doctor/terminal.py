@@ -25,7 +25,7 @@ Option = Callable[[str], str]
 def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Option | None = None) -> Iterator[Check]:
     """size: None where there is no terminal. tmux: how it is asked; None: by the program."""
     if size is None:
-        yield ok("terminal", "no terminal: ddpmon run prints lines, and the report at the end")
+        yield ok("terminal", "there is no terminal, so ddpmon run prints lines, and the report at the end")
         return
     yield _size(size)
     yield _colours(environ)
@@ -35,8 +35,8 @@ def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Op
     elif "STY" in environ:
         yield note(
             "screen",
-            "GNU screen has no clipboard, so the key y copies nothing",
-            "tmux has a clipboard, with set -g set-clipboard on",
+            "GNU screen has no clipboard, so the key y of the dashboard copies nothing",
+            "use tmux, with set -g set-clipboard on",
         )
 
 
@@ -51,9 +51,9 @@ def size_here() -> os.terminal_size | None:
 def _size(size: os.terminal_size) -> Check:
     text = f"{size.columns}x{size.lines}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
-        return note("size", f"{text}: the dashboard shows only its first lines", _SHOWS_ALL)
+        return note("size", f"{text} is too small: the dashboard shows only its first lines", _SHOWS_ALL)
     if size.columns < WHOLE[0] or size.lines < WHOLE[1]:
-        return note("size", f"{text}: too small for some parts of the screens", _SHOWS_ALL)
+        return note("size", f"{text} is too small for some parts of the screens", _SHOWS_ALL)
     return ok("size", text)
 
 
@@ -61,33 +61,39 @@ def _colours(environ: Mapping[str, str]) -> Check:
     term = environ.get("TERM", "")
     if term in {"", "dumb"}:
         return note(
-            "colours", f"TERM={term or '(not set)'}: plain lines instead of the dashboard", "TERM=xterm-256color"
+            "colours",
+            f"TERM is {term or '(not set)'}, so ddpmon prints plain lines instead of the dashboard",
+            "TERM=xterm-256color",
         )
     if "NO_COLOR" in environ:
         return ok("colours", "no colours, because NO_COLOR is set")
     if environ.get("COLORTERM", "").lower() in _FULL_COLOUR:
         return ok("colours", "16 million")
     if "256" in term or term.endswith(("kitty", "direct")):
-        return ok("colours", "256; if the terminal has more colours, set COLORTERM=truecolor")
+        return ok("colours", "256 colours; if your terminal has more, set COLORTERM=truecolor")
     return note(
         "colours",
         f"16 (TERM={term})",
-        "if the terminal has more colours, set COLORTERM=truecolor, which ssh does not pass on",
+        "if your terminal has more colours, set COLORTERM=truecolor on this machine, because ssh does not pass it on",
     )
 
 
 def _letters(environ: Mapping[str, str]) -> Check:
     if in_ascii(environ):
-        way_out = "if the terminal can show Unicode, set LANG=C.UTF-8; the Linux console cannot"
-        return note("letters", "only ASCII: charts consist of dots and colons", way_out)
-    return ok("letters", "Unicode: charts have eight dots per character, bars have eighths of a character")
+        way_out = "if your terminal can show Unicode, set LANG=C.UTF-8"
+        return note("letters", "this terminal shows only ASCII, so charts consist of dots and colons", way_out)
+    return ok("letters", "Unicode works, so charts have eight dots per character")
 
 
 def _tmux(option: Option) -> Iterator[Check]:
     if option("set-clipboard") == "off":
-        yield note("tmux", "set-clipboard is off, so the key y copies nothing", "tmux set -g set-clipboard on")
+        yield note(
+            "tmux",
+            "tmux's set-clipboard is off, so the key y of the dashboard copies nothing",
+            "run tmux set -g set-clipboard on",
+        )
     if option("allow-passthrough") not in {"on", "all"}:
-        way_out = "for --notify desktop, run tmux set -g allow-passthrough on"
+        way_out = "to let --notify desktop work in tmux, run tmux set -g allow-passthrough on"
         yield note("tmux", "blocks desktop notifications", way_out)
     else:
         yield ok("tmux", "desktop notifications and the clipboard work")

@@ -90,7 +90,8 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
     except UsageError:
         return note(
             "torch",
-            f"no torch in {sys.executable}: demo, attach, replay and report work, but ddpmon run does not",
+            f"torch is not installed in {sys.executable}, so ddpmon run does not work; demo, attach, "
+            "replay and report work",
             "install ddpmon into the environment that has torch, or pip install 'ddpmon[training]'",
         )
     command = [sys.executable, "-c", _QUESTIONS]
@@ -107,15 +108,16 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
         )
     except subprocess.TimeoutExpired:
         way_out = (
-            "check whether site-packages is on a slow network file system, which also makes the start of each rank slow"
+            "if site-packages is on a slow network file system, move it to a local disk, because each rank "
+            "imports torch"
         )
-        return problem("torch", f"the import takes more than {ASKED_S:.0f} s", way_out)
+        return problem("torch", f"importing torch takes more than {ASKED_S:.0f} s", way_out)
     try:
         return msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=Torch)
     except msgspec.DecodeError:
         lines = (answer.stderr or answer.stdout).strip().splitlines() or [f"exit code {answer.returncode}"]
-        way_out = f"{sys.executable} -c 'import torch' shows the whole error"
-        return problem("torch", f"the import fails: {lines[-1]}", way_out)
+        way_out = f"run {sys.executable} -c 'import torch' to see the whole error"
+        return problem("torch", f"importing torch fails: {lines[-1]}", way_out)
 
 
 def torch_checks(torch: Torch) -> Iterator[Check]:
@@ -123,18 +125,22 @@ def torch_checks(torch: Torch) -> Iterator[Check]:
     built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU"
     text = f"{torch.version}, built for {built}"
     if not torch.distributed:
-        yield problem("torch", f"{text}, without torch.distributed", "install a build with it, such as the one on PyPI")
+        yield problem(
+            "torch",
+            f"{text}, without torch.distributed",
+            "install a build of torch with torch.distributed, such as the one on PyPI",
+        )
     elif _number(torch.version) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        yield note("torch", f"{text}; ddpmon is tested with {oldest} and later", f"install torch {oldest} or later")
+        yield note("torch", f"{text}, but ddpmon needs {oldest} or later", f"install torch {oldest} or later")
     else:
         yield ok("torch", text)
     if torch.armed:
-        yield ok("probe", "starts in the ranks, through sitecustomize")
+        yield ok("probe", "ddpmon's code starts in the ranks, through sitecustomize")
     else:
         yield problem(
             "probe",
-            "does not start in the ranks, because Python ignores sitecustomize on PYTHONPATH",
+            "ddpmon's code does not start in the ranks, because Python ignores sitecustomize on PYTHONPATH",
             "put import ddpmon; ddpmon.init() at the top of the script",
         )
     yield from _backends(torch)
@@ -144,25 +150,27 @@ def _backends(torch: Torch) -> Iterator[Check]:
     if torch.gloo_error:
         yield problem(
             "gloo",
-            f"the process group fails: {torch.gloo_error}",
-            "make the host name resolve, or set GLOO_SOCKET_IFNAME to lo (one machine) or eth0 (several machines)",
+            f"a process group with gloo fails: {torch.gloo_error}",
+            "add the host name to /etc/hosts, or set GLOO_SOCKET_IFNAME to lo (one machine) or eth0 (several machines)",
         )
     elif torch.gloo:
-        yield ok("gloo", "works: a process group of one rank reduced a tensor")
+        yield ok("gloo", "gloo works: an all-reduce in a process group of one rank succeeded")
     if torch.nccl:
         yield ok("NCCL", torch.nccl_version or "available")
     elif torch.gpus:
         yield note(
-            "NCCL", "not in this build of torch, so GPUs would communicate through gloo", "install a build with NCCL"
+            "NCCL",
+            "this build of torch has no NCCL, so GPUs would communicate through gloo",
+            "install a build with NCCL",
         )
     if torch.cuda_error and torch.cuda and not DRIVER.exists():
-        no_driver = "no NVIDIA driver on this machine, so torch trains on the CPU"
+        no_driver = "this machine has no NVIDIA driver, so torch trains on the CPU"
         yield note("CUDA", no_driver, "if the machine has a GPU, install NVIDIA's driver")
     elif torch.cuda_error:
         yield problem(
             "CUDA",
             torch.cuda_error,
-            "nvidia-smi shows whether the driver works; the driver must support torch's CUDA version",
+            "run nvidia-smi to see whether the driver works and supports torch's CUDA version",
         )
 
 

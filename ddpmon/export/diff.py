@@ -37,10 +37,10 @@ def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
     """Return whether B is no more than so many percent slower than A, as far as is certain; and that in words."""
     slower = 100 * compared["slower_by"]
     if slower > percent:
-        return False, f"FAIL: B is at least {slower:.1f}% slower; the limit is {percent:g}%"
+        return False, f"FAIL: B is slower than A by at least {slower:.1f}%; the limit is {percent:g}%"
     if slower > 0:
-        return True, f"PASS: B is slower, but certainly by only {slower:.1f}%; the limit is {percent:g}%"
-    return True, f"PASS: B is not certainly slower than A; the limit is {percent:g}%"
+        return True, f"PASS: B is slower than A by at least {slower:.1f}%, which is within the limit of {percent:g}%"
+    return True, f"PASS: ddpmon cannot show that B is slower than A; the limit is {percent:g}%"
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:

@@ -53,7 +53,9 @@ class Runs:
 
     def _gathered(self) -> list[Metric]:
         answers = GaugeMetricFamily(
-            "ddpmon_hub_answers", "1 if the hub of an unfinished run answers.", labels=["run", "run_id"]
+            "ddpmon_hub_answers",
+            "1 if the run has not ended and its hub answers, otherwise 0.",
+            labels=["run", "run_id"],
         )
         everything = [(run, run.state()) for run in runs.all_runs()]
         running = self._running([run for run, state in everything if state == "running"], answers)

@@ -54,7 +54,7 @@ def _families(shot: Snapshot) -> Iterator[Family]:
     yield "ddpmon_steps", "counter", "", "Finished steps.", [({}, float(shot.step))]
     yield "ddpmon_records_lost", "counter", "", "Lost records of steps.", [({}, float(shot.records_lost))]
     yield (
-        *("ddpmon_step_seconds", "gauge", "seconds", "Median length of a step in the window."),
+        *("ddpmon_step_seconds", "gauge", "seconds", "Median length of the last steps."),
         [({}, _seconds(shot.step_ms_p50))],
     )
     yield (
@@ -65,7 +65,13 @@ def _families(shot: Snapshot) -> Iterator[Family]:
         [({}, shot.samples_per_s)],
     )
     yield "ddpmon_loss", "gauge", "", "Mean loss of the last steps over all ranks.", [({}, shot.loss)]
-    yield "ddpmon_wait_ratio", "gauge", "ratio", "Share of the step spent waiting for others.", [({}, shot.wait_share)]
+    yield (
+        "ddpmon_wait_ratio",
+        "gauge",
+        "ratio",
+        "Share of the step in which a rank waits for other ranks.",
+        [({}, shot.wait_share)],
+    )
     lasting = [finding for finding in shot.findings if finding.lasts]
     kinds = sorted({(finding.kind, finding.severity) for finding in lasting})
     counts: list[Sample] = [

@@ -20,11 +20,11 @@ TIMEOUT_S = 5.0
 def exporter(url: str) -> OTLPMetricExporter:
     """Return what pushes there. UsageError: it is no URL, or the extra is not installed."""
     if not url.startswith(("http://", "https://")) or len(url) <= len("https://"):
-        raise UsageError(f"--otlp {url}: give a URL, as http://127.0.0.1:4318/v1/metrics")
+        raise UsageError(f"--otlp {url}: give a URL, such as http://127.0.0.1:4318/v1/metrics")
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     except ImportError:
-        raise UsageError("--otlp needs opentelemetry: pip install 'ddpmon[otlp]'") from None
+        raise UsageError("--otlp needs the package opentelemetry: pip install 'ddpmon[otlp]'") from None
     return OTLPMetricExporter(url, timeout=TIMEOUT_S)
 
 

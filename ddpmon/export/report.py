@@ -97,7 +97,9 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     acts = of_failure if failed else findings
     advice = list(dict.fromkeys(finding["advice"] for finding in acts if finding.get("advice")))
     stale_s = report["run"].get("stale_s")
-    labelled = [] if stale_s is None else [("Stale", f"no answer from its hub: this was {duration(stale_s)} ago")]
+    labelled = (
+        [] if stale_s is None else [("Stale", f"the hub does not answer; this is the state {duration(stale_s)} ago")]
+    )
     labelled += [("Verdict", report["verdict"] or "none yet")]
     earlier_runs = report.get("earlier_runs")
     labelled += [("Earlier", earlier_runs["text"])] if earlier_runs and earlier_runs["slower_by"] else []
@@ -113,7 +115,9 @@ def _latest(attempts: list[dict[str, Any]]) -> list[str]:
     """Return how each earlier attempt ended; of very many the first of them are left out."""
     hidden = len(attempts) - MOST_FINDINGS
     lines = (
-        [f"{counted(hidden, 'earlier attempt')} ended too: ddpmon report --format json has all"] if hidden > 0 else []
+        [f"{counted(hidden, 'earlier attempt')} ended before these; ddpmon report --format json lists all attempts"]
+        if hidden > 0
+        else []
     )
     return [*lines, *map(_attempt, attempts[-MOST_FINDINGS:])]
 
@@ -132,7 +136,7 @@ def _first(sentences: list[str], one: str, many: str | None = None) -> list[str]
     if hidden <= 0:
         return sentences
     noun = one if hidden == 1 else many or f"{one}s"
-    return [*sentences[:MOST_FINDINGS], f"and {hidden:,} more {noun}: ddpmon report --format json has all"]
+    return [*sentences[:MOST_FINDINGS], f"and {hidden:,} more {noun}; ddpmon report --format json lists all of them"]
 
 
 def facts(report: dict[str, Any]) -> list[str]:
@@ -188,7 +192,9 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
 
 def _losses(models: Sequence[str]) -> list[str]:
     """Return what the loss is the sum of, where a step updates several models."""
-    return [f"loss: the sum over {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
+    return (
+        [f"the loss is the sum of the losses of {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
+    )
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
@@ -260,7 +266,9 @@ def earlier(report: dict[str, Any]) -> list[str]:
     size = report["run"]["world_size"]
     lines = []
     for window, ranks in sorted(groups.items()):
-        lines.append(f"{named_ranks(ranks, size)}: {_means_over(window)}, the last with the other ranks")
+        lines.append(
+            f"{named_ranks(ranks, size)}: {_means_over(window)}, the last steps that the other ranks also have"
+        )
     return lines
 
 
@@ -273,7 +281,7 @@ def folded(ranks: list[dict[str, Any]]) -> str:
     """Return what the rank table leaves out; "" if that is nothing."""
     if len(ranks) <= MOST_RANKS:
         return ""
-    return f"and {len(ranks) - WORST_RANKS:,} further ranks; med is the median of all {len(ranks):,}"
+    return f"and {len(ranks) - WORST_RANKS:,} more ranks; med is the median of all {len(ranks):,} ranks"
 
 
 def how_it_ended(how: dict[str, Any]) -> str:

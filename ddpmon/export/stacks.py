@@ -21,10 +21,10 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
     for view in views:
         if view.rank in fresh:
             continue
-        lines.append(plain(view.why) or f"rank {view.rank} did not answer")
+        lines.append(plain(view.why) or f"rank {view.rank} did not answer the request for its stack")
         if view.stack and not view.steps_since:
             age = "" if view.at is None else f", {max(0.0, now - view.at):.0f} s ago"
-            lines += [f"  its last known stack{age}:", *_frames(view.stack)]
+            lines += [f"  the last known stack of this rank{age}:", *_frames(view.stack)]
         lines.append("")
     return lines[:-1]
 

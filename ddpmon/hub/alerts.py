@@ -141,7 +141,7 @@ class Alerts:
             self._add_event(
                 unix,
                 "info",
-                f"{self._name.split()[0]}: {counted(self._dropped, 'alert')} not started, because the limit is"
+                f"{self._name.split()[0]}: ddpmon skipped {counted(self._dropped, 'alert')}, because the limit is"
                 f" {MOST_AN_HOUR} an hour",
             )
             self._dropped = 0
@@ -150,7 +150,7 @@ class Alerts:
                 self._program = _Program(self._command, self._store.run.cwd, self._waiting.popleft())
                 self._started.append(now)
             except OSError as error:
-                self._add_event(unix, "info", f"{self._name} cannot be started: {error.strerror}")
+                self._add_event(unix, "info", f"ddpmon cannot start {self._name}: {error.strerror}")
 
 
 class _Program:
@@ -189,7 +189,7 @@ class _Program:
         code = self._process.wait()
         os.close(self._output)
         if overdue:
-            return f"exceeded {LONGEST_S:g} s, so ddpmon killed it"
+            return f"ran for more than {LONGEST_S:g} s, so ddpmon killed it"
         lines = self._printed.decode(errors="replace").strip().splitlines()
         last = f": {redact_text(plain(lines[-1]))[:_LINE_CHARS]}" if lines else ""
         return f"ended with {code}{last}" if code else ""

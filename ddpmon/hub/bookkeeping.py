@@ -51,13 +51,19 @@ class Bookkeeping:
         self._collector.record()
         if recorder.was_deleted:
             recorder.was_deleted = False
-            store.add_event(unix, "warn", "someone deleted telemetry.db; the hub restored it with the whole recording")
+            store.add_event(
+                unix, "warn", "somebody deleted telemetry.db; the hub has written the whole recording again"
+            )
         trouble = recorder.trouble
         if trouble and not store.unwritable:
-            store.add_event(unix, "warn", f"the recording cannot be written: {trouble}")
+            store.add_event(unix, "warn", f"ddpmon cannot write the recording: {trouble}")
         elif store.unwritable and not trouble:
-            missing = f"not in the recording: {counted(recorder.unrecorded, 'step record')}"
-            store.add_event(unix, "info", f"recording again; {missing if recorder.unrecorded else 'nothing was lost'}")
+            missing = f"the recording lacks {counted(recorder.unrecorded, 'step record')}"
+            store.add_event(
+                unix,
+                "info",
+                f"ddpmon can write the recording again; {missing if recorder.unrecorded else 'nothing was lost'}",
+            )
         store.unwritable = trouble or ""
 
     def keep_last(self, now: float, unix: float) -> None:

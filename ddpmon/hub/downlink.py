@@ -62,7 +62,7 @@ CLOCKS = 240
 """Bundles, a minute of them, of which the one that came fastest tells how far two clocks are apart: to milliseconds, so
 that failures and stacks of several machines have an order. Steps are aligned by the ends of their synchronisations."""
 GONE = "critical", "{who} {are} gone: {ranks}"
-UNHEARD = "warn", "no data from {who} ({ranks}); the others continue, so {its} or the link has failed"
+UNHEARD = "warn", "no data from {who} ({ranks}); the other hosts continue, so {its} or the link has failed"
 """Events of nodes of which nothing is heard: severity and sentence."""
 _CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
 """The name of another node's connection: the node, and a rank's pid or a viewer there. ZeroMQ's own begin with a zero,
@@ -228,7 +228,7 @@ class Downlink:
             self._take_request(_name(node, message.viewer), message.request)
         elif isinstance(message, Output):
             if not self._came(message.view, node.number):
-                raise WireError("output that nobody requested, or of another node's rank")
+                raise WireError("output that this hub did not request, or output of another node's rank")
         else:
             self._bundle(node, message, deque(blocks), now, unix)
 

@@ -181,7 +181,7 @@ class Hub:
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
             if self._sockets.mend():
-                store.add_event(unix, "warn", "somebody removed the run's sockets; the hub made new ones")
+                store.add_event(unix, "warn", "somebody removed the run's sockets; the hub has made new sockets")
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
         stops = store.winding_down(unix) and store.state != "stopping"
@@ -245,7 +245,7 @@ class Hub:
         fault = self._store.fault
         if fault and fault != self._fault:
             print(fault, flush=True)
-            self._store.add_event(unix, "warn", f"ddpmon failed to judge the run: {fault.splitlines()[-1]}")
+            self._store.add_event(unix, "warn", f"ddpmon's analysis of the run failed: {fault.splitlines()[-1]}")
         self._fault = fault
 
     def _add_refusal_events(self, unix: float) -> None:

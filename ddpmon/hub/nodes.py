@@ -28,7 +28,7 @@ from ddpmon.runs import job_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
-ALONE = "this machine's ranks only"
+ALONE = "ddpmon shows only this machine's ranks"
 AWAITED_S = 5.0
 """Time that a given hub may be out of reach before an event says so."""
 FINISH_S = 3.0
@@ -70,7 +70,7 @@ class Nodes:
         store = self._store
         if not zmq.has("curve"):
             if store.run.nnodes > 1 or store.run.hub_at:
-                store.add_event(time.time(), "warn", f"this build of ZeroMQ has no CURVE: {ALONE}")
+                store.add_event(time.time(), "warn", f"this build of ZeroMQ has no encryption (CURVE), so {ALONE}")
         elif store.run.hub_at:
             self._begin_given(*split(store.run.hub_at))
         elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
@@ -81,7 +81,7 @@ class Nodes:
     def _begin_given(self, host: str, port: int) -> None:
         """Take the place that `--hub` gives this hub."""
         if self._job_key is None:
-            self._store.add_event(time.time(), "warn", f"the key of {self._root_name} is gone: {ALONE}")
+            self._store.add_event(time.time(), "warn", f"the key for {self._root_name} is missing, so {ALONE}")
         elif self._store.run.hub_is_here:
             self._keys = self._keys or curve_keys.fresh()
             self._begin_downlink([f"tcp://{bracketed(own_for_others(host))}:{port}"])
@@ -194,7 +194,7 @@ class Nodes:
             self._keys.addresses = [down.listen(address) for address in addresses]
         except zmq.ZMQError as error:
             down.close()
-            text = f"other machines cannot connect: {addresses[0]}: {error.strerror}"
+            text = f"other machines cannot connect to {addresses[0]}: {error.strerror}"
             self._store.add_event(time.time(), "warn", text)
             return
         self._down = down
@@ -267,15 +267,15 @@ class Nodes:
         lines = [] if self._up.reached(now) or is_here else [self._missed()]
         if self._up.dropped:
             lines.append(
-                f"{self._up.dropped:,} messages for {self._root_name} are lost, because there was no connection for too"
-                " long"
+                f"{self._up.dropped:,} messages for {self._root_name} are lost, because the connection was "
+                "broken for too long"
             )
         return lines
 
     def _missed(self) -> str:
         if self._up is not None and self._up.refused:
-            return f"{self._root_name} has another key than this machine: {ALONE}"
-        return f"no connection to {self._root_name}: {ALONE}"
+            return f"{self._root_name} and this machine have different keys, so {ALONE}"
+        return f"there is no connection to {self._root_name}, so {ALONE}"
 
     def end(self, ends: Mapping[int, End]) -> None:
         """The run is over on this machine: its processes ended so, by pid."""

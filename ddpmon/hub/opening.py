@@ -33,14 +33,16 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             store.resume(now)
             if trouble:
                 store.add_event(unix, "warn", trouble)
-            store.add_event(unix, "warn", "the hub restarted; ranks send again the data that it had not recorded")
+            store.add_event(
+                unix, "warn", "the hub restarted, and the ranks repeat the data that the hub had not recorded"
+            )
             return store, Recorder(path, run.id, store.clock)
         except NothingRecordedError:
             pass  # the earlier hub ended before it wrote anything, on a full disk for instance
         except (RecordingError, OSError, sqlite3.Error) as error:
             trouble = str(error)  # the recorder will say what it cannot write
             with contextlib.suppress(OSError):
-                trouble = f"{error}; moved it to {_put_aside(path).name}, and began a new one"
+                trouble = f"{error}; ddpmon has moved the recording to {_put_aside(path).name}, and started a new one"
     clock = Clock(time.monotonic_ns() // 1000, unix)
     store = Store(run, Registry(run.id, run.world_size, run.host), clock, live=True)
     if trouble:
@@ -68,7 +70,7 @@ def _replace(path: Path, recording: Recording) -> str:
         whole.replace(path)
     finally:
         whole.unlink(missing_ok=True)
-    return f"{path} is damaged; moved it to {aside.name}, and kept its readable part as {path.name}"
+    return f"{path} is damaged; ddpmon has moved it to {aside.name}, and saved the readable part as {path.name}"
 
 
 def _put_aside(path: Path) -> Path:

@@ -15,7 +15,7 @@ EVERY_S = 0.5
 """Logs are read, and another hub is asked, at most this often, however many look."""
 FAR_MOST = 64
 """Ranks of other machines whose lines are kept."""
-ASKED = "waiting for its machine"
+ASKED = "waiting for the rank's machine"
 
 
 class RankOutput:
@@ -34,7 +34,7 @@ class RankOutput:
         """Return what is there of it by now; of another machine's rank what that one's hub has sent so far."""
         process = self._registry.seats.get(rank)
         if process is None:
-            return PrintedView(rank, why="there is no such rank")
+            return PrintedView(rank, why="the run has no such rank")
         if not process.hello.through:
             return self.here(rank, now)
         if now - self._asked_at.get(rank, float("-inf")) >= EVERY_S:
@@ -52,7 +52,9 @@ class RankOutput:
                 self._totals[said.rank] = self._totals.get(said.rank, 0) + len(said.lines)
         source = rank if rank in self._lines else LAUNCHER  # torchrun under `exec` prints what its ranks do
         lines = list(self._lines.get(source, ()))
-        return PrintedView(rank, self._totals.get(source, 0), lines, "" if lines else "no output so far")
+        return PrintedView(
+            rank, self._totals.get(source, 0), lines, "" if lines else "the rank has printed nothing so far"
+        )
 
     def came(self, view: PrintedView, node: int) -> bool:
         """Take what the hub of a node sent; says whether it may speak for that rank, and was asked."""

@@ -57,7 +57,7 @@ class Sockets:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
-            raise HeldError(f"another hub of run {self.run_id} is alive; this one exits") from None
+            raise HeldError(f"run {self.run_id} already has a hub, so this hub exits") from None
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = lock

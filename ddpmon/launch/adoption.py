@@ -36,7 +36,7 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
         return take_over(run, say)
     for process, name in ((run.supervisor, "supervisor"), (run.hub, "hub")):
         if wake(process) and say:
-            say(f"resumed the {name} of {run.name} ({run.id}), which was stopped")
+            say(f"resumed the {name} of {run.name} ({run.id}), which a signal had stopped")
     return run
 
 
@@ -48,10 +48,12 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
         except NotStartedError as error:
             if not runs.held(run.id) and not runs.load(run.id).ended:
                 raise DdpmonError(
-                    f"{run.name} ({run.id}) has lost its supervisor and cannot get another: {error}"
+                    f"the supervisor of {run.name} ({run.id}) has ended, and ddpmon cannot start another: {error}"
                 ) from None
         except OSError as error:
-            raise DdpmonError(f"{run.name} ({run.id}) cannot get another supervisor: {error.strerror}") from None
+            raise DdpmonError(
+                f"ddpmon cannot start another supervisor for {run.name} ({run.id}): {error.strerror}"
+            ) from None
         else:
             if say:
                 say(f"the supervisor of {run.name} ({run.id}) was killed; a new one replaces it")

@@ -43,7 +43,7 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
         return RUN_BYTES
     size = _SIZE.fullmatch(text.strip())
     if size is None:
-        raise UsageError(f"DDPMON_LOGS={text}: give a size, as 256M or 2G")
+        raise UsageError(f"DDPMON_LOGS={text}: give a size, such as 256M or 2G")
     return int(size[1]) << _UNITS[size[2].upper()]
 
 
@@ -191,7 +191,7 @@ class BoundedLog:
         except OSError:  # its folder is gone, or not to be written to: it begins anew where it is
             with contextlib.suppress(OSError):
                 os.truncate(self._path, 0)
-                self.drop(self._size, "the log could not be put aside")
+                self.drop(self._size, "ddpmon could not rename the full log")
         self.open()
 
     def _discard_older(self) -> None:

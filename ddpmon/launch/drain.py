@@ -262,7 +262,7 @@ def _alone(run_id: str) -> None:
         except BlockingIOError:
             waited = time.monotonic() - begin
             if waited > TAKE_OVER_S:
-                raise DdpmonError(f"another process that writes the logs of {run_id} does not end") from None
+                raise DdpmonError(f"an earlier process still writes the logs of {run_id}, and does not end") from None
             _end(os.pread(lock, 32, 0), run_id, signal.SIGKILL if waited > TAKE_OVER_S / 2 else signal.SIGTERM)
             time.sleep(PAUSE_S)
         else:

@@ -78,7 +78,9 @@ class Draining:
             try:
                 self._spool = spool.make(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
             except OSError as error:  # the folder is gone
-                self._say(f"cannot make a pipe ({error.strerror}), so output goes directly to launcher.log")
+                self._say(
+                    f"cannot make a pipe ({error.strerror}), so the output of the ranks goes directly to launcher.log"
+                )
                 log = runs.run_dir(self._run_id) / "logs" / "launcher.log"
                 self._spool = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return self._spool
@@ -92,8 +94,8 @@ class Draining:
     def _failed(self, at: float, failure: str) -> None:
         pause_s = self._restarts.failed(at)
         self._say(
-            f"the process that writes the logs {failure}; next try in {pause_s:g} s; until then the output waits in"
-            " pipes"
+            f"the process that writes the logs {failure}; ddpmon starts it again in {pause_s:g} s, and "
+            "until then the output waits in pipes"
         )
 
     def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
@@ -110,6 +112,6 @@ class Draining:
         processes.send(drain, signal.SIGCONT)
         wait(END_S, lambda: not drain.alive())
         if drain.alive():
-            self._say("the process that writes the logs does not end: killing it")
+            self._say("the process that writes the logs does not end; sending SIGKILL")
             processes.send(drain, signal.SIGKILL)
             wait(1.0, lambda: not drain.alive())

@@ -11,7 +11,7 @@ from ddpmon import addresses
 from ddpmon.errors import UsageError
 from ddpmon.runs import job_key
 
-_WITHOUT = "--hub-key FILE has the key for --hub HOST:PORT: give both options"
+_WITHOUT = "--hub and --hub-key belong together: give --hub HOST:PORT and --hub-key FILE"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ def given_hub(
     except ValueError as error:
         raise UsageError(f"--hub {error}") from None
     if not port:
-        raise UsageError(f"--hub {endpoint}: give a port from 1 on, the same on every machine")
+        raise UsageError(
+            f"--hub {endpoint}: port 0 is not possible, because every machine needs the same port; give a fixed port"
+        )
     key = job_key.given(key_file, environment)
     return GivenHub(endpoint, not node and addresses.is_own(host, port), key)
 
@@ -58,5 +60,5 @@ def check_free(endpoint: str) -> None:
             tried.listen(1)
         except OSError as error:
             raise UsageError(
-                f"--hub {endpoint}: nothing can listen there: {error.strerror}; give another port"
+                f"--hub {endpoint}: the hub cannot listen at this address: {error.strerror}; give another port"
             ) from None

@@ -54,7 +54,9 @@ def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
             job = Job(task.job)
         except OSError as error:
             text = f"{runs.socket_dir('jobs')}: {error.strerror}"
-            raise DdpmonError(f"{text}; set DDPMON_RUNTIME_DIR to another folder, or give --apart") from None
+            raise DdpmonError(
+                f"{text}; set DDPMON_RUNTIME_DIR to another folder, or give --apart for a run of its own"
+            ) from None
         try:
             if (run := job.run(task.rank)) is not None:
                 _join(run, spec, task)
@@ -78,7 +80,8 @@ def begin(spec: Spec, run_id: str, job: Job | None, stdin: int = subprocess.DEVN
 def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
     jobs.join(run.id, task.rank)
     print(
-        f"ddpmon: rank {task.rank} joins {run.name} ({run.id}), the run of this job on this machine",
+        f"ddpmon: rank {task.rank} joins the run {run.name} ({run.id}), which another task of this job "
+        "started on this machine",
         file=sys.stderr,
         flush=True,
     )

@@ -73,4 +73,4 @@ class HubKeeper:
         self._failed(at, "ended" if code is None else f"ended with {code} after {self._restarts.lived_s(at):.1f} s")
 
     def _failed(self, at: float, failure: str) -> None:
-        self._say(f"hub {failure}; next try in {self._restarts.failed(at):g} s; see hub.log")
+        self._say(f"the hub {failure}; ddpmon starts it again in {self._restarts.failed(at):g} s; see hub.log")

@@ -43,11 +43,11 @@ class LaunchForm:
         """The run that the fields describe. UsageError where they describe none."""
         script = self.script.strip()
         if not script:
-            raise UsageError("give a script: a file, or -m and a module")
+            raise UsageError("give a script: a file, or -m and the name of a module")
         module = script.startswith("-m ")
         arguments, environment = _split("arguments", self.arguments), _split("environment", self.environment)
         if name := hidden_name([*arguments, *environment]):
-            raise UsageError(f"{name} {HIDDEN}: ddpmon does not remember secrets; type it again")
+            raise UsageError(f"{name} {HIDDEN}: ddpmon does not store secrets, so type this value again")
         return Asked(
             script.removeprefix("-m ").strip() if module else os.path.expanduser(script),
             arguments,
@@ -85,7 +85,7 @@ def _absolute(path: str) -> str:
 def _variable(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
-        raise UsageError(f"environment: {word!r} is not a variable; write KEY=VALUE")
+        raise UsageError(f"environment: {word!r} is not of the form KEY=VALUE")
     return name, value
 
 

@@ -24,11 +24,11 @@ class Do(Enum):
     """Next action of the supervisor."""
 
     NOTHING = "nothing"
-    ASK = "send the command a signal to end"
-    ASK_RANKS = "SIGTERM to the ranks, whose launcher is dead"
-    TERMINATE = "SIGTERM to all remaining processes"
-    KILL = "SIGKILL to all remaining processes"
-    FINISH = "no process is left"
+    ASK = "sending the command a signal to end"
+    ASK_RANKS = "the launcher is dead, so ddpmon sends SIGTERM to its ranks"
+    TERMINATE = "sending SIGTERM to all remaining processes"
+    KILL = "sending SIGKILL to all remaining processes"
+    FINISH = "all processes have ended"
 
 
 class Life:
@@ -44,7 +44,7 @@ class Life:
     def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
         """Go on where nobody watched. grace_until: when the grace of a stop is over that was asked for before.
 
-        Where the command was gone by then, the run is over when no process is left.
+        Where the command was gone by then, the run is over when all processes have ended.
         """
         self.command_ended = command_ended
         if grace_until is not None:

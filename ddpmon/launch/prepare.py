@@ -92,11 +92,11 @@ def again(run: Run, run_id: str) -> Spec:
     if run.state() in {"running", "unknown"}:
         elsewhere = run.elsewhere()
         obstacle = f"{elsewhere}; stop it there" if elsewhere else "is running; stop it"
-        raise UsageError(f"{run.name} {obstacle} first, then start it again")
+        raise UsageError(f"{run.name} {obstacle} first, then start the run again")
     if run.attached:
-        raise UsageError(f"{run.name} was started without ddpmon, which cannot start it again: use ddpmon run")
+        raise UsageError(f"ddpmon did not start {run.name}, so it cannot start this job again; use ddpmon run")
     if run.nnodes > 1 or run.hub_at:
-        raise UsageError(f"{run.name} ran on several machines: start it again on each of them")
+        raise UsageError(f"{run.name} ran on several machines; start the run again on each of them")
     check_folder(run.cwd)
     run = runs.with_secrets(run)
     logs = _log_option(run)
@@ -104,7 +104,7 @@ def again(run: Run, run_id: str) -> Spec:
         (spec.check_module if _is_module(run) else spec.check_script)(run.script, run.cwd)
         spec.check_torch()
     if not run.argv:
-        raise UsageError(f"{run.name}: ddpmon did not record its command")
+        raise UsageError(f"{run.name}: ddpmon did not record the command of this run")
     if shutil.which(os.path.join(run.cwd, run.argv[0]) if "/" in run.argv[0] else run.argv[0]) is None:
         raise UsageError(f"no program {run.argv[0]}")
     line = run.argv
@@ -163,7 +163,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"environment: {name!r} is not the name of a variable; write KEY=VALUE")
         if name.startswith(_OURS):
-            raise UsageError(f"environment: ddpmon sets {name} itself; set it in the environment of ddpmon instead")
+            raise UsageError(f"environment: ddpmon sets {name} itself; set this variable before you start ddpmon")
 
 
 def _log_dir(run_id: str) -> str:

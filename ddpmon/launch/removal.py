@@ -48,20 +48,21 @@ def check(run: Run, *, force: bool = False) -> Run:
     run = runs.load(run.id)
     state, elsewhere = run.state(), run.elsewhere()
     if state == "running" and run.attached and not elsewhere:
-        raise UsageError(f"{run.name} ({run.id}) is attached to a job; ddpmon detach {run.id} leaves it first")
+        raise UsageError(f"{run.name} ({run.id}) is still attached to a job; run ddpmon detach {run.id} first")
     if state == "running":
         raise UsageError(
             f"{run.name} ({run.id}) {elsewhere or 'is running'}; stop it{' there' if elsewhere else ''} first"
         )
     if elsewhere and not force:
         raise UsageError(
-            f"{run.name} ({run.id}) {elsewhere}; delete it there, or use ddpmon rm --force if it has certainly ended"
+            f"{run.name} ({run.id}) {elsewhere}; delete the run there, or use ddpmon rm --force if the run "
+            "has certainly ended"
         )
     if run.supervised():
         raise UsageError(f"{run.name} ({run.id}) is ending; try again in a moment")
     if not elsewhere and (alive := remaining_processes.of_run(run.id)):
         noun, pronoun = ("process", "it") if len(alive) == 1 else ("processes", "them")
-        raise UsageError(f"{run.name} ({run.id}) has {len(alive)} {noun} left; ddpmon stop {run.id} ends {pronoun}")
+        raise UsageError(f"{run.name} ({run.id}) still has {len(alive)} {noun}; ddpmon stop {run.id} ends {pronoun}")
     return run
 
 
@@ -91,5 +92,6 @@ def _remove(aside: Path) -> None:
         if not aside.exists():  # somebody else was faster
             return
         raise DdpmonError(
-            f"deleted the run, but could not delete all files in {aside}: {error.strerror or error}"
+            f"the run is deleted, except for some files in {aside}, which ddpmon could not delete: "
+            f"{error.strerror or error}"
         ) from None

@@ -15,7 +15,7 @@ from ddpmon.launch import removal
 from ddpmon.runs import Run
 
 VARIABLE = "DDPMON_KEEP"
-GRAMMAR = "a size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
+GRAMMAR = "a total size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
 NEAR = 0.8
 """Share of the bound from which on a line warns that it comes near."""
 _BOUND = re.compile(r"(\d+(?:\.\d+)?) *(MB|GB|TB|h|d|w)", re.IGNORECASE)
@@ -100,11 +100,11 @@ def plan(bound: Bound) -> Pruning:
         pass
     elif total > NEAR * bound.size_bytes:
         near = (
-            f"runs take {removal.bytes_text(total)} of {bound.text} ({VARIABLE}); "
-            "above that, ddpmon run deletes the oldest runs that have ended"
+            f"all runs together take {removal.bytes_text(total)} of the limit of {bound.text} "
+            f"({VARIABLE}); above the limit, ddpmon run deletes the oldest ended runs"
         )
     elif old:
-        near = f"{count_text(old)} ended nearly {bound.text} ago ({VARIABLE}); after that, ddpmon run deletes them"
+        near = f"{count_text(old)} ended nearly {bound.text} ago; ddpmon run deletes runs above this age ({VARIABLE})"
     return Pruning(bound, going, len(stored_runs), total, near)
 
 

@@ -85,13 +85,17 @@ class RunProcesses:
         if agent is not None and not agent.alive():
             unknown = [process for process in rank_processes if process.start_ticks > self._known_until_ticks]
             if unknown:
-                self.terminate("SIGTERM to ranks that their launcher left behind", unknown)
+                self.terminate("sending SIGTERM to the ranks that the launcher did not end", unknown)
         if self._passing_on is None or agent is None or at - self._passing_on[1] < PASS_ON_S:
             return
         number, self._passing_on = self._passing_on[0], None
         if agent.alive() and proc.is_pending(agent.pid, number):
             self._terminated.update(rank_processes)
-            self._send(f"the launcher does not handle {number.name}; sending it to its ranks", rank_processes, number)
+            self._send(
+                f"the launcher does not handle {number.name}; sending the signal to the ranks instead",
+                rank_processes,
+                number,
+            )
 
     def terminate(self, reason: str, targets: list[Process]) -> None:
         """SIGTERM, once for each."""

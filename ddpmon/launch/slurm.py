@@ -31,7 +31,10 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
     listed = environment.get("SLURM_STEP_NODELIST", "")
     if rank is None or not listed:
         missing = "SLURM_NODEID" if rank is None else "SLURM_STEP_NODELIST"
-        raise UsageError(f"a job step of {count} nodes without {missing}; give --nnodes, --node-rank, --rdzv-endpoint")
+        raise UsageError(
+            f"Slurm started a job step of {count} nodes, but did not set {missing}; give --nnodes, --node-rank "
+            "and --rdzv-endpoint"
+        )
     return NodeOptions(count, rank, f"{first_host(listed)}:{_port(environment)}")
 
 
@@ -39,7 +42,7 @@ def first_host(listed: str) -> str:
     """The first name of a list of Slurm's: node03 of node[03-05,9],login. UsageError where it is no such list."""
     named = re.match(r"(?:[^\[\],]|\[[^\[\],]+(?:,[^\[\],]+)*\])+", listed)
     if named is None or listed[named.end() :][:1] not in {"", ","}:
-        raise UsageError(f"SLURM_STEP_NODELIST {listed}: not a list of nodes")
+        raise UsageError(f"SLURM_STEP_NODELIST is {listed}, which is not a list of nodes")
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", named[0])
 
 
@@ -56,5 +59,5 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise UsageError(f"{name} is {text!r}: not a number")
+        raise UsageError(f"{name} is {text!r}, which is not a number")
     return int(text)

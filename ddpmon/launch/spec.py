@@ -64,7 +64,7 @@ def check_script(path: str, cwd: str | None = None) -> None:
     """A file that Python can compile, as seen from a folder."""
     file = Path(cwd or "", path)
     if file.is_dir():
-        raise UsageError(f"{path} is a folder; give a script in it")
+        raise UsageError(f"{path} is a folder; give a script in this folder")
     try:
         source = file.read_bytes()
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def check_module(name: str, cwd: str | None = None) -> None:
     folder = cwd or here()
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
-        raise UsageError(f"-m {name}: not the name of a module")
+        raise UsageError(f"-m {name}: this is not the name of a module")
     spec = importlib.machinery.PathFinder.find_spec(parts[0], [folder]) or _find(parts[0], None)
     for end in range(2, len(parts) + 1):
         folders = spec and spec.submodule_search_locations
@@ -95,7 +95,7 @@ def check_module(name: str, cwd: str | None = None) -> None:
     if spec is None:
         raise UsageError(f"no module {name} from {folder}")
     if (folders := spec.submodule_search_locations) and _find(f"{name}.__main__", list(folders)) is None:
-        raise UsageError(f"-m {name}: the package has no __main__; give a module in it")
+        raise UsageError(f"-m {name}: this package has no __main__.py; give a module of the package")
 
 
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
@@ -119,7 +119,7 @@ def processes(text: str) -> int:
     if text in {"gpu", "auto"} and (gpus := _gpus()):
         return gpus
     if text == "gpu":
-        raise UsageError("--nproc gpu: no GPU found here; give a number, or cpu")
+        raise UsageError("--nproc gpu: this machine has no GPU; give a number, or cpu")
     if text in {"cpu", "auto"}:
         return os.cpu_count() or 1
     try:

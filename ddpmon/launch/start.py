@@ -85,7 +85,8 @@ def start_run(run: runs.Run, hub_key: str | None = None, stdin: int = subprocess
         shutil.rmtree(runs.run_dir(run.id), ignore_errors=True)
         runs.remove_sockets(run.id)
         raise DdpmonError(
-            f"cannot start the run, {runs.home()}: {reason}; free some space there, or set DDPMON_HOME to another disk"
+            f"cannot start the run in {runs.home()}: {reason}; free some space there, or set DDPMON_HOME "
+            "to another disk"
         ) from None
     except DdpmonError:
         runs.remove_sockets(run.id)
@@ -119,7 +120,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
         return runs.load(run_id)
     if reason := first.stdout.decode(errors="replace").strip():
         raise NotStartedError(reason)
-    raise DdpmonError(f"the supervisor of run {run_id} does not start; see {log}")
+    raise DdpmonError(f"the supervisor process of run {run_id} does not start; see {log}")
 
 
 def versions() -> dict[str, str]:

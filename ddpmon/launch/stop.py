@@ -32,7 +32,7 @@ def request(run: runs.Run, now: bool = False) -> None:
 def check_reach(run: runs.Run) -> None:
     """DdpmonError says where a run is to be stopped whose processes cannot be signalled from here."""
     if elsewhere := run.elsewhere():
-        raise DdpmonError(f"{run.name} ({run.id}) {elsewhere}; stop it there: ddpmon stop {run.id}")
+        raise DdpmonError(f"{run.name} ({run.id}) {elsewhere}; stop the run there with ddpmon stop {run.id}")
 
 
 def longest_s(run: runs.Run) -> float:

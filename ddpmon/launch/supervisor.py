@@ -112,7 +112,7 @@ class Supervisor:
         self._goes_on_without = self._command is None and bool(self._members())
         ended = self._command is None and not self._goes_on_without
         self.life.take_over(ended, None if grace_left_s is None else time.monotonic() + grace_left_s)
-        say(f"took over from a killed supervisor; {len(alive)} processes are alive")
+        say(f"this supervisor replaces one that was killed; {len(alive)} processes of the run are alive")
         return over_since
 
     def _keep_hub(self, even_if_not_due: bool = False) -> None:
@@ -198,7 +198,10 @@ class Supervisor:
             self.file.change(stopping=True, stopping_at=time.time())
         do = self.life.stop(at, now)
         if do is Do.NOTHING and self.life.state == "asked":
-            say(f"stop: requested again, {self.run.grace_left_s() or 0.0:.0f} s of the grace period left")
+            say(
+                f"somebody requested the stop again; {self.run.grace_left_s() or 0.0:.0f} s of the grace "
+                "period are left"
+            )
         self._do(do)
 
     def _reap(self, at: float) -> None:
@@ -263,7 +266,10 @@ class Supervisor:
         elif do is Do.KILL:
             self.processes.kill([process for _, process in self._alive()])
         elif do is Do.FINISH and (stuck := self._alive()):
-            say(f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL: stuck in the kernel")
+            say(
+                f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL, because a "
+                "system call in the kernel does not return"
+            )
 
     def _unseen_exit_code(self) -> int | None:
         """The exit code of a command that was no child: by the kernel's word, else by what the run left behind."""
@@ -289,7 +295,7 @@ class Supervisor:
         deadline = time.monotonic() + WRITE_END_S
         while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
             if self._wait(IDLE_S) in STOPS:
-                say("stops on request; run.json does not say how the run ended")
+                say("the supervisor ends on request, before run.json says how the run ended")
                 return
             self._keep_hub()
             self._reap(time.monotonic())
@@ -305,7 +311,7 @@ class Supervisor:
         processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
         self._wait_until(HUB_END_S, lambda: not hub.alive())
         if hub.alive():
-            say("the hub does not end: killing it")
+            say("the hub does not end; sending SIGKILL to the hub")
             processes.send(hub, signal.SIGKILL)
             self._wait_until(1.0, lambda: not hub.alive())
 

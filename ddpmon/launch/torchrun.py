@@ -38,7 +38,7 @@ class NodeOptions:
             count, which = (
                 (self.count, "--node-rank and ") if self.least is None else (f"{self.least}:{self.count}", "")
             )
-            raise UsageError(f"--nnodes {count} needs {which}--rdzv-endpoint HOST:PORT on every machine")
+            raise UsageError(f"--nnodes {count} also needs {which}--rdzv-endpoint HOST:PORT, on every machine")
         if self.rank is not None and not 0 <= self.rank < self.count:
             raise UsageError(f"--node-rank {self.rank}: with --nnodes {self.count}, give 0 to {self.count - 1}")
         try:
@@ -46,7 +46,7 @@ class NodeOptions:
         except ValueError as error:
             raise UsageError(f"--rdzv-endpoint {error}") from None
         if not port:
-            raise UsageError(f"--rdzv-endpoint {self.endpoint}: give a port from 1 on")
+            raise UsageError(f"--rdzv-endpoint {self.endpoint}: port 0 is not possible; give a fixed port")
 
 
 def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
@@ -87,7 +87,10 @@ def notes(grace_s: float) -> list[str]:
     if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
         return []
     return [
-        f"grace: torchrun in this version of torch has no {_SHUTDOWN}, and kills ranks {KILLS_AFTER_S} s after a stop"
+        (
+            f"--grace: torchrun in this version of torch has no {_SHUTDOWN}, so it kills ranks {KILLS_AFTER_S} "
+            "s after a stop"
+        )
     ]
 
 

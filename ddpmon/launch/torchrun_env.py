@@ -27,7 +27,9 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
     if elastic is not None and not rank:
         return NodeOptions(most, None, _endpoint(environment), elastic)
     if not re.fullmatch(r"[0-9]{1,6}", rank):
-        raise UsageError(f"PET_NNODES is {count}, and PET_NODE_RANK {rank!r}: set it to 0 to {most - 1}")
+        raise UsageError(
+            f"PET_NNODES is {count}, and PET_NODE_RANK is {rank!r}; set PET_NODE_RANK to a number from 0 to {most - 1}"
+        )
     return NodeOptions(most, int(rank), _endpoint(environment), elastic)
 
 
@@ -41,6 +43,8 @@ def _endpoint(environment: Mapping[str, str]) -> str | None:
         return given if re.search(r":[0-9]+$", given) else f"{given}:{DEFAULT_PORT}"
     host = environment.get("PET_MASTER_ADDR")
     if host is None:
-        raise UsageError("PET_NNODES without PET_MASTER_ADDR; give --nnodes, --node-rank and --rdzv-endpoint")
+        raise UsageError(
+            "PET_NNODES is set, but PET_MASTER_ADDR is not; give --nnodes, --node-rank and --rdzv-endpoint"
+        )
     bare = host.removeprefix("[").removesuffix("]")
     return f"{bracketed(bare)}:{environment.get('PET_MASTER_PORT', DEFAULT_PORT)}"

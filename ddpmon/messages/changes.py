@@ -93,14 +93,14 @@ def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
     """
     answer = decode(_answer, frame)
     if answer.base and (base is None or (base.version, base.epoch) != (answer.base, answer.epoch)):
-        raise WireError(f"changes of version {answer.base}, which is not here")
+        raise WireError(f"changes to version {answer.base} of the view, which this viewer does not have")
     unpacking = zlib.decompressobj()
     try:
         content = unpacking.decompress(answer.packed, LARGEST_BYTES)
     except zlib.error as error:
         raise WireError(str(error)) from None
     if not unpacking.eof:
-        raise WireError("an answer that is too large, or cut off")
+        raise WireError("an answer that is too large or incomplete")
     news = decode(_changed, content)
     values = {name: value for name in _HEAD if (value := getattr(news, name)) is not UNSET}
     before = base if answer.base else None
@@ -113,7 +113,7 @@ def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
         try:
             shot = Snapshot(**values, ranks=_with_columns(rows, news.rows))
         except TypeError:
-            raise WireError("an answer that is not whole") from None
+            raise WireError("an incomplete answer") from None
     else:
         shot = msgspec.structs.replace(before, **values, ranks=_with_columns(before.ranks, news.rows))
     check(shot)
@@ -123,7 +123,7 @@ def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
 def _longer(before: Series, tail: Tail) -> Series:
     names = Series.__struct_fields__
     if any(tail.kept > len(getattr(before, name)) for name in names):
-        raise WireError("the end of a series that is not here")
+        raise WireError("the end of a series that this viewer does not have")
     return Series(*(getattr(before, name)[: tail.kept] + getattr(tail.rest, name) for name in names))
 
 
@@ -132,7 +132,7 @@ def _with_columns(before: list[RankView], columns: Any) -> list[RankView]:
     if not ranks:
         return before
     if ranks[-1] >= len(before) or any(one >= other for one, other in pairwise(ranks)):
-        raise WireError("rows of ranks that are not in the world, or in no order")
+        raise WireError("rows of unknown ranks, or rows that are not in order")
     present = {name: column for name in _ROW if (column := getattr(columns, name)) is not UNSET}
     if any(len(column) != len(ranks) for column in present.values()):
         raise WireError("columns of different lengths")

@@ -35,14 +35,14 @@ def pack_tail(frames: Iterable[bytes]) -> bytes:
 def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
     """Frames of a file, up to where it makes no sense any more, and what is wrong there; "" if nothing is."""
     if not content.startswith(_MAGIC):
-        return [], "it does not begin as one"
+        return [], "the file does not begin like a file of a rank"
     frames: list[bytes] = []
     at = len(_MAGIC)
     while at < len(content):
         length = int.from_bytes(content[at : at + _LENGTH], "big")
         frame = content[at + _LENGTH : at + _LENGTH + length]
         if not 0 < length <= MAX_FRAME_BYTES or len(frame) < length:
-            return frames, f"it is cut short or damaged at byte {at:,}"
+            return frames, f"the file is damaged or incomplete from byte {at:,} on"
         frames.append(frame)
         at += _LENGTH + length
     return frames, ""

@@ -63,7 +63,7 @@ def wrong(folder: str, status: os.stat_result | None = None) -> str:
         except OSError:
             return ""
     if not stat.S_ISDIR(status.st_mode):
-        return f"{folder} is no folder (a link?)"
+        return f"{folder} is not a folder, but perhaps a link"
     if status.st_uid != os.getuid():
         return f"{folder} belongs to another user"
     return f"other users can enter the folder {folder}" if status.st_mode & 0o077 else ""

@@ -257,7 +257,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
         head="write/s", chart="bytes/s a rank writes",
     )] = None
     threads: Annotated[Micros | None, Quantity(
-        "threads", COUNT, "Threads of the process", where=PROCESS, chart="threads of a rank", largest=True,
+        "threads", COUNT, "Number of threads of the process", where=PROCESS, chart="threads of a rank", largest=True,
     )] = None
     gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
     """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""

@@ -158,4 +158,4 @@ def _write_error_file() -> None:
             get_error_handler().record_exception(error)
             os.replace(f"{path}.part", path)
     except Exception as failure:
-        print(f"ddpmon: no error file for torchrun: {failure}", file=sys.stderr)
+        print(f"ddpmon: cannot write the error file for torchrun: {failure}", file=sys.stderr)

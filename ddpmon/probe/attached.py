@@ -18,9 +18,9 @@ from typing import Any
 added_paths: list[str] = []
 """Folders that were appended to `sys.path` for the probe; whoever attaches sets it before `arm`."""
 UNMEASURED = (
-    "buckets: a live model takes no communication hook",
-    "functions of torch that the script imported by their names: the script calls the originals",
-    "output, losses and steps from before",
+    "the all-reduce of each bucket, because a model that already trains accepts no communication hook",
+    "functions of torch that the script imported by name, because the script calls the original functions",
+    "output, losses and steps from before the attach",
 )
 """What cannot be measured in a process that was running before."""
 
@@ -58,7 +58,7 @@ def disarm(reply: str) -> None:
 
 def _when_quiet(reply: str, act: Callable[[], None]) -> None:
     def give_up() -> None:
-        _write(reply, {"ok": False, "error": "an optimizer's hooks never came to an end: try again"})
+        _write(reply, {"ok": False, "error": "ddpmon could not add its hooks to an optimizer; try again"})
 
     try:
         from ddpmon.probe.quiet import when_quiet
@@ -98,7 +98,7 @@ class _CannotWatchError(Exception):
 def _check_torch() -> None:
     torch = sys.modules.get("torch")
     if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
-        raise _CannotWatchError("this process has not imported torch: attach once it trains")
+        raise _CannotWatchError("this process has not imported torch; attach when it trains")
 
 
 def _arm(socket: str, run_id: str, folder: str, ranks: int) -> dict[str, Any]:
@@ -113,7 +113,9 @@ def _arm(socket: str, run_id: str, folder: str, ranks: int) -> dict[str, Any]:
         return _facts(listener, existing.find())
     if listener is not None:
         watching = run_settings.current().run_id
-        raise _CannotWatchError(f"the run {watching} watches this process already: ddpmon attach {watching}")
+        raise _CannotWatchError(
+            f"the run {watching} already watches this process; open its dashboard with ddpmon attach {watching}"
+        )
     run_settings.give(settings)
     try:
         found = existing.find()
@@ -121,7 +123,7 @@ def _arm(socket: str, run_id: str, folder: str, ranks: int) -> dict[str, Any]:
         existing.hear(listener, found)
         listener.found_running(ranks)
         if not (found.models or found.optimizers or listener.has_group or "RANK" in os.environ):
-            raise _CannotWatchError("this process trains nothing yet: attach once it has a model and an optimizer")
+            raise _CannotWatchError("this process does not train yet; attach when it has a model and an optimizer")
         listener.start()
         listener.hot.start = listener.account.start  # now that another thread reads the notes
     except BaseException:
@@ -156,7 +158,7 @@ def _disarm(reply: str) -> None:
     from ddpmon.probe import run_settings
 
     if not run_settings.current().attached:
-        raise _CannotWatchError("ddpmon run started this process: it is watched until it ends")
+        raise _CannotWatchError("ddpmon run started this process and watches it until its end")
 
     def ended() -> None:
         run_settings.give(None)

@@ -23,7 +23,7 @@ from ddpmon.probe.records import BUCKET_END
 from ddpmon.probe.thread_listener import ThreadListener
 
 NAMES_CHARS = 8000
-CPU_ONLY = "buckets: recorded for models on the CPU only"
+CPU_ONLY = "--buckets: ddpmon records the buckets only for models on the CPU"
 
 
 class Buckets:
@@ -70,7 +70,9 @@ class Buckets:
         model = arguments[0]
         if self._hooks.get(model) is None:
             self._hooks[model] = None
-            self.listener.identity.set_missing(BUCKETS, "buckets: not recorded for a model with a built-in comm hook")
+            self.listener.identity.set_missing(
+                BUCKETS, "--buckets: ddpmon cannot record the buckets of a model with a built-in communication hook"
+            )
 
     def _joins(self, work: Any, _arguments: object) -> None:
         self.joining = work

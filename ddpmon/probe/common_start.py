@@ -19,7 +19,7 @@ STARTS = "starts"
 MAX_WAITING_NOTES = 50_000
 """Notes that may wait for other ranks, so that memory is bounded: those of thousands of steps. Ranks that get so far
 ahead of each other do not wait for each other in every step."""
-NOT_IN_STEP = "the ranks do not synchronise in every step: each counts steps from its own first one"
+NOT_IN_STEP = "the ranks do not synchronise in every step, so each rank counts steps from its own first step"
 
 
 class CommonStart:

@@ -59,7 +59,7 @@ class GpuCounters:
             return self._values
         self._unanswered += 1
         if self._unanswered == UNANSWERED_SAMPLES:
-            self._missing("no GPU counters: NVML does not answer")
+            self._missing("there are no GPU counters, because NVML does not answer")
         return {}
 
     def _missing(self, reason: str) -> None:
@@ -73,7 +73,7 @@ class GpuCounters:
             for sample in count():
                 self._asked.wait()
                 self._values, error = _read(nvml, handle)
-                self._missing(f"no GPU counters: {error}" if error else "")
+                self._missing(f"there are no GPU counters: {error}" if error else "")
                 if isinstance(error, nvml.NVMLError_GpuIsLost):
                     self._identity.add_gpu_error(str(error))
                 for xid in _new_xids(nvml, errors):
@@ -86,7 +86,7 @@ class GpuCounters:
                 self._answered.set()
         except Exception as error:  # no driver, no library, a container without the device: all normal
             self._values = {}
-            self._missing(f"no GPU counters: {error}")
+            self._missing(f"there are no GPU counters: {error}")
             self._answered.set()
 
 

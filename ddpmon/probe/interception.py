@@ -24,7 +24,7 @@ def offers(listener: ThreadListener, owner: Any, *names: str) -> bool:
     if missing is not None:
         where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
         listener.identity.add_note(
-            f"torch {torch.__version__} has no {where}.{missing}: what is measured there is missing"
+            f"torch {torch.__version__} has no {where}.{missing}, so some measurements are missing"
         )
     return missing is None
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddpmon.probe.buckets import Buckets
 
 
-CAPTURED = "a CUDA graph has captured training: the steps that it replays are not counted"
+CAPTURED = "a CUDA graph has captured the training, and ddpmon does not count the steps that the graph replays"
 
 
 class Listener(EveryStep):

@@ -68,7 +68,7 @@ class Loops:
                 bars.follow(step, at, sampler[1] if sampler else None)
             except Exception as error:
                 self._bars_fail = True  # a class of the script's own may be quite unlike tqdm's
-                self._note(f"progress bars: {type(error).__name__} when they were read; they are left alone")
+                self._note(f"ddpmon could not read the progress bars ({type(error).__name__}), and no longer tries")
                 self._bars = bars = Bars()
         total = said.total or bars.total
         epoch, epochs = (said.epoch, said.epochs) if said.epoch is not None else self._epoch(bars, sampler)

@@ -40,7 +40,7 @@ FIRST = "ddpmon/first"
 """Key of the hub of rank 0, where no launcher gives ranks their node."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
 """Keys of the number of other hubs so far, and of the ranks that have come to count theirs."""
-ALONE = "the hubs of other machines cannot be found, each shows its own ranks only"
+ALONE = "ddpmon cannot find the other machines, so each machine shows only its own ranks"
 
 
 def node_key(node: int) -> str:
@@ -178,7 +178,7 @@ def exchange(identity: Identity) -> Exchange | None:
         begun = Exchange(identity, None, speaks=speaks)
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
         if by_torchrun and speaks:
-            identity.add_note(f"torch {torch.__version__} has no store of the process group to share: {ALONE}")
+            identity.add_note(f"torch {torch.__version__} does not give access to the process group's store: {ALONE}")
         return None
     begun.start()
     return begun

@@ -78,7 +78,9 @@ def _drop(descriptor: int) -> None:
     try:
         dropped = _untold.get(descriptor, 0) + len(os.read(end, fcntl.fcntl(end, fcntl.F_GETPIPE_SZ)))
         _untold[descriptor] = dropped
-        os.write(end, f"\n[ddpmon] {dropped:,} bytes of output are missing: no process collected them\n".encode())
+        os.write(
+            end, f"\n[ddpmon] {dropped:,} bytes of output are missing, because no process wrote the log\n".encode()
+        )
         del _untold[descriptor]
     finally:
         os.close(end)

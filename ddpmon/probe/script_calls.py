@@ -49,13 +49,13 @@ class ScriptCalls(ThreadListener, ABC):
         numbers: list[tuple[str, object]] = []
         for name, value in values.items():
             if not (0 < len(name) <= MAX_LOGGED and name.isprintable()):
-                self._left_out(f"ddpmon.log takes names of 1 to {MAX_LOGGED} printable characters")
+                self._left_out(f"ddpmon.log needs a name of 1 to {MAX_LOGGED} printable characters")
             elif isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1 and not value.is_complex():
                 numbers.append((name, self.readings.read(value)))
             elif (number := _number(value)) is not None:
                 numbers.append((name, number))
             else:
-                self._left_out(f"ddpmon.log({name}=…) takes a number; {_kind(value)}")
+                self._left_out(f"ddpmon.log({name}=…) needs a number; {_kind(value)}")
         self.record(Account.logged, numbers)
 
     @_harmless
@@ -72,14 +72,14 @@ class ScriptCalls(ThreadListener, ABC):
         number = None if isinstance(value, torch.Tensor) and value.is_cuda else _number(value)
         if number is not None and number.is_integer() and least <= number < MAX_STEP:
             return int(number)
-        self._left_out(f"ddpmon.step({name}=…) takes a whole number from {least}; {_kind(value)}")
+        self._left_out(f"ddpmon.step({name}=…) needs a whole number from {least} on; {_kind(value)}")
         return None
 
     def _left_out(self, why: str) -> None:
         """Report once that a value of the script cannot be taken."""
-        if self.identity.add_note(f"{why} and is left out"):
+        if self.identity.add_note(f"{why}, and ddpmon ignores it"):
             with contextlib.suppress(Exception):  # whatever the script has put there
-                print(f"ddpmon: {why} and is left out", file=sys.stderr)
+                print(f"ddpmon: {why}, and ddpmon ignores it", file=sys.stderr)
 
     @_harmless
     def exit_step(self) -> None:
@@ -93,7 +93,9 @@ class ScriptCalls(ThreadListener, ABC):
             if isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable():
                 self.record(Account.phase_entered, name)
             else:
-                self.identity.add_note(f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not")
+                self.identity.add_note(
+                    f"ddpmon.phase needs a name of 1 to {MAX_NAME} printable characters, and ignores other names"
+                )
 
     @_harmless
     def exit_phase(self, name: str) -> None:
@@ -113,7 +115,9 @@ def _number(value: Any) -> float | None:
 def _kind(value: Any) -> str:
     """Return what was given in the place of a number, in words."""
     if isinstance(value, torch.Tensor):
-        return f"a tensor of {value.numel():,} on {value.device} was given"
+        return f"the script passed a tensor of {value.numel():,} values on {value.device}"
     if isinstance(value, (int, float)):
-        return f"{value!r:.40} was given"
-    return "None was given" if value is None else f"something of type {type(value).__name__:.40} was given"
+        return f"the script passed {value!r:.40}"
+    if value is None:
+        return "the script passed None"
+    return f"the script passed a value of type {type(value).__name__:.40}"

@@ -149,7 +149,9 @@ class ScriptNotes:
     def phase_left(self, name: str, *_: object) -> None:
         """Time no longer belongs to that name."""
         if not self.clock.exit_named(name):
-            self._identity.add_note(f"more than {MAX_NAMES} names of ddpmon.phase in a step: the rest is left out")
+            self._identity.add_note(
+                f"a step has more than {MAX_NAMES} names of ddpmon.phase, and ddpmon ignores the rest"
+            )
 
     def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
         """A trainer said how far it is: what that means after so many steps of ours."""

@@ -185,7 +185,7 @@ class ThreadListener:
             return False
         if trains:
             self.identity.add_note(
-                f"several threads train here: ddpmon watches {names[self.thread]}, and nothing of {names.get(me)}"
+                f"several threads train in this process; ddpmon watches {names[self.thread]}, but not {names.get(me)}"
             )
         return True
 
@@ -205,8 +205,8 @@ class ThreadListener:
         api.detach()
         with contextlib.suppress(Exception):  # whatever the script has put there, or a full disk
             print(
-                f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has left this process; "
-                "training goes on unwatched",
+                f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has removed itself; "
+                "training continues, but ddpmon does not watch this rank",
                 file=sys.stderr,
             )
 

@@ -81,7 +81,7 @@ def sample(row: Sequence[Any]) -> Sample:
     """Return the sample in a row of schema.SAMPLES."""
     made = msgspec.convert(msgspec.structs.astuple(schema.sample_of(row)), Sample)
     if not all(map(math.isfinite, (value for value in row if isinstance(value, float)))):
-        raise ValueError("a sample that is no number")
+        raise ValueError("a sample that is not a number")
     return made
 
 
@@ -102,7 +102,7 @@ def layout(row: Sequence[Any]) -> Layout:
     made = msgspec.msgpack.decode(blob, type=Layout)
     check_layout(made)
     if made.number != number:
-        raise ValueError("a layout of another number")
+        raise ValueError("a bucket layout with a wrong number")
     return made
 
 
@@ -111,7 +111,7 @@ def failure(row: Sequence[Any]) -> Failure:
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Failure)
     if not (0 <= made.rank < MAX_WORLD and 0 <= made.time_us < MAX_US and 0 <= made.step < MAX_STEP):
-        raise ValueError("a failure of no rank or time")
+        raise ValueError("a failure without a rank or a time")
     return made
 
 
@@ -121,7 +121,7 @@ def silence(row: Sequence[Any]) -> Silence:
     ranks = msgspec.msgpack.decode(blob, type=tuple[Rank, ...])
     made = msgspec.convert({"attempt": attempt, "first_step": first, "last_step": last, "ranks": ranks}, Silence)
     if not (0 <= made.attempt < MAX_WORLD and 0 < made.first_step <= made.last_step < MAX_STEP):
-        raise ValueError("a silence of no steps")
+        raise ValueError("a silence without steps")
     return made
 
 
@@ -130,7 +130,7 @@ def event(row: Sequence[Any]) -> Event:
     at, severity, text = row
     made = msgspec.convert({"at": at, "severity": severity, "text": text}, Event)
     if severity not in _SEVERITIES or not 0 <= made.at < MAX_US / 1e6:
-        raise ValueError("an event of no time or severity")
+        raise ValueError("an event without a time or a severity")
     return made
 
 
@@ -142,9 +142,9 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
     PauseFilter(made.times)
     Histories.restored(made.histories)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
-        raise ValueError("a checkpoint of no step")
+        raise ValueError("a checkpoint without a step")
     if not all(0 < loss.step < MAX_STEP and not math.isfinite(loss.value) for loss in made.bad_losses):
-        raise ValueError("a bad loss of no step, or a good one")
+        raise ValueError("a bad loss without a step, or a good loss")
     return made
 
 
@@ -153,24 +153,24 @@ def finding(row: Sequence[Any]) -> EpisodeRecord:
     record, number, blob = row
     made = _FINDINGS.decode(blob)
     if (made.record, made.number) != (record, number) or not (0 < record < MAX_STEP and 0 < number < MAX_STEP):
-        raise ValueError("an episode of another finding")
+        raise ValueError("an episode that belongs to another finding")
     steps = made.begin_step, made.last_step, made.end_step
     if not all(0 <= step <= MAX_STEP for step in steps) or not 0 <= made.attempt < MAX_WORLD:
-        raise ValueError("a finding of no step or attempt")
+        raise ValueError("a finding without a step or an attempt")
     if not 0 < made.times < MAX_STEP:
-        raise ValueError("a finding that never came")
+        raise ValueError("a finding that never began")
     moments = (made.reported_at, made.grave_at, made.ended_at, made.replaced_at)
     if not all(0 <= at < MAX_US / 1e6 for at in moments if at is not None):
-        raise ValueError("a finding of no time")
+        raise ValueError("a finding without a time")
     if not abs(made.cost_s or 0.0) < MAX_US / 1e6:
-        raise ValueError("a cost that is no time")
+        raise ValueError("a cost that is not a time")
     if (made.ended is None) != (made.ended_at is None) or made.finding.until_step is not None:
-        raise ValueError("a finding that has ended and lasts")
+        raise ValueError("a finding that has ended and still lasts")
     if made.ended is not None and made.ended.until_step is None:
-        raise ValueError("a finding that ended at no step")
+        raise ValueError("a finding that ended without a step")
     words = (made.finding, made.ended or made.finding)
     if any(one.severity not in _SEVERITIES for one in words) or made.severity not in _SEVERITIES:
-        raise ValueError("a finding of no severity")
+        raise ValueError("a finding without a severity")
     return made
 
 
@@ -179,7 +179,7 @@ def judged(row: Sequence[Any]) -> Judged:
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Judged)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
-        raise ValueError("judged up to no step")
+        raise ValueError("an analysis that ends at no step")
     return made
 
 
@@ -249,7 +249,7 @@ def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
         cells.whole = False
         rank, pid = cells.count("rank", MAX_WORLD, otherwise=-1), cells.count("pid", (1 << 22) + 1)
         if rank < 0 or not pid:
-            raise ValueError("a process of no rank or pid")
+            raise ValueError("a process without a rank or a process id")
         host = row[PROCESSES.index("host")]
         size = max(run.world_size, rank + 1)
         hello = Hello(1, run.id, rank, rank, size, 0, host if isinstance(host, str) else "", pid, STAGE_TRAINING)

@@ -87,13 +87,13 @@ class Collector:
         identity = frames[0]
         try:
             if len(frames) != 2:
-                raise WireError("not one frame")
+                raise WireError("more or less than one frame")
             message, invalid = decode_lenient(frames[1])
         except WireError as error:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
         self._blocks.flush(now)
-        left_out = [f"the records of a batch, {invalid}"] if invalid else []
+        left_out = [f"the records of a batch: {invalid}"] if invalid else []
         self._take(message, left_out, identity, now, unix, peer, ended=ended, later_us=later_us)
 
     def take_block(
@@ -263,7 +263,7 @@ class Collector:
         holder = registry.seats.get(failure.rank)
         impossible = failure.rank >= max(registry.world_size, 1)
         if impossible or (process.attempt < 0 and holder is not None and not holder.gone):
-            registry.refusals.count(STRANGER, why=f"the exception of process {failure.pid}, which is no rank")
+            registry.refusals.count(STRANGER, why=f"an exception of process {failure.pid}, which is not a rank")
             return
         self._store.failures.append(failure)
         self._recorder.failure(failure)

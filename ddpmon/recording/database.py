@@ -103,9 +103,9 @@ class Database:
         all_names = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())}
         tables = all_names & TABLES.keys()
         if not all_names and not self.salvaged:
-            raise NothingRecordedError(f"{self.path} is empty: nothing was recorded")
+            raise NothingRecordedError(f"{self.path} is empty, because ddpmon recorded nothing")
         if not tables:
-            raise RecordingError(f"{self.path} is no recording of ddpmon")
+            raise RecordingError(f"{self.path} is not a recording of ddpmon")
         self.damaged |= not tables >= _NEEDED
         return tables
 
@@ -132,14 +132,14 @@ class Database:
             if not is_damaged:
                 raise self.unreadable(error) from None
             raise RecordingError(
-                f"{self.path} is damaged ({error}): nothing of it can be read, unless `sqlite3 FILE .recover` can"
+                f"{self.path} is damaged ({error}), and ddpmon can read nothing from it; try `sqlite3 FILE .recover`"
             ) from None
         self._db.close()
         self._go_on_with(salvaged)
         self.salvaged, self.corrupt = True, is_damaged
         self.damaged |= is_damaged
         if is_damaged and not salvaged.execute("SELECT 1 FROM processes LIMIT 1").fetchall():
-            raise RecordingError(f"{self.path} is damaged ({error}): none of its ranks can be read") from None
+            raise RecordingError(f"{self.path} is damaged ({error}), and ddpmon can read none of its ranks") from None
         if self.on_salvage:
             self.on_salvage()
 
@@ -157,11 +157,11 @@ def _open(path: Path, name: str) -> sqlite3.Connection:
             with contextlib.suppress(FileNotFoundError):
                 plain_file.check(path.with_name(f"{path.name}{beside}"))
     except FileNotFoundError:
-        raise NothingRecordedError(f"no recording of {name} yet: {path} does not exist") from None
+        raise NothingRecordedError(f"{name} has no recording yet: {path} does not exist") from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
     if not size:
-        raise NothingRecordedError(f"{path} is empty: nothing was recorded")
+        raise NothingRecordedError(f"{path} is empty, because ddpmon recorded nothing")
     try:
         return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)
     except sqlite3.Error as error:

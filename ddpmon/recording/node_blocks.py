@@ -84,7 +84,7 @@ def unpack(frame: bytes) -> NodeBlock:
     except zlib.error as error:
         raise WireError(f"no block: {error}") from None
     if not inflating.eof:
-        raise WireError("no whole block, or too large")
+        raise WireError("an incomplete block, or a block that is too large")
     block = decode(_decoder, raw)
     try:
         table = from_column_bytes(block.rows)
@@ -92,7 +92,7 @@ def unpack(frame: bytes) -> NodeBlock:
         raise WireError("rows that are cut off") from None
     counts = block.counts
     if len(counts) != len(block.batches) or min(counts, default=0) < 0 or sum(counts) != len(table):
-        raise WireError("rows of no batch")
+        raise WireError("rows that belong to no batch")
     for batch in block.batches:
         check_message(batch)
     return NodeBlock(block.batches, list(accumulate(counts)), table)

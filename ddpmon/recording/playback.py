@@ -51,7 +51,7 @@ class Playback:
         ]
         firsts = [end for track in self.tracks if (end := track.first_end_us()) is not None]
         if not firsts:
-            raise RecordingError(f"{recording.path} holds no step of {run.name}: there is nothing to replay")
+            raise RecordingError(f"{recording.path} contains no step of {run.name}, so there is nothing to replay")
         last = clock.unix_at(max(track.ends_us for track in self.tracks))
         self.begin = min(run.created_at, clock.unix_at(min(track.begins_us for track in self.tracks)))
         self.end = max(last, run.ended_at or last)

@@ -133,7 +133,7 @@ class Player:
         resolution = self._merged.resolution_at(first.id, first.last_step) if first else ""
         if not resolution:
             return []
-        sentence = f"the recording has these steps as means of {resolution}; single steps are not available"
+        sentence = f"the recording has only means over {resolution} for these steps, and no single steps"
         return [Event(self._now, "info", sentence)]
 
     def _play_to(self, to: float) -> Store:

@@ -263,7 +263,7 @@ class Recorder:
             self.too_large = False
             if not isinstance(error, sqlite3.OperationalError):  # no full disk, no lock: it would be the same again
                 self._thinning = None
-                print(f"the recording grows on, its oldest steps cannot be merged: {error}", flush=True)
+                print(f"the recording keeps growing, because ddpmon cannot merge its oldest steps: {error}", flush=True)
 
     def close(self) -> None:
         """Write the rest and leave one file that anyone can read."""

@@ -73,7 +73,8 @@ class Recording:
         if isinstance(version, int) and version != schema.VERSION:
             which = "a newer" if version > schema.VERSION else "an earlier"
             raise RecordingError(
-                f"{self.path} is of {which} ddpmon (schema {version}): this one reads schema {schema.VERSION}"
+                f"{self.path} comes from {which} ddpmon (schema {version}), and this version reads only "
+                f"schema {schema.VERSION}"
             )
         try:
             return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
@@ -98,7 +99,7 @@ class Recording:
     @property
     def notes(self) -> list[str]:
         """Return notes on what of the recording, and beside it, could not be read."""
-        damaged = [f"{self.path} is damaged: what is whole was read"] if self.damaged else []
+        damaged = [f"{self.path} is damaged; ddpmon shows only its readable part"] if self.damaged else []
         return [*(self._tails.notes if self._tails else ()), *damaged]
 
     def close(self) -> None:

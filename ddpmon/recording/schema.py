@@ -137,13 +137,13 @@ def block_steps(rows: object, records: object) -> tuple[Table, list[Step]]:
     table = from_column_bytes(_inflated(rows, BLOCK_STEPS * ROW.itemsize))
     steps = _steps.decode(_inflated(records, BLOCK_STEPS * MAX_RECORD_BYTES)) if records is not None else []
     if len(table) + len(steps) > BLOCK_STEPS:
-        raise ValueError("a block of too many steps")
+        raise ValueError("a block with too many steps")
     return table, steps
 
 
 def _inflated(blob: object, max_bytes: int) -> bytes:
     if not isinstance(blob, bytes):
-        raise ValueError("no block of steps")  # noqa: TRY004  of a file, not of our code
+        raise ValueError("data that is not a block of steps")  # noqa: TRY004  of a file, not of our code
     inflating = zlib.decompressobj()
     max_bytes = min(max_bytes, SMALL_BYTES + MOST_RATIO * len(blob))
     try:
@@ -151,7 +151,7 @@ def _inflated(blob: object, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise ValueError(str(error)) from None
     if len(raw) > max_bytes or not inflating.eof:
-        raise ValueError("a block of steps that is cut short or too large")
+        raise ValueError("a block of steps that is incomplete or too large")
     return raw
 
 

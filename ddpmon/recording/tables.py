@@ -21,7 +21,7 @@ def _numbered(words: tuple[str, ...]) -> str:
     return ", ".join(f"{number} {word}" for number, word in enumerate(words))
 
 
-_PROCESS = Column("process", "INTEGER", "The rank's process, as in `processes.id`.")
+_PROCESS = Column("process", "INTEGER", "The process of the rank, as in `processes.id`.")
 _MERGED_TIMES = (*OWN_PHASES, "wait", "transfer")
 
 
@@ -58,12 +58,12 @@ def _rollup() -> tuple[Column, ...]:
         Column("loss_min", "REAL", "Smallest finite loss."),
         Column("loss_max", "REAL", "Largest finite loss."),
         Column("losses_not_finite", "INTEGER", "Number of losses that were NaN or infinite."),
-        Column("samples", "INTEGER", "Sum of the training samples."),
-        Column("tokens", "INTEGER", "Sum of the token ids."),
-        Column("gradient_bytes", "INTEGER", "Sum of the bytes of gradient synchronisations."),
+        Column("samples", "INTEGER", "Number of training samples in these steps."),
+        Column("tokens", "INTEGER", "Number of token ids in these steps."),
+        Column("gradient_bytes", "INTEGER", "Bytes of all gradient synchronisations in these steps."),
         Column("learning_rate", "REAL", "The learning rate in the last of these steps."),
         Column("gc_us", "INTEGER", "Sum of the time in Python's garbage collector, µs."),
-        Column("backwards", "INTEGER", "Sum of the backward calls."),
+        Column("backwards", "INTEGER", "Number of backward calls in these steps."),
         Column("paused_us", "INTEGER", "Sum of the time in pauses, which the lengths in this row do not include, µs."),
     )
 
@@ -73,8 +73,8 @@ def _scalar_rollup() -> tuple[Column, ...]:
     return (
         _PROCESS,
         _WIDTH,
-        Column("begin_us", "INTEGER", "Beginning, as in `rollup`, µs."),
-        Column("name", "TEXT", "The name that the script gave."),
+        Column("begin_us", "INTEGER", "Beginning of the merged time, as in `rollup`, µs."),
+        Column("name", "TEXT", "The name under which the script logged the value."),
         Column("first_step", "INTEGER", "The first step with a logged value."),
         Column("last_step", "INTEGER", "The last step with a logged value."),
         Column("count", "INTEGER", "Number of finite values."),
@@ -106,7 +106,7 @@ def _samples() -> tuple[Column, ...]:
 
 TABLES: dict[str, tuple[Column, ...]] = {
     "meta": (
-        Column("key", "TEXT PRIMARY KEY", "`schema`, `run_id`, `monotonic_us` or `unix`."),
+        Column("key", "TEXT PRIMARY KEY", "Name of the value: `schema`, `run_id`, `monotonic_us` or `unix`."),
         Column(
             "value",
             "",
@@ -116,43 +116,46 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "processes": (
         Column("id", "INTEGER PRIMARY KEY", "Number of the process in this recording, from 1."),
-        Column("attempt", "INTEGER", "Number of restarts of the ranks before; -1: the process never became a rank."),
+        Column(
+            "attempt", "INTEGER", "Number of restarts before this process started; -1: the process never became a rank."
+        ),
         Column("rank", "INTEGER", "Rank of the process."),
-        Column("pid", "INTEGER", "Its process id on its host."),
+        Column("pid", "INTEGER", "Process id on the host of the process."),
         Column("start_ticks", "INTEGER", "Start time, field 22 of /proc/PID/stat; NULL: on another host."),
-        Column("host", "TEXT", "Name of its host."),
-        Column("hello", "BLOB", "The description of the process by itself, msgpack of `ddpmon.messages.Hello`."),
+        Column("host", "TEXT", "Name of the host on which the process runs."),
+        Column("hello", "BLOB", "What the process reports about itself, msgpack of `ddpmon.messages.Hello`."),
         Column("stage", "INTEGER", f"Stage of the process: {_numbered(STAGES)}."),
-        Column("seq", "INTEGER", "Number of the last recorded batch of the process."),
+        Column("seq", "INTEGER", "Number of the last batch of messages from the process that is recorded."),
         Column(
             "steps",
             "INTEGER",
-            "Number of finished steps as the process counts them, including steps that a killed rank could not send.",
+            "Number of finished steps by the process's own count, including steps that a killed rank could not send.",
         ),
         Column("last_step", "INTEGER", "The highest step number that is recorded."),
         Column(
             "records",
             "INTEGER",
-            "Number of its recorded steps, including merged steps. All other steps up to `last_step` are lost.",
+            "Number of recorded steps of the process, including merged steps. All other steps up to "
+            "`last_step` are lost.",
         ),
         Column("dropped", "INTEGER", "Number of records that the process had to drop."),
-        Column("total_steps", "INTEGER", "Steps planned; NULL: not known."),
+        Column("total_steps", "INTEGER", "Planned number of steps; NULL: unknown."),
         Column("left", "INTEGER", "1: the process ended normally."),
-        Column("dead", "INTEGER", "1: it exited unexpectedly."),
-        Column("unsynchronised", "INTEGER", "Count of optimizer steps on gradients that DDP never reduced."),
+        Column("dead", "INTEGER", "1: the process exited unexpectedly."),
+        Column("unsynchronised", "INTEGER", "Number of optimizer steps with gradients that DDP never reduced."),
         Column(
             "unsynchronised_at",
             "INTEGER",
             "Number of finished steps when the process last reported such an optimizer step.",
         ),
-        Column("stack", "BLOB", "Its Python stack during a hang, msgpack of `ddpmon.messages.Stack`."),
-        Column("epoch", "INTEGER", "Current epoch, from 1; NULL: not known."),
-        Column("epochs", "INTEGER", "Epochs planned; NULL: not known."),
+        Column("stack", "BLOB", "Python stack of the process during a hang, msgpack of `ddpmon.messages.Stack`."),
+        Column("epoch", "INTEGER", "Current epoch, counted from 1; NULL: unknown."),
+        Column("epochs", "INTEGER", "Planned number of epochs; NULL: unknown."),
         Column(
             "later_us",
             "INTEGER",
-            "Time by which the clock of its host is behind the clock in `meta`, exact to milliseconds, µs; NULL: the"
-            " same clock.",
+            "Time by which the clock of the process's host is behind the clock in `meta`, exact to "
+            "milliseconds, µs; NULL: the same clock.",
         ),
         Column(
             "end",
@@ -179,7 +182,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "records",
             "BLOB",
-            "Steps with buckets, names, pauses or more than two synchronisations, zlib of msgpack of"
+            "Steps that have buckets, names, pauses or more than two synchronisations, zlib of msgpack of"
             " `list[ddpmon.messages.Step]`; NULL: none. For ddpmon.",
         ),
     ),
@@ -196,14 +199,16 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "scalars": (
         _PROCESS,
-        Column("step", "INTEGER", "The step for which the script logged it."),
-        Column("name", "TEXT", "The name that the script gave."),
+        Column("step", "INTEGER", "The step for which the script logged the value."),
+        Column("name", "TEXT", "The name under which the script logged the value."),
         Column("value", "", "The logged value; the text 'nan' if it was not a number."),
     ),
     "digests": (
         _PROCESS,
         Column("step", "INTEGER", "Number of finished steps at the time of the digest."),
-        Column("model", "INTEGER", "Number of the model on its rank, in the order of wrapping."),
+        Column(
+            "model", "INTEGER", "Number of the model on its rank, in the order in which the script wrapped its models."
+        ),
         Column("value", "INTEGER", "Checksum of a fixed sample of the parameters, which is equal for equal replicas."),
         Column("group", "TEXT", "Process group whose ranks have replicas of the model."),
         Column("sequence", "INTEGER", "Sequence number of the group's last collective."),
@@ -221,8 +226,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("layout", "BLOB", "Parameters in each bucket, msgpack of `ddpmon.messages.Layout`."),
     ),
     "events": (
-        Column("at", "REAL", "Time of the event, Unix time, s."),
-        Column("severity", "TEXT", "`info`, `warn` or `critical`."),
+        Column("at", "REAL", "Unix time of the event, s."),
+        Column("severity", "TEXT", "Severity: `info`, `warn` or `critical`."),
         Column("text", "TEXT", "One sentence about the event. Findings that begin and end are events too."),
     ),
     "findings": (
@@ -234,13 +239,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "episode", "INTEGER", "Number of the episode, from 1. If there are very many episodes, some share a row."
         ),
-        Column("attempt", "INTEGER", "Attempt, as in `processes`; each restart begins new findings."),
+        Column("attempt", "INTEGER", "Attempt, as in `processes`; findings start anew after each restart."),
         Column("kind", "TEXT", "Kind of finding, as in the report."),
         Column("severity", "TEXT", "Highest severity so far: `info`, `warn` or `critical`."),
         Column("since_step", "INTEGER", "First step of the episode; NULL: this kind of finding has none."),
         Column("until_step", "INTEGER", "Last step of the episode; NULL: the episode has not ended."),
         Column("cost_s", "REAL", "Cost of the episode, s; NULL: not measured."),
-        Column("reported_at", "REAL", "Time of the first report, Unix time, s."),
+        Column("reported_at", "REAL", "Unix time of the first report of the finding, s."),
         Column(
             "ended_at",
             "REAL",
@@ -255,7 +260,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "failures": (
         Column("rank", "INTEGER", "The rank that failed."),
-        Column("pid", "INTEGER", "Its process id."),
+        Column("pid", "INTEGER", "Process id of the rank."),
         Column("failure", "BLOB", "The uncaught exception of the rank, msgpack of `ddpmon.messages.Failure`."),
     ),
     "silences": (
@@ -265,7 +270,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("ranks", "BLOB", "The missing ranks, msgpack. Any of these ranks may have arrived last."),
     ),
     "checkpoints": (
-        Column("name", "TEXT PRIMARY KEY", "`history`, `judged`, `unarmed` or `refused`."),
+        Column("name", "TEXT PRIMARY KEY", "Kind of the row: `history`, `judged`, `unarmed` or `refused`."),
         Column(
             "value",
             "BLOB",
@@ -309,9 +314,9 @@ GROUP BY width_us, attempt, begin_us HAVING sum(critical) > 0
 
 VIEW_COLUMNS: dict[str, tuple[Column, ...]] = {
     "worst_ranks": (
-        Column("width_us", "", "Width of the span, as in `rollup`, µs."),
+        Column("width_us", "", "Length of the merged time, as in `rollup`, µs."),
         Column("attempt", "", "Attempt, as in `processes`."),
-        Column("begin_us", "", "Beginning, as in `rollup`, µs."),
+        Column("begin_us", "", "Beginning of the merged time, as in `rollup`, µs."),
         Column("waited_steps", "", "Number of steps in which a rank waited for another."),
         Column("critical", "", "Number of steps in which the rank in `worst_rank` was the critical rank."),
         Column("worst_rank", "", "The rank that was most often the critical rank."),

@@ -61,22 +61,22 @@ class Tails:
         path = self._folder / name
         named = TAIL_NAME.fullmatch(name)
         if not named:
-            return "it is no file of a rank"
+            return "the file does not come from a rank"
         try:
             if path.lstat().st_uid != os.getuid():
-                return "it is no file of a rank"
+                return "the file does not come from a rank"
             content = plain_file.content(path, MAX_TAIL_BYTES)
         except OSError as error:
-            return error.strerror or "it cannot be opened"
+            return error.strerror or "ddpmon cannot open the file"
         frames, trouble = unpack_tail(content)
         connection = f"{TAILS}/{name}".encode()
         for number, frame in enumerate(frames):
             try:
                 message, _ = decode_lenient(frame)
             except WireError as error:
-                return f"frame {number + 1} of {len(frames)} is no message ({error})"
+                return f"frame {number + 1} of {len(frames)} is not a message ({error})"
             if (message.rank, message.pid) != (int(named[1]), int(named[2])):
-                return f"frame {number + 1} of {len(frames)} is another rank's"
+                return f"frame {number + 1} of {len(frames)} belongs to another rank"
             if (number == 0) != isinstance(message, Hello) or (isinstance(message, Bye) and number + 1 < len(frames)):
                 return f"frame {number + 1} of {len(frames)} is out of order"
             self._take([connection, frame])

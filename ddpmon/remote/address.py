@@ -81,10 +81,12 @@ def parse(word: str | None) -> Address | None:
         raise UsageError(f"{word!r}: write USER@HOST or HOST:RUN for a run on another machine")
     login = f"{match['user']}@{host}" if match["user"] else host
     if not _PLAIN.fullmatch(login) or login.startswith("-") or host.startswith("-"):
-        raise UsageError(f"{word!r}: {login!r} is not the name of a machine for ssh")
+        raise UsageError(f"{word!r}: ssh does not accept {login!r} as the name of a machine")
     run = match["run"] or None
     if run is not None and not runs.NAME.fullmatch(run):
-        raise UsageError(f"{word!r}: {run!r} is not the name of a run: at most 64 letters, digits, '.', '_' and '-'")
+        raise UsageError(
+            f"{word!r}: {run!r} cannot be the name of a run, which has at most 64 letters, digits, '.', '_' and '-'"
+        )
     return Address(login, run)
 
 

@@ -168,9 +168,9 @@ class Unframer:
             try:
                 message = self._stream.decompress(body, MOST_BYTES + 1)
             except zlib.error as error:
-                raise WireError(f"no frame: {error}") from None
+                raise WireError(f"an invalid frame: {error}") from None
             if len(message) > MOST_BYTES or self._stream.eof:
-                raise WireError("an incomplete message" if not self._stream.eof else "the stream has ended")
+                raise WireError("an incomplete message" if not self._stream.eof else "the connection has ended")
             messages.append(message)
         return messages
 

@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 from ddpmon.remote.channel import About, Framer, FromHere, FromThere, Remark, Shot, Unframer, from_there
 from ddpmon.remote.ssh_line import Line
 
-_GARBAGE = "the answer is not from ddpmon (does a login script print text?)"
+_GARBAGE = "the answer does not come from ddpmon; perhaps a login script prints text"
 
 
 class Conversation:
@@ -64,7 +64,7 @@ class Conversation:
             written = 0
         if written != len(frame):
             self.line.hang_up()
-            raise UnreachableError(f"{self.line.where}: the connection is blocked")
+            raise UnreachableError(f"{self.line.where}: the connection accepts no more data")
 
     def snapshot(self, shot: Shot) -> Snapshot:
         """Return the snapshot that a message makes of the one before."""

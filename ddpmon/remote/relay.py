@@ -190,7 +190,7 @@ def _newest(printed: list[Said]) -> list[SaidThere]:
         fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= room, sizes))
         lines = lines[len(lines) - fitting :]
         if left_out := len(each.lines) - fitting:
-            lines = [f"… {left_out:,} earlier lines left out", *lines]
+            lines = [f"… {left_out:,} earlier lines are missing", *lines]
         newest.append(SaidThere(each.rank, each.stream, lines))
     return newest
 

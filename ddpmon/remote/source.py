@@ -175,7 +175,7 @@ class RemoteSource:
     def stop_there(self, run_id: str, now: bool) -> None:
         """Ask a run there to stop; UnreachableError while there is no line."""
         if self._trouble:
-            raise UnreachableError(f"the run was not stopped: {self._trouble}")
+            raise UnreachableError(f"ddpmon did not stop the run: {self._trouble}")
         self._send(StopThere(run_id, now))
 
     def runs(self) -> list[tuple[Listed, ListedVerdict]]:
@@ -240,7 +240,7 @@ class RemoteSource:
         with self._lock:
             self._conversation = conversation
         if self._closing.is_set():
-            raise UnreachableError("not needed any more")
+            raise UnreachableError("the dashboard no longer needs this answer")
         self._begun(conversation, conversation.begin())
         with self._lock:
             self._printed, self._begun_anew = [], True
@@ -254,8 +254,8 @@ class RemoteSource:
         self._versions = ""
         if conversation.version != ddpmon.__version__:
             self._versions = (
-                f"{self.address.where} has ddpmon {conversation.version}, and this machine has {ddpmon.__version__}:"
-                " the dashboard shows only the features of both"
+                f"{self.address.where} has ddpmon {conversation.version}, and this machine has ddpmon "
+                f"{ddpmon.__version__}; the dashboard shows only what both versions support"
             )
             self._news.append(self._versions)
 

@@ -85,14 +85,14 @@ class Line:
             came += data
             if len(came) > GREETING_MOST:
                 raise UnreachableError(
-                    f"{self.where}: the login prints endlessly, but ddpmon does not answer; try {self._fallback}"
+                    f"{self.where}: the login prints text without end, and ddpmon does not answer; try {self._fallback}"
                 )
         self._has_greeted = True
         self._early = came[match.end() :]
         version = match[2].decode()
         if int(match[1]) != PROTOCOL:
             raise UnreachableError(
-                f"{self.where} has ddpmon {version}, which is incompatible with this version; try {self._fallback}"
+                f"{self.where} has ddpmon {version}, which is incompatible with the version here; try {self._fallback}"
             )
         return version
 
@@ -127,7 +127,7 @@ class Line:
         try:
             code = self._ssh.wait(END_S)
         except subprocess.TimeoutExpired:
-            return f"{self.where}: ddpmon there has stopped answering"
+            return f"{self.where}: ddpmon on that machine no longer answers"
         self._ended.wait(_LAST_WORDS_S)
         lines = [line for line in map(str.strip, self._error_lines) if line]
         last = plain(lines[-1])[:300] if lines else ""
@@ -136,24 +136,31 @@ class Line:
         if code == _SSH_FAILED:
             return self._why_no_ssh(last, "\n".join(lines))
         if self._has_greeted:
-            return f"{self.where}: ddpmon there ended with {code}" + (f": {last}" if last else "")
+            return f"{self.where}: ddpmon on that machine ended with {code}" + (f": {last}" if last else "")
         if any(NOT_THERE in line for line in lines):
             return (
-                f"{self.where}: ddpmon is not on the PATH there, nor in ~/.local/bin or ~/.venv/bin; set DDPMON_REMOTE"
-                f" to the command there, or try {self._fallback}"
+                f"{self.where}: ddpmon is neither on the PATH of that machine, nor in ~/.local/bin or "
+                "~/.venv/bin; set DDPMON_REMOTE to the path of ddpmon on that machine, or try "
+                f"{self._fallback}"
             )
         if any("No such command '_" in line for line in lines):
-            return f"{self.where}: ddpmon there is too old for this version; try {self._fallback}"
+            return f"{self.where}: ddpmon on that machine is too old for the version here; try {self._fallback}"
         detail = f" ({last})" if last else ""
-        return f"{self.where}: ddpmon there does not start: exit code {code}{detail}; try {self._fallback}"
+        return f"{self.where}: ddpmon on that machine does not start: exit code {code}{detail}; try {self._fallback}"
 
     def _why_no_ssh(self, last: str, lines: str) -> str:
         detail = last or "ssh ended with 255"
         if "Host key verification failed" in lines or "REMOTE HOST IDENTIFICATION HAS CHANGED" in lines:
-            changed = "has changed" if "HAS CHANGED" in lines else "is unknown here"
-            return f"{self.where}: its host key {changed}, so ssh refuses to connect; run ssh {self.where} for details"
+            changed = "has changed" if "HAS CHANGED" in lines else "is unknown to your ssh"
+            return (
+                f"{self.where}: the host key of this machine {changed}, so ssh refuses to connect; run ssh "
+                f"{self.where} for details"
+            )
         if "Permission denied" in lines and self._unattended and not self._has_greeted:
-            return f"{self.where}: the login needs a password ({detail}); leave, and attach again to enter it"
+            return (
+                f"{self.where}: the login needs a password ({detail}); leave the dashboard, run ddpmon attach "
+                "again, and type the password"
+            )
         if "Permission denied" in lines:
             return f"{self.where}: login refused ({detail})"
         return f"{self.where}: {'the connection is lost' if self._has_greeted else 'cannot be reached'} ({detail})"

@@ -43,7 +43,7 @@ def create(run: Run) -> Path:
     try:
         write(path / "run.json", dataclasses.asdict(shown), new=True)
     except FileExistsError:
-        raise UsageError(f"there is a run {run.id} already") from None
+        raise UsageError(f"a run {run.id} already exists") from None
     if shown.hides:
         keep_secrets(run)
     return path

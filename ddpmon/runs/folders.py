@@ -27,7 +27,7 @@ def home() -> Path:
         return Path.home() / ".local" / "state" / "ddpmon"
     except RuntimeError:  # as in a container with a user of its own
         raise UnsafePathError(
-            "this user has no home folder: neither HOME nor an entry in passwd; set DDPMON_HOME"
+            "this user has no home folder, because HOME is not set and passwd has no entry; set DDPMON_HOME to a folder"
         ) from None
 
 
@@ -81,9 +81,11 @@ def private_dir(path: Path, variable: str = HOME_VARIABLE) -> Path:
     except _StrangeLinkError as error:
         raise UnsafePathError(f"{error}; remove it, or set {variable} to another folder") from None
     if status.st_uid != os.getuid():
-        raise UnsafePathError(f"{path} belongs to another user; set {variable} to another folder")
+        raise UnsafePathError(f"the folder {path} belongs to another user; set {variable} to another folder")
     if status.st_mode & 0o077:
-        raise UnsafePathError(f"other users can enter {path}; chmod 700 it, or set {variable} to another folder")
+        raise UnsafePathError(
+            f"other users can enter the folder {path}; run chmod 700 on it, or set {variable} to another folder"
+        )
     return path
 
 
@@ -121,8 +123,8 @@ def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
     longest = len(os.fsencode(path / "ingest.sock"))
     if longest > SOCKET_PATH_MAX:
         raise UnsafePathError(
-            f"{path}: the path of a socket may have at most {SOCKET_PATH_MAX} bytes; set DDPMON_RUNTIME_DIR to a"
-            " shorter path"
+            f"{path}: this path is too long for a socket, which may have {SOCKET_PATH_MAX} bytes; set "
+            "DDPMON_RUNTIME_DIR to a shorter path"
         )
     private_dir(path.parent, RUNTIME_VARIABLE)
     if exclusive:

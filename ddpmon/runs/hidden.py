@@ -53,7 +53,9 @@ def with_secrets(run: Run) -> Run:
         secrets = reading.build(_Secrets, reading.read(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise RunNotFoundError(f"the passwords of {run.name} ({run.id}) are lost: {path}: {why}") from None
+        raise RunNotFoundError(
+            f"ddpmon cannot read the stored passwords of {run.name} ({run.id}): {path}: {why}"
+        ) from None
     return dataclasses.replace(run, **dataclasses.asdict(secrets))
 
 

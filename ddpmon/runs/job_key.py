@@ -19,7 +19,7 @@ from ddpmon.runs.writing import write
 
 VARIABLE = "DDPMON_HUB_KEY"
 _KEY = re.compile(r"[0-9a-f]{64}")
-_WANTED = "a key has 64 hexadecimal digits; ddpmon key FILE makes one"
+_WANTED = "a key has 64 hexadecimal digits; ddpmon key FILE creates a valid key"
 _MOST_BYTES = 1024
 
 
@@ -29,9 +29,9 @@ def make(path: Path) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(f"{secrets.token_hex(32)}\n")
     except FileExistsError:
-        raise DdpmonError(f"{path} exists already; give another name, or remove it first") from None
+        raise DdpmonError(f"{path} already exists; give another name, or remove this file first") from None
     except OSError as error:
-        raise DdpmonError(f"{path} cannot be made: {error.strerror}") from None
+        raise DdpmonError(f"ddpmon cannot write {path}: {error.strerror}") from None
 
 
 def given(file: Path | None, environment: Mapping[str, str]) -> str:
@@ -39,7 +39,9 @@ def given(file: Path | None, environment: Mapping[str, str]) -> str:
     if file is not None:
         return _read(file)
     if VARIABLE not in environment:
-        raise UsageError(f"--hub needs a key: --hub-key FILE, made by ddpmon key FILE, or {VARIABLE}")
+        raise UsageError(
+            f"--hub needs a key: create one with ddpmon key FILE, and give --hub-key FILE, or set {VARIABLE}"
+        )
     return _checked(environment[VARIABLE], f"${VARIABLE}")
 
 
@@ -49,7 +51,7 @@ def _read(path: Path) -> str:
             status = os.fstat(file.fileno())
             content = file.read(_MOST_BYTES)
     except OSError as error:
-        raise UsageError(f"--hub-key {path}: {error.strerror}; ddpmon key FILE makes one") from None
+        raise UsageError(f"--hub-key {path}: {error.strerror}; ddpmon key FILE creates a key file") from None
     if status.st_uid not in {os.geteuid(), 0}:  # root's too: a secret that Kubernetes mounts
         raise UsageError(
             f"--hub-key {path} belongs to another user, who may know the key; make your own with ddpmon key FILE"
@@ -64,7 +66,7 @@ def _read(path: Path) -> str:
 
 def _checked(text: str, where: str) -> str:
     if not _KEY.fullmatch(key := text.strip()):
-        raise UsageError(f"{where} is no key: {_WANTED}")
+        raise UsageError(f"{where} is not a key: {_WANTED}")
     return key
 
 

@@ -32,7 +32,7 @@ def hold(run_id: str) -> int:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise DdpmonError(f"run {run_id} has a supervisor already") from None
+                    raise DdpmonError(f"run {run_id} already has a supervisor process") from None
                 time.sleep(0.01)
             except OSError:
                 return file

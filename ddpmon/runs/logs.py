@@ -140,7 +140,7 @@ class _File:
             return None
         lines = []
         if left_out:
-            lines = [f"… {left_out:,} earlier bytes not shown" if self._has_read else "…"]
+            lines = [f"… {left_out:,} earlier bytes are not shown" if self._has_read else "…"]
             self._unfinished, data = b"", data.partition(b"\n")[2]
         self._has_read = True
         data = self._unfinished + data

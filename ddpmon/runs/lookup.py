@@ -49,7 +49,7 @@ def find(wanted_name: str | None) -> Run:
         return load(damaged[0])
     if len(matching) > 1 and not any(run.id == wanted_name for run in matching):
         raise RunNotFoundError(
-            f"{wanted_name} is the beginning of {len(matching)} run ids; give more of the id (ddpmon ls)"
+            f"{len(matching)} run ids begin with {wanted_name} (ddpmon ls lists them); give more characters"
         )
     if not matching:
         raise RunNotFoundError(f"no run {wanted_name!r}; ddpmon ls lists all runs")

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-NO_FILE = "it is not a regular file"
+NO_FILE = "this is not a regular file"
 
 
 def descriptor(path: Path) -> int:
@@ -34,7 +34,7 @@ def content(path: Path, most_bytes: int) -> bytes:
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
-            raise OSError(errno.EFBIG, f"its {size:,} bytes exceed {most_bytes:,}", str(path))
+            raise OSError(errno.EFBIG, f"the file has {size:,} bytes, and the limit is {most_bytes:,}", str(path))
         return file.read(most_bytes)
 
 

@@ -31,7 +31,9 @@ def read(path: Path) -> Any:
     except OSError as error:
         raise ValueError(error.strerror) from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(str(error) if isinstance(error, json.JSONDecodeError) else "it is no JSON") from None
+        raise ValueError(
+            str(error) if isinstance(error, json.JSONDecodeError) else "the file is not valid JSON"
+        ) from None
 
 
 def build(kind: type[Checked], raw: Any) -> Checked:
@@ -40,12 +42,12 @@ def build(kind: type[Checked], raw: Any) -> Checked:
     Fields that the dataclass does not have are left out.
     """
     if not isinstance(raw, dict):
-        raise ValueError(f"{_shown(raw)} is no {kind.__name__}")  # noqa: TRY004  of a file, not of our code
+        raise ValueError(f"{_shown(raw)} is not a valid {kind.__name__}")  # noqa: TRY004  of a file, not of our code
     types_of = _types(kind)  # type: ignore[arg-type]  # a class is hashable
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # any dataclass
     for field in fields:
         if field.name not in raw and field.default is field.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{field.name} is missing")
+            raise ValueError(f"the field {field.name} is missing")
     present = [field.name for field in fields if field.name in raw]
     return kind(**{name: _value(name, raw[name], types_of[name]) for name in present})
 

@@ -218,7 +218,7 @@ def load(run_id: str) -> Run:
         run = reading.build(Run, reading.read(path))
         check_values(run)
         if run.id != run_id:  # or a path of it would lead elsewhere
-            raise ValueError("id differs from the name of the folder")
+            raise ValueError("the id differs from the name of the folder")
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
     except (OSError, ValueError) as error:
@@ -257,4 +257,4 @@ def check_values(run: Run) -> None:
         except ValueError as error:
             raise ValueError(f"hub_at is {error}") from None
     if not all(name and "=" not in name for name in run.environment):
-        raise ValueError("environment has an invalid variable")
+        raise ValueError("the environment has an invalid variable")

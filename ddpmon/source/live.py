@@ -41,7 +41,10 @@ class LiveSource(LocalSource):
         """UnsafePathError where somebody else could be the one who answers."""
         folder = runs.socket_dir(run.id)
         if why := wrong(str(folder)) or wrong(os.path.realpath(folder.parent)):
-            raise UnsafePathError(f"{why}: no hub of yours is in there; remove it, or set DDPMON_RUNTIME_DIR elsewhere")
+            raise UnsafePathError(
+                f"{why}, so ddpmon does not use it for sockets; remove the folder, or set "
+                "DDPMON_RUNTIME_DIR to another folder"
+            )
         self._run = run
         self._output = RankLog(run)
         self._snapshot: Snapshot | None = None
@@ -203,7 +206,7 @@ class LiveSource(LocalSource):
                 answer = changed(self._base, frame) if are_changes(frame) else decode_snapshot(frame)
             except WireError as error:
                 self._base = None  # the next answer is whole
-                self.refused = f"the hub sent what cannot be: {error}"
+                self.refused = f"the hub sent an invalid value: {error}"
                 continue
             self._heard_at, self._base = time.monotonic(), answer
             self.refused = ""

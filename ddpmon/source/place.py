@@ -44,7 +44,9 @@ class Here(AllRuns):
 
     def verdict(self, listed: Listed) -> ListedVerdict:
         if listed.pid is not None:
-            return ListedVerdict("trains without ddpmon; Enter attaches to it", "Enter attaches ddpmon to it")
+            return ListedVerdict(
+                "this job trains without ddpmon; Enter attaches ddpmon to it", "Enter attaches ddpmon to it"
+            )
         return super().verdict(listed)
 
     def attach(self, run: Run) -> Source:

@@ -45,7 +45,7 @@ class RankLog:
         self.log.elsewhere.add(view.rank)
         self._totals[view.rank] = view.total
         if new > len(view.lines):
-            self._came.append(Said(view.rank, view.lines[0].stream, [f"… {new - len(view.lines):,} lines before this"]))
+            self._came.append(Said(view.rank, view.lines[0].stream, [f"… {new - len(view.lines):,} earlier lines"]))
         for stream, lines in groupby(view.lines[-new:], key=lambda line: line.stream):
             said = [plain(line.text) for line in lines]
             self._came.append(Said(view.rank, stream if stream in {"out", "err"} else "launcher", said))

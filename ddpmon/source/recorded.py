@@ -24,7 +24,7 @@ class RecordedSource(EndedSource):
         try:
             self._snapshot = checked(recorded)
         except WireError as error:
-            raise RecordingError(f"the recording of {run.name} ({run.id}) tells what cannot be: {error}") from None
+            raise RecordingError(f"the recording of {run.name} ({run.id}) contains an invalid value: {error}") from None
         self._run, self._has_whole_heat = run, False
         self._wish = Wish()
         self._log = Log(Reader(run))

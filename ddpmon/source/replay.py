@@ -125,7 +125,7 @@ class ReplaySource(EndedSource):
         except RecordingError as error:
             self._give_up(str(error))
         except WireError as error:
-            self._give_up(f"the recording tells what cannot be: {error}")
+            self._give_up(f"the recording contains an invalid value: {error}")
         finally:
             self._player.close()
 

@@ -8,10 +8,10 @@ from ddpmon.messages import Refusal
 
 MOST = 256
 """Kinds that are counted apart, over all ranks."""
-STRANGER = "message of a process that is no rank of this run"
-NO_KEY = "connection of a hub whose key was not admitted"
-NO_MESSAGE = "frame that is no message of ddpmon"
-REST = "of further kinds"
+STRANGER = "message of a process that is not a rank of this run"
+NO_KEY = "connection of a hub with an unknown key"
+NO_MESSAGE = "frame that is not a message of ddpmon"
+REST = "data of other kinds"
 
 
 class Refusals:
@@ -48,5 +48,7 @@ class Refusals:
 def _sentence(rank: int | None, kind: str, why: str) -> str:
     because = f" ({why})" if why else ""
     if rank is None:
-        return f"refused: a {kind}{because}; such are counted, and do nothing" if kind != REST else f"refused: {kind}"
-    return f"rank {rank} sent an invalid value: {kind}{because}; ddpmon ignores it and others like it"
+        if kind == REST:
+            return f"the hub refused {kind}"
+        return f"the hub refused a {kind}{because}; it only counts further data of this kind"
+    return f"rank {rank} sent an invalid value: {kind}{because}; ddpmon ignores this and similar values"

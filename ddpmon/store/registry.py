@@ -116,10 +116,10 @@ class Registry:
         hello.through = peer.through if peer else 0
         key = _key(hello.pid, peer)
         if hello.run_id != self.run_id:
-            return self._refuse(f"of run {hello.run_id[:40]}")
+            return self._refuse(f"the process belongs to run {hello.run_id[:40]}")
         own = peer is None or peer.has_pid(hello.pid)
         if not own and peer is not None and peer.pid and hello.host == self.host:
-            return self._refuse(f"process {peer.pid} says that it is {hello.pid}")
+            return self._refuse(f"process {peer.pid} sent the process id {hello.pid}")
         process = self._process_of(hello, peer) if own and not ended else None
         rank_process = self.everyone.get(key)
         if rank_process and rank_process.process and process and rank_process.process != process:
@@ -128,17 +128,19 @@ class Registry:
             rank_process = self._replace_program(rank_process, hello)
         if rank_process and peer and rank_process.peer and rank_process.peer != peer:
             if not (own and process) or (rank_process.process and rank_process.process.alive()):
-                return self._refuse(f"process {peer.pid} says that it is {hello.pid}, which is another one")
+                return self._refuse(
+                    f"process {peer.pid} sent the process id {hello.pid}, which belongs to another process"
+                )
             self._unseat(rank_process)  # it had but the name
             rank_process = None
         launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
         if not self._fits(hello, key, launched=launched) or not self._may_speak(identity, key):
-            return self._refuse(f"process {hello.pid} is no rank {hello.rank} of {hello.world_size}")
+            return self._refuse(f"process {hello.pid} is not rank {hello.rank} of {hello.world_size}")
         if rank_process and rank_process.rank != hello.rank and rank_process.last_step:
-            return self._refuse(f"process {hello.pid} was rank {rank_process.rank}")
+            return self._refuse(f"process {hello.pid} was rank {rank_process.rank} before")
         if rank_process is None:
             if not self._has_room():
-                return self._refuse("too many of them")
+                return self._refuse("the run already has too many processes")
             self._last_id += 1
             rank_process = RankProcess(self._last_id, -1, hello, process, stage=hello.stage)
             self._add(rank_process)
@@ -203,7 +205,8 @@ class Registry:
         other_peer = peer is not None and process.peer is not None and peer != process.peer
         if other_peer or process.rank != rank or not self._may_speak(identity, process.key):
             return self._refuse(
-                f"not process {pid} as rank {rank}" + (f", but {peer.pid}" if other_peer and peer else "")
+                f"the sender is not process {pid} with rank {rank}"
+                + (f", but {peer.pid}" if other_peer and peer else "")
             )
         self._bind(process, identity)
         process.heard_at = now
@@ -291,7 +294,7 @@ class Registry:
             return True
         if not holder.gone:
             if holder.launched or not new.launched:
-                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, not {new.hello.pid}")
+                self._refuse(f"rank {new.rank} is process {holder.hello.pid}, and not process {new.hello.pid}")
                 return False
             self._unseat(holder)
             return True

@@ -344,7 +344,7 @@ class Store(Intake):
             after_s = unix - self.run.created_at
             self.add_event(unix, "info", f"first step after {duration(after_s)}" if after_s >= 0 else "first step")
         elif before == "stalled":
-            self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks come on")
+            self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks have started")
 
     @property
     def _came_on_at(self) -> float:

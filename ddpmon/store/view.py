@@ -172,12 +172,14 @@ def _notes(store: Store) -> list[str]:
     """Return what could not be measured, once each, and what was refused."""
     notes = [*store.run.notes, *store.notes]
     if store.fault:
-        notes.append(f"findings are out of date: ddpmon failed to judge the run ({store.fault.splitlines()[-1][:100]})")
+        notes.append(
+            f"findings are out of date, because ddpmon's analysis failed ({store.fault.splitlines()[-1][:100]})"
+        )
     for process in store.registry.seats.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
-        notes.append(f"ddpmon ignored {counted(left_out, 'invalid value')} that ranks sent")
+        notes.append(f"ddpmon ignored {counted(left_out, 'invalid value')} from ranks")
     if ignored := store.registry.refusals.of(STRANGER):
         were = "was ignored: it" if ignored == 1 else "were ignored: they"
-        notes.append(f"{counted(ignored, 'message')} {were} came from no rank of this run")
+        notes.append(f"{counted(ignored, 'message')} {were} did not come from a rank of this run")
     return notes

@@ -85,7 +85,7 @@ class DdpmonApp(ShowingApp):
         for name in () if self.no_color else sorted(self.available_themes):
             take = partial(setattr, self, "theme", name)
             ours = name in own_themes() or any(theme.name == name for theme in THEMES)
-            yield SystemCommand(f"Theme: {name}", "use these colours in this dashboard", take, ours)
+            yield SystemCommand(f"Theme: {name}", "use this theme in this dashboard", take, ours)
 
     @property
     def wish(self) -> Wish:

@@ -61,7 +61,7 @@ class Inspecting:
             return
         self.inspection.show_stack()
         if not source.askable:
-            self.dashboard.say("a recording shows recorded stacks only")
+            self.dashboard.say("a replay shows only stacks that ddpmon recorded")
             return
         source.ask([self.rank])
         self.dashboard.show_answer()

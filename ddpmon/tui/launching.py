@@ -40,12 +40,12 @@ def launch_form(palette: Palette) -> Form:
         with contextlib.suppress(UsageError):  # it is gone: another one is to be typed
             folder = spec.here()
     scripts = PathSuggester(".py", lambda: form.inputs["folder"].value)
-    of_script = "a file (→ completes its path), or -m and a module"
-    of_folder = "working directory (→ completes it); a relative script path starts there"
+    of_script = "a file (→ completes its path), or -m and a module name"
+    of_folder = "working directory (→ completes it), where relative paths of the script start"
     fields = (
         Field("script", last.script, of_script, "train.py, or -m package.train", scripts),
-        Field("arguments", last.arguments, "the script's own, quoted as in a shell", "none"),
-        Field("processes", last.processes, "ranks on this machine: a number, gpu (one for each), cpu or auto", "1"),
+        Field("arguments", last.arguments, "the arguments of the script, quoted as in a shell", "none"),
+        Field("processes", last.processes, "ranks on this machine: a number, gpu (one per GPU), cpu or auto", "1"),
         Field("name", last.name, "letters, digits, '.', '_' and '-'; empty: the script's name", "the script's"),
         Field("environment", last.environment, "KEY=VALUE, separated by spaces, quoted as in a shell", "as here"),
         Field("folder", folder, of_folder, suggester=PathSuggester()),
@@ -65,7 +65,7 @@ def _launch(texts: dict[str, str]) -> Run:
 
 def rename_form(run: Run, palette: Palette) -> Form:
     """Gives a run another name, and dismisses with it."""
-    field = Field("name", run.name, "letters, digits, '.', '_' and '-', 64 at most")
+    field = Field("name", run.name, "at most 64 letters, digits, '.', '_' and '-'")
 
     def take(texts: dict[str, str]) -> Run:
         return runs.rename(run, texts["name"].strip())
@@ -132,7 +132,7 @@ class Launching:
             return
         run, name = listed.run, plain(listed.run.name)
         if listed.runs:
-            self.dashboard.say(f"{name} is running; stop it first (x), then start it again")
+            self.dashboard.say(f"{name} is running; stop the run with x first, then start it again")
             return
         command = plain(" ".join([run.script, *run.script_args]))
         ranks = f" at {run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else ""
@@ -168,7 +168,9 @@ class Launching:
             return
         run = listed.run
         if self.watched.shows(run) and not listed.runs:
-            self.dashboard.say(f"the screens show {plain(run.name)}; watch another run first")
+            self.dashboard.say(
+                f"you cannot delete {plain(run.name)}, because the screens show this run; watch another run first"
+            )
             return
 
         def size() -> str:
@@ -180,7 +182,7 @@ class Launching:
     async def _ask_delete(self, listed: Listed, size: str) -> None:
         name = plain(listed.run.name)
         text = f"Delete {name} ({plain(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
-        answers = Answer("nc", "Cancel: keep it", ""), Answer("yd", "Delete it", "delete")
+        answers = Answer("nc", "Cancel: keep the run", ""), Answer("yd", "Delete it", "delete")
         dialog = Dialog("Delete the run?", text + "You cannot undo this.", answers, self.dashboard.palette)
         self.dashboard.ask(dialog, partial(self._delete, listed.run))
 
@@ -199,7 +201,7 @@ class Launching:
         if self._elsewhere("compare"):
             return
         if listed is None or listed.pid is not None:
-            self.dashboard.say("no run to compare")
+            self.dashboard.say("there is no run to compare")
         elif marked is None:
             self.run_list.marked = listed.run.id
             self.dashboard.say(f"{plain(listed.run.name)} is run A; press c on another run to compare it with A")
@@ -216,7 +218,9 @@ class Launching:
         """Return whether runs are on another machine, where they can be watched and stopped; then say the way out."""
         machine = plain(self.watched.place.name)
         if machine:
-            self.dashboard.say(f"to {verb} runs on {machine}, go there: ssh -t {machine} ddpmon attach")
+            self.dashboard.say(
+                f"to {verb} runs on {machine}, use the dashboard on that machine: ssh -t {machine} ddpmon attach"
+            )
         return bool(machine)
 
     def _changeable(self, verb: str) -> Listed | None:
@@ -227,7 +231,7 @@ class Launching:
         elif self._elsewhere(verb):
             pass
         elif listed is None:
-            self.dashboard.say(f"no run to {verb}")
+            self.dashboard.say(f"there is no run to {verb}")
         elif listed.pid is not None:
             self.dashboard.say(f"ddpmon does not watch {plain(listed.run.name)}; Enter attaches to it")
         else:

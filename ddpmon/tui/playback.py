@@ -106,8 +106,8 @@ class Playback:
         first_shown = {bisect_left(times, event.at) for event in self._history[-1].events if event.at > times[0]}
         candidates = [place for place in first_shown if (place - current) * by > 0 and place < len(times)]
         if not candidates:
-            earlier = f"no earlier event in the {times[-1] - times[0]:.0f} s in memory"
-            return earlier if by < 0 else "no later event yet"
+            earlier = f"there is no earlier event in the {times[-1] - times[0]:.0f} s in memory"
+            return earlier if by < 0 else "there is no later event yet"
         self.held = self._history[min(candidates, key=lambda place: abs(place - current))]
         return ""
 

@@ -48,18 +48,21 @@ class Stopping:
             return
         if not self.can_stop:
             elsewhere = other.elsewhere() if other is not None else None
-            ended = f"it {elsewhere}; stop it there" if elsewhere else "the run has already ended"
+            ended = f"the run {elsewhere}; stop it there" if elsewhere else "the run has already ended"
             self.dashboard.say(plain(ended) if other is not None and not self.readonly else self._why_no_stop())
             return
         name = self.watched.name if other is None else plain(other.name)
         if self.watched.place.name:
             name += f" on {plain(self.watched.place.name)}"
-        cancel = Answer("nc", "Cancel: let it run", "")
+        cancel = Answer("nc", "Cancel: the run continues", "")
         if self.watched.stop_asked(other):
-            text = f"{name} is stopping. Kill all its processes now? An unfinished checkpoint is lost."
+            text = f"{name} is stopping. Kill all processes of the run now? An unfinished checkpoint is lost."
             self._ask("Kill now?", text, (cancel, Answer("yk", "Kill now", "now")), other)
             return
-        text = f"Stop {name}? Its ranks get SIGTERM (SIGINT without a handler), and SIGKILL after the grace period."
+        text = (
+            f"Stop {name}? The ranks get SIGTERM, or SIGINT if they have no handler for SIGTERM, and SIGKILL "
+            "after the grace period."
+        )
         if (run := other or self.watched.run) is not None and run.attached:
             text += " ddpmon did not start this job, but will stop it; ddpmon detach leaves the job running."
         self._ask("Stop the run?", text, (cancel, Answer("ys", "Stop it", "stop")), other)
@@ -67,10 +70,10 @@ class Stopping:
     def _why_no_stop(self) -> str:
         newest = self.watched.playback.newest
         if newest is not None and newest.state == "unknown":
-            return "ddpmon cannot see from here whether it still runs: stop it where it started"
+            return "cannot see from here whether the run still runs: stop it where it started"
         if self.watched.ended:
             return "the run has already ended"
-        return "read-only: cannot stop the run from here" if self.readonly else "cannot stop this from here"
+        return "read-only: cannot stop the run from here" if self.readonly else "you cannot stop this run from here"
 
     def interrupt(self, *, asking: bool) -> None:
         """Ctrl-C: asks what it means where it may mean two things, else leaves.
@@ -86,7 +89,7 @@ class Stopping:
             Answer("d", "Detach: the run goes on", "detach"),
             Answer("s", "Stop the run", "stop"),
         )
-        self._ask("Ctrl-C: what about the run?", text, answers, None)
+        self._ask("Ctrl-C: what should happen to the run?", text, answers, None)
 
     def _ask(self, heading: str, text: str, answers: tuple[Answer, ...], other: Run | None) -> None:
         dialog = Dialog(heading, text, answers, self.dashboard.palette)

@@ -147,7 +147,7 @@ class Watched:
             return f"opening {plain(self.opening.name)}…"
         if self.ended:
             unseen = held is not None and held is not newest and not self.playback.plays
-            return "the run has ended; space shows how" if unseen else ""
+            return "the run has ended; press space to see how" if unseen else ""
         if not self.stop_asked():
             return ""
         left_s = self.grace_left_s

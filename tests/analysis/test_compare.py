@@ -50,7 +50,7 @@ def test_a_regression_is_told_with_its_reason():
     assert found.outcome == "slower"
     assert found.slower_by == pytest.approx(0.56, abs=0.02)
     assert [f.kind for f in found.new] == ["straggler"]
-    assert sentence(found).startswith("B is 1.56x as slow as A (95% 1.5")
+    assert sentence(found).startswith("B takes 1.56x as long as A (95% 1.5")
     assert sentence(found).endswith(" ms a step in B, is new")
 
 
@@ -59,7 +59,7 @@ def test_what_no_finding_explains_is_told_by_the_phase_of_the_critical_rank():
     faster[..., 2] *= 0.6
     found = compared(run(), run(faster))
     assert found.outcome == "faster"
-    assert ": backward of the critical rank takes " in sentence(found)
+    assert ": backward of the slowest rank takes " in sentence(found)
     assert found.a.path_ms.sum() == pytest.approx(found.a.step_ms_mean, rel=1e-3)
 
 
@@ -84,7 +84,7 @@ def test_a_difference_smaller_than_that_of_two_runs_of_the_same_is_none():
     found = compared(run(own), run(own * 0.996))
     assert found.median.certain
     assert found.outcome == "same"
-    assert sentence(found).startswith("equally fast, to within 1%: B is 1.003")
+    assert sentence(found).startswith("A and B are equally fast, to within 1%: B is 1.003")
 
 
 def test_noise_makes_the_interval_wide_not_the_claim_bold():
@@ -152,7 +152,7 @@ def test_worlds_of_different_sizes_are_compared_by_what_they_get_done():
 def test_without_samples_only_steps_can_be_compared_and_that_is_said():
     found = compared(run(ranks=4, samples=0), run(ranks=8, samples=0))
     assert found.unit == "steps"
-    assert notes(found)[0].startswith("A has 4 ranks and B 8")
+    assert notes(found)[0].startswith("A has 4 ranks and B has 8")
 
 
 def test_a_larger_batch_in_a_longer_step_is_no_slower():

@@ -219,10 +219,10 @@ def test_a_condition_is_a_cause_only_where_it_began_with_the_lateness():
     assert "cause" not in earlier.evidence
     assert earlier.evidence["remark"] == "gpu_clock"
     assert "since step 122" in earlier.text
-    assert earlier.advice.endswith("1,500 MHz, its peers' at 1,980; this did not begin with the slowdown.")
+    assert earlier.advice.endswith("1,500 MHz, its peers' at 1,980; but this began at another time than the slowdown.")
     (unknown,) = since_step_120(None, SLOW)
     assert unknown.evidence.keys().isdisjoint({"cause", "remark"})
-    assert unknown.advice.endswith("; ddpmon does not know since when.")
+    assert unknown.advice.endswith("; but ddpmon does not know when this began.")
 
 
 def test_more_samples_explain_their_own_time_and_no_more():

@@ -78,7 +78,9 @@ def test_a_rank_that_takes_a_branch_alone_is_named_and_what_it_calls(at):
     assert told(at(VALIDATE, BUFFERS), at(BARRIER, "barrier")).ranks == [0], "of two ranks too"
     finding = told(at(COUNT, "all_reduce"), at(BACKWARD, GRADIENTS), at(BACKWARD, GRADIENTS))
     assert (finding.ranks, finding.text) == ([0], "rank 0 calls all_reduce alone: train.py:12 <module>")
-    assert finding.advice.endswith("outside of the `if` of line 11. Let all ranks call it, or none.")
+    assert finding.advice.endswith(
+        "outside of the `if` of line 11. Either all ranks or no rank must call this collective."
+    )
 
 
 @pytest.mark.parametrize("others", [1, 2])

@@ -178,6 +178,6 @@ def test_the_line_behind_a_finding_is_told_once_it_is_known():
     known = [msgspec.structs.replace(there[0], evidence={"line": "dataset.py:57 load"})]
     assert unfolding((0, there), (5, known), (6, known), (90, known)) == [
         (0, "it costs 20.0"),
-        (5, "what slows rank 1 is in dataset.py:57 load"),
+        (5, "the line that slows rank 1 down is in dataset.py:57 load"),
     ]
     assert unfolding((0, known), (5, known)) == [(0, "it costs 20.0")], "its own sentence has it"

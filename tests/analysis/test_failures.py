@@ -92,7 +92,9 @@ def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
 def test_ranks_that_all_failed_alike_are_not_told_apart():
     text = TABLE.format(code=1).replace("-15 (pid: 5700)  (SIGTERM)", "1 (pid: 5700)")
     cause = first(read_table(text), [], dict.fromkeys(range(3), "ModuleNotFoundError: No module named 'foo'"))
-    assert sentence(cause, 3) == "all 3 ranks failed alike: ModuleNotFoundError: No module named 'foo', exit 1"
+    assert (
+        sentence(cause, 3) == "all 3 ranks failed in the same way: ModuleNotFoundError: No module named 'foo', exit 1"
+    )
 
 
 OWN_WORDS = [
@@ -109,8 +111,11 @@ def test_one_bug_on_all_ranks_is_one_fault_although_each_names_itself(error):
     told = [failure(rank, 900 - rank, error.format(rank, 5700 + rank), line=7) for rank in range(4)]
     cause = first((), told, {})
     assert (cause.rank, cause.ranks) == (3, (0, 1, 2, 3))
-    assert headline(cause.ranks, cause.cause, 4) == f"all 4 ranks failed alike: {told[3].error}, at train.py:7 main"
-    assert events(told, 4) == [("critical", f"all 4 ranks failed alike: {told[0].error}, at train.py:7 main")]
+    assert (
+        headline(cause.ranks, cause.cause, 4)
+        == f"all 4 ranks failed in the same way: {told[3].error}, at train.py:7 main"
+    )
+    assert events(told, 4) == [("critical", f"all 4 ranks failed in the same way: {told[0].error}, at train.py:7 main")]
 
 
 @pytest.mark.parametrize(
@@ -132,10 +137,16 @@ def test_another_message_another_type_or_another_place_is_another_fault(other):
 
 def test_who_only_lost_its_peers_is_told_beside_those_who_failed_alike():
     told = [failure(0, 5, PEER), *(failure(rank, 9, "ValueError: no") for rank in (1, 2)), failure(3, 7, PEER)]
-    assert sentence(first((), told, {}), 4) == "ranks 1-2 failed alike: ValueError: no; 2 others only lost their peers"
-    assert sentence(first((), told[:3], {}), 4) == "ranks 1-2 failed alike: ValueError: no; 2 others then stopped"
+    assert (
+        sentence(first((), told, {}), 4)
+        == "ranks 1-2 failed in the same way: ValueError: no; 2 others only lost their peers"
+    )
+    assert (
+        sentence(first((), told[:3], {}), 4)
+        == "ranks 1-2 failed in the same way: ValueError: no; 2 others then stopped"
+    )
     assert events(told, 4) == [
-        ("critical", "ranks 1-2 failed alike: ValueError: no"),
+        ("critical", "ranks 1-2 failed in the same way: ValueError: no"),
         ("warn", "ranks 0, 3 lost their peers and failed too"),
     ]
 
@@ -152,7 +163,8 @@ def test_a_rank_that_was_ended_while_it_told_of_the_same_failed_alike():
     lines = {0: "ValueError: no such class on rank 0", 2: "a warning"}
     cause = first(read_table(text), [failure(1, 5, "ValueError: no such class on rank 1", line=3)], lines)
     assert sentence(cause, 3) == (
-        "ranks 0-1 failed alike: ValueError: no such class on rank 1, at train.py:3 main, exit 1; 1 other then stopped"
+        "ranks 0-1 failed in the same way: ValueError: no such class on rank 1, at train.py:3 main, exit "
+        "1; 1 other then stopped"
     )
 
 
@@ -166,9 +178,9 @@ def test_a_usage_error_is_told_with_its_exit_code():
     text = TABLE.format(code=2).replace("-15 (pid: 5700)  (SIGTERM)", "2 (pid: 5700)")
     said = "train.py: error: unrecognized arguments: --foo"
     cause = first(read_table(text), [], dict.fromkeys(range(3), said))
-    assert sentence(cause, 3) == f"all 3 ranks failed alike: exit 2: {said}"
+    assert sentence(cause, 3) == f"all 3 ranks failed in the same way: exit 2: {said}"
     common = first(read_table(text), [], {}, common_line=said)
-    assert sentence(common, 3) == f"ranks 0-1 failed alike: exit 2: {said}; 1 other then stopped"
+    assert sentence(common, 3) == f"ranks 0-1 failed in the same way: exit 2: {said}; 1 other then stopped"
     assert first(read_table(text), [], {}).cause == "no exception"
 
 

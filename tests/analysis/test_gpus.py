@@ -63,7 +63,7 @@ def test_critical_errors_are_told_by_rank_with_their_meaning():
     errors = {3: ["Xid 79"], 1: ["Xid 31"]}
     hint, grave = of_kinds("gpu_error", gpu_errors=errors, world_size=4)
     assert (grave.severity, grave.ranks) == ("warn", [3])
-    assert grave.text == "the GPU of rank 3 had a critical error: Xid 79 (it has fallen off the bus)"
+    assert grave.text == "the GPU of rank 3 had a critical error: Xid 79 (the GPU has fallen off the bus)"
     assert (hint.severity, hint.ranks) == ("info", [1])
     assert "the program accessed" in hint.text
     assert of_kinds("gpu_error", world_size=4) == []

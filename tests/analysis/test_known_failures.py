@@ -108,7 +108,7 @@ def test_two_ranks_on_one_gpu_failed_alike_and_lost_no_peer():
     told = [failure(rank, SAME_GPU) for rank in (0, 1)]
     ((severity, text),) = events(told, 2)
     assert severity == "critical"
-    assert text.startswith("both ranks failed alike: ranks 0 and 1 use the same GPU")
+    assert text.startswith("both ranks failed in the same way: ranks 0 and 1 use the same GPU")
     assert first([], told, {}).ranks == (0, 1)
 
 
@@ -118,7 +118,7 @@ def test_models_that_differ_are_told_by_the_names_that_only_one_rank_trains():
         failure(1, f"{SAME_MODEL.format(1, 2, 0)} inconsistent 4 params.", model="a (4, 4)", frozen="`head.weight`"),
     ]
     said = "the ranks' models differ: rank 0 trains `head.weight (4, 4)`, rank 1 does not, at train.py:9 main"
-    assert events(told, 2) == [("critical", f"both ranks failed alike: {said}")]
+    assert events(told, 2) == [("critical", f"both ranks failed in the same way: {said}")]
     assert first([], told, {}, world_size=2).cause == said
     alone = first([], told[1:], {}, world_size=2).cause
     assert alone.startswith(
@@ -149,7 +149,7 @@ def test_attempts_that_only_lost_connections_are_told_with_what_the_one_before_f
     one = first_of_attempts(lost, [target, Attempt(2, 2, 0, [0], PEER)])
     assert sentence(one, 2).startswith(f"rank 1 failed first: {cause}, in attempt 1 after 80 steps;")
     assert one.cause.endswith("; attempt 3 only lost connections")
-    assert "A label lies outside" in one.advice
+    assert "A label is not one of" in one.advice
     assert one.only_lost_peer
     assert first_of_attempts(lost, [Attempt(1, 2, 0, [0], PEER)]) == lost
     own = first([], [failure(0, "ValueError: no")], {})
@@ -158,7 +158,7 @@ def test_attempts_that_only_lost_connections_are_told_with_what_the_one_before_f
 
 def test_a_rank_that_left_the_loop_is_told_with_how_all_may_leave_it():
     why = first([Ended(0, 0, 9, 1, root=True)], [failure(0, PEER)], {}, gone=[Gone(3, 240, 500, left=True)])
-    assert sentence(why, 4).startswith("rank 3 failed first: it exited after 240 steps, without an exception")
+    assert sentence(why, 4).startswith("rank 3 failed first: it exited after 240 steps without an exception")
     assert "all-reduce the decision to stop" in why.advice
 
 

@@ -76,7 +76,7 @@ def test_workers_that_are_bound_to_few_cores_are_told_which():
 @pytest.mark.parametrize(
     ("worker", "place", "todo"),
     [
-        (Worker(7), "it does not send the next batch", "py-spy dump --pid 7"),
+        (Worker(7), "the worker does not send the next batch", "py-spy dump --pid 7"),
         (Worker(7, None, "", "a.py:3 get"), "in a.py:3 get", "Find out what the worker does"),
         (Worker(7, 0.0, "futex_do_wait", "a.py:3 get"), "in a.py:3 get, without using a core", "spawn"),
         (Worker(7, 0.0, "folio_wait_bit"), "without using a core", "in the kernel (folio_wait_bit)"),

@@ -131,7 +131,7 @@ def test_an_allocator_that_gives_its_cache_back_again_and_again_is_told(seconds,
     kinds = found("allocator_retries", memory(3, retry_seconds=seconds, **sizes), memory(0))
     assert [one.severity for one in kinds] == ["warn"] * told
     if told:
-        assert kinds[0].text == f"rank 3's GPU memory is short: torch gave its cache back in {seconds} of 30 s"
+        assert kinds[0].text == f"rank 3's GPU memory is short: torch released its cache in {seconds} of 30 s"
         assert "expandable_segments" in kinds[0].advice
     assert found("allocator_retries", memory(3, trained_s=20, retry_seconds=seconds)) == []
 

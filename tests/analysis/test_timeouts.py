@@ -125,5 +125,5 @@ def test_it_is_announcer_once_and_when_little_is_left_and_its_end_too():
     assert [(event.severity, event.text) for event in told] == [
         ("warn", "all wait for rank 0: the timeout (30 min) ends the run in 14 min"),
         ("critical", "all wait for rank 0: the timeout (30 min) ends the run in 100 s"),
-        ("info", "the wait that came near the timeout is over"),
+        ("info", "the wait that came near the timeout has ended"),
     ]

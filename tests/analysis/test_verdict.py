@@ -67,8 +67,8 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
     facts = Waiting(2, True, {}, frozenset({0, 1}), unarmed())
     sentence, severity = said(verdict.waiting(facts))
     assert sentence == (
-        "both ranks run torch without the probe: put import ddpmon; ddpmon.init() in the script "
-        "(python -E, -I or -S keeps the probe out)"
+        "both ranks run torch without the probe: put import ddpmon; ddpmon.init() into the script (with "
+        "python -E, -I or -S, the probe cannot start)"
     )
     assert severity == "warn"
 
@@ -76,7 +76,7 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
 def test_what_the_other_ranks_wait_for_is_told_too():
     facts = Waiting(4, True, {0: 1}, frozenset({0, 1, 2}), unarmed(ENVIRONMENT, ranks=(2,)))
     sentence = verdict.waiting(facts).text
-    assert sentence.startswith("rank 2 runs torch without the probe: pass PYTHONPATH and DDPMON_* on to them (")
+    assert sentence.startswith("rank 2 runs torch without the probe: pass PYTHONPATH and DDPMON_* on to the ranks (")
     assert sentence.endswith(
         "); 1/4 ranks connected; not started: 3; started, not connected yet: 1; not yet in init_process_group: 0"
     )

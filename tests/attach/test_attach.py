@@ -66,9 +66,9 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
 
     assert f"prints to {started.folder / 'out-0'}" in cli("logs", run.id).stdout
     left = cli("detach")
-    assert (left.returncode, "goes on without the probe" in left.stdout) == (0, True), left.stderr
+    assert (left.returncode, "continues without the probe" in left.stdout) == (0, True), left.stderr
     assert runs.load(run.id).state() == "detached"
-    assert "the job goes on without ddpmon" in cli("report", run.id).stdout
+    assert "the job continues without ddpmon" in cli("report", run.id).stdout
     started.goes_on()
     assert wait_for(lambda: descriptors(pids) == before)
     assert f"\n{run.agent.pid} " in cli("ls").stdout

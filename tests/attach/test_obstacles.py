@@ -45,7 +45,7 @@ def test_nothing_is_in_the_way_of_a_python_of_the_same_version(rank):
 
 
 def test_a_rank_that_only_imports_yet(rank):
-    assert "try again once it trains" in obstacles.to_enter(rank(has_group=False))
+    assert "try again when it trains" in obstacles.to_enter(rank(has_group=False))
 
 
 def test_another_debugger(rank):
@@ -54,7 +54,7 @@ def test_another_debugger(rank):
     if libc.ptrace(PTRACE_SEIZE, traced.process.pid, 0, 0):
         pytest.skip("this process may trace no other")
     try:
-        assert f"pid {os.getpid()} debugs it already" in obstacles.to_enter(traced)
+        assert f"process {os.getpid()} already debugs this process" in obstacles.to_enter(traced)
     finally:
         libc.ptrace(PTRACE_DETACH, traced.process.pid, 0, 0)
 
@@ -67,7 +67,7 @@ def test_no_debugger(rank, monkeypatch):
 
 @pytest.mark.skipif(sys.version_info < entry.REMOTE, reason="Python below 3.14 has no such variable")
 def test_a_python_whose_environment_forbids_it(rank):
-    assert "start the job without that variable" in obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="1"))
+    assert "start the job without this variable" in obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="1"))
     assert obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="")) == ""
 
 
@@ -82,7 +82,9 @@ def test_no_permission(rank, monkeypatch, tmp_path):
         os._exit(0)
     os.close(writing)
     with open(reading) as told:
-        assert told.read() == "no permission to trace it; in a container, start it with --cap-add=SYS_PTRACE"
+        assert told.read() == (
+            "no permission to trace the process; if this is a container, start it with --cap-add=SYS_PTRACE"
+        )
     os.wait()
     for scope, way_out in (("1", "sudo sysctl"), ("2", "only root may"), ("3", "restart of the machine")):
         (tmp_path / "scope").write_text(f"{scope}\n")
@@ -104,11 +106,11 @@ def test_a_process_that_ended(rank):
     ended = rank()
     os.kill(ended.process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, ended.process.pid, os.WEXITED | os.WNOWAIT)
-    assert obstacles.to_enter(ended).endswith("it ended just now")
+    assert obstacles.to_enter(ended).endswith("the process has just ended")
 
 
 def test_no_job(cli):
-    for pid, why in ((2**22 + 1, "no such process"), (os.getpid(), "no rank with a process group")):
+    for pid, why in ((2**22 + 1, "does not exist"), (os.getpid(), "a rank with a process group")):
         told = cli("attach", "--pid", str(pid))
         assert (told.returncode, why in told.stderr) == (2, True)
         assert len(told.stderr.splitlines()) == 1

@@ -99,13 +99,13 @@ def test_no_run_at_all(cli, command):
 
 
 def test_nothing_to_stop(cli):
-    assert "no run is running" in refused(cli("stop"), 1)
+    assert "none of your runs is running" in refused(cli("stop"), 1)
 
 
 def test_the_beginning_of_more_than_one_id(cli, made):
     made(id="20260101-000000-aaaa")
     made(id="20260101-000000-aabb")
-    assert "is the beginning of 2 run ids" in refused(cli("stop", "20260101"), 1)
+    assert "2 run ids begin with" in refused(cli("stop", "20260101"), 1)
     assert cli("stop", "20260101-000000-aab").returncode == 0
 
 
@@ -127,7 +127,7 @@ def test_a_folder_for_sockets_that_is_not_ours_or_too_long(cli, script, home, mo
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(open_to_all))
     assert "other users can enter" in refused(cli("run", script), 1)
     monkeypatch.setenv("DDPMON_RUNTIME_DIR", str(home / ("x" * 100)))
-    assert "the path of a socket may have at most" in refused(cli("run", script), 1)
+    assert "this path is too long for a socket" in refused(cli("run", script), 1)
     assert cli("ls").stdout.startswith("no runs yet")
 
 

@@ -71,7 +71,9 @@ def test_a_shell_that_is_none_and_a_place_that_cannot_be_are_one_line(user, monk
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     refused = called("completion")
     assert refused.returncode == 2
-    assert refused.stderr == "ddpmon: completion: $SHELL is tcsh; give the shell: bash, fish, zsh\n"
+    assert refused.stderr == (
+        "ddpmon: completion: $SHELL is tcsh, which has no completion; give one of these shells: bash, fish, zsh\n"
+    )
     (user / ".config").write_text("")
     refused = called("completion", "fish")
     assert refused.returncode == 2

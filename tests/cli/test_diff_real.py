@@ -47,7 +47,7 @@ def test_a_fix_is_told_with_how_much_it_helped_and_a_relapse_fails_a_check(cli, 
     assert {kind for kind, _ in gone} <= {"straggler", "cpu_starved"}, "other programs may keep the cores busy"
     back = cli("diff", fixed, late, "--fail-slower", "10")
     assert back.returncode == 1
-    assert "FAIL: B is at least" in back.stdout
+    assert "FAIL: B is slower than A by at least" in back.stdout
     assert called("diff", late, fixed, "--fail-slower", "10").returncode == 0
     earlier = json.loads(called("report", "train", "--format", "json").stdout)["earlier_runs"]
     assert earlier["runs"] == 1

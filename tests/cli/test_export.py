@@ -61,7 +61,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(told, cli, tmp_path):
         (
             ["--format", "openmetrics", "--last", "3"],
             2,
-            "--last does not apply to --format openmetrics, which has no steps",
+            "--last works only with formats that list steps, and --format openmetrics does not",
         ),
         (["nothing", "--format", "csv"], 1, "no run 'nothing'"),
         (["--format", "csv", "-o", "/no/such/folder/x.csv"], 2, "cannot write /no/such/folder/x.csv"),
@@ -80,5 +80,5 @@ def test_a_run_without_a_recording_leaves_no_file_behind(home, cli, made, tmp_pa
     made(name="never")
     refused = cli("export", "never", "--format", "csv", "-o", str(tmp_path / "x.csv"))
     assert refused.returncode == 1
-    assert "no recording of never yet" in refused.stderr
+    assert "never has no recording yet" in refused.stderr
     assert list(tmp_path.iterdir()) == []

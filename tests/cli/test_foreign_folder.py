@@ -52,11 +52,11 @@ def test_a_pipe_in_place_of_the_recording_is_one_line(folder, name):
     os.mkfifo(folder / name)
     told = called("report")
     assert told.returncode != 0
-    assert "it is not a regular file" in told.stderr
+    assert "this is not a regular file" in told.stderr
 
 
 def test_a_pipe_in_place_of_run_json_is_one_line(folder):
     (folder / "run.json").unlink()
     os.mkfifo(folder / "run.json")
     told = called("status", folder.name)
-    assert "run.json cannot be read: it is not a regular file" in told.stderr
+    assert "run.json cannot be read: this is not a regular file" in told.stderr

@@ -150,7 +150,7 @@ def test_a_run_that_fails_at_once_is_shown_when_its_hub_has_written_that_down(la
     def still_empty(run):
         calls.append(run.supervised())
         if len(calls) == 1:
-            raise RecordingError("telemetry.db is empty: nothing was recorded")
+            raise RecordingError("telemetry.db is empty, because ddpmon recorded nothing")
         return attach(run)
 
     monkeypatch.setattr(watching, "attach", still_empty)
@@ -260,7 +260,7 @@ def test_a_run_that_another_start_deletes_as_it_ends_still_counts_by_how_it_ende
     monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=delete_at_the_end, monotonic=time.monotonic))
     with watching.Signals(owns_run=True) as signals:
         assert watching.follow(started.run, 10.0, signals) == 0
-    assert "done; somebody has deleted or moved its folder" in capsys.readouterr().out
+    assert "done; somebody has deleted or moved the run's folder" in capsys.readouterr().out
 
 
 def test_without_ddpmons_files_at_the_end_the_exit_code_is_still_the_runs(launch, monkeypatch, capsys):
@@ -268,4 +268,4 @@ def test_without_ddpmons_files_at_the_end_the_exit_code_is_still_the_runs(launch
     wait_for(lambda: not started.run.supervised() and started.run.ended)
     monkeypatch.setitem(sys.modules, "ddpmon.export", None)
     assert watching._conclude(started.run, None, report=True) == 3
-    assert "failed; no report, because ddpmon was moved or removed: " in capsys.readouterr().err
+    assert "failed; there is no report, because somebody has moved or removed ddpmon: " in capsys.readouterr().err

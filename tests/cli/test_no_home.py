@@ -15,7 +15,9 @@ from tests.cli.test_bad_input import refused
 NOBODY = 54321
 KNOWN_TO_NOBODY = ["unshare", "-U", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
 """Puts a command line under a user whom the machine does not know, and who may read what this one may."""
-SAID = "ddpmon: this user has no home folder: neither HOME nor an entry in passwd; set DDPMON_HOME"
+SAID = (
+    "ddpmon: this user has no home folder, because HOME is not set and passwd has no entry; set DDPMON_HOME to a folder"
+)
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_a_screen_is_saved_by_key_and_by_its_command(home):
     with Terminal("ddpmon", "demo", columns=160, rows=50) as terminal:
         terminal.wait_for("node01")
         terminal.press(b" 2")
-        terminal.wait_for("trouble first, then own time")
+        terminal.wait_for("problems first, then own time")
         terminal.press(b"T")
         shown = terminal.wait_for("saved as ")
         terminal.press(b"\x10")

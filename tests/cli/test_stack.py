@@ -82,7 +82,7 @@ def test_a_run_that_has_ended_cannot_be_asked(cli, made):
     told = cli("stack")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == (
-        f"ddpmon: mnist ({run.id}) has ended (done), so no rank can answer; ddpmon report says how it ended\n"
+        f"ddpmon: mnist ({run.id}) has ended (done), so no rank can answer; ddpmon report says how the run ended\n"
     )
     assert cli("stack", "nowhere").stderr == "ddpmon: no run 'nowhere'; ddpmon ls lists all runs\n"
     assert "Usage" not in cli("stack", "--rank", "-1").stdout
@@ -120,7 +120,7 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
         "  › train.py:12 main",
         "",
         "a debugger holds rank 6",
-        "  its last known stack, 41 s ago:",
+        "  the last known stack of this rank, 41 s ago:",
         "  › train.py:9 main",
         "",
         "rank 7 sends nothing to this machine",

@@ -66,7 +66,7 @@ def test_a_lost_run_without_a_recording_is_gone(cli, made):
     told = cli("status")
     assert told.returncode == 2
     assert told.stdout.startswith("✖ LOST")
-    assert "its supervisor was killed before it ended" in told.stdout
+    assert "somebody killed the run's supervisor before the end" in told.stdout
     assert "Traceback" not in told.stderr
 
 

@@ -90,5 +90,5 @@ def test_too_few_open_files_are_a_problem(monkeypatch):
 def test_whether_other_programs_may_look_into_ranks_is_said_beside_that_ddpmon_need_not(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (tmp_path / "scope").write_text("1\n")
-    assert "cannot attach (ptrace_scope 1)" in machine.ptrace(tmp_path / "scope").text
-    assert "so do py-spy and gdb" in machine.ptrace(tmp_path / "none").text
+    assert "cannot attach to processes (ptrace_scope 1)" in machine.ptrace(tmp_path / "scope").text
+    assert "ddpmon stack, py-spy and gdb work" in machine.ptrace(tmp_path / "none").text

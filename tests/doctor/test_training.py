@@ -42,13 +42,13 @@ def test_torch_of_this_environment_is_watched_and_reduces_over_gloo():
 def test_a_torch_that_does_not_import_is_a_problem_with_its_own_last_line(broken):
     check = training.ask_torch(broken("raise ImportError('libcudnn.so.9: cannot open shared object file')"))
     assert check.level is Level.PROBLEM
-    assert check.text == "the import fails: ImportError: libcudnn.so.9: cannot open shared object file"
+    assert check.text == "importing torch fails: ImportError: libcudnn.so.9: cannot open shared object file"
     assert "import torch" in check.way_out
 
 
 def test_a_torch_that_ends_python_is_a_problem(broken):
     check = training.ask_torch(broken("import os; os._exit(9)"))
-    assert (check.level, check.text) == (Level.PROBLEM, "the import fails: exit code 9")
+    assert (check.level, check.text) == (Level.PROBLEM, "importing torch fails: exit code 9")
 
 
 def test_a_torch_that_is_not_imported_in_time_is_a_problem(monkeypatch):
@@ -76,13 +76,13 @@ WELL = Torch("2.13.0+cu130", "13.0", "", distributed=True, threads=8, armed=True
     ("change", "about", "level", "text"),
     [
         ({}, "torch", Level.OK, "2.13.0+cu130, built for CUDA 13.0"),
-        ({"version": "2.3.1"}, "torch", Level.NOTE, "ddpmon is tested with 2.4 and later"),
+        ({"version": "2.3.1"}, "torch", Level.NOTE, "ddpmon needs 2.4 or later"),
         ({"version": "2.10.0"}, "torch", Level.OK, "2.10.0"),
         ({"distributed": False}, "torch", Level.PROBLEM, "without torch.distributed"),
         ({"armed": False}, "probe", Level.PROBLEM, "does not start in the ranks"),
         ({"gloo_error": "unable to resolve hostname"}, "gloo", Level.PROBLEM, "unable to resolve hostname"),
         ({"cuda_error": "driver too old"}, "CUDA", Level.PROBLEM, "driver too old"),
-        ({"nccl": False}, "NCCL", Level.NOTE, "not in this build"),
+        ({"nccl": False}, "NCCL", Level.NOTE, "this build of torch has no NCCL"),
         ({"nccl_version": "2.30.4"}, "NCCL", Level.OK, "2.30.4"),
     ],
 )

@@ -90,6 +90,6 @@ def test_the_report_says_of_which_steps_it_tells(one_step):
     store = uneven(one_step, (140, 100, 140))
     made = make_report(snapshot(store, "e", 1, BEGAN + 60, BEGAN + 60), store.world, store.summary)
     assert [rank["window"] for rank in made["ranks"]] == [[101, 140], [2, 100], [101, 140]]
-    said = "rank 1: means over 2 to 100, the last with the other ranks"
+    said = "rank 1: means over 2 to 100, the last steps that the other ranks also have"
     assert said in report.text(made)
     assert said in markdown.report(made)

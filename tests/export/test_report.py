@@ -181,7 +181,7 @@ def test_of_very_many_ranks_the_worst_and_the_median_are_told():
     head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
     assert lines[head + 1].split()[0] == "40"
     assert lines[-2].split()[:4] == ["med", "27.0", "+0.0%", "2.00"]
-    assert lines[-1] == "and 32 further ranks; med is the median of all 48"
+    assert lines[-1] == "and 32 more ranks; med is the median of all 48 ranks"
     assert len(lines) - head == 1 + 16 + 2
 
 
@@ -193,7 +193,7 @@ def test_advice_is_given_once_and_of_very_many_findings_the_first_are_told():
     assert sum(line.startswith("Next") for line in lines) == 1
     told = [line for line in lines if line.startswith("Why")]
     assert len(told) == 9
-    assert told[-1] == "Why      and 3 more findings: ddpmon report --format json has all"
+    assert told[-1] == "Why      and 3 more findings; ddpmon report --format json lists all of them"
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -34,7 +34,7 @@ def test_an_interpreter_that_ignores_the_environment_is_told_of(cli: Cli) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     run = runs.find(None)
     shot = recorded_snapshot(run)
-    said = "rank 0 ran torch without the probe: put import ddpmon; ddpmon.init() in the script ("
+    said = "rank 0 ran torch without the probe: put import ddpmon; ddpmon.init() into the script ("
     assert f", no step recorded: {said}" in shot.verdict
     assert shot.severity == "warn"
     assert said in " ".join(done.stdout.split()), "whatever lines the report breaks it into"

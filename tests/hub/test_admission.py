@@ -33,7 +33,7 @@ def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
         peer.connect(card.addresses[0])
         peer.send(encode(Join(LINK, "x", "impostor")))
         root.viewer().until(
-            lambda s: any("not admitted" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
+            lambda s: any("unknown key" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
         )
         assert not peer.poll(200), "nothing is said to who was not let in"
     finally:
@@ -135,8 +135,10 @@ def test_a_hub_with_another_key_is_refused_and_says_so_itself(machines):
     _, node = machines
     place = given(machines, KEY, KEY[::-1])
     node.ranks(2)
-    alone = node.viewer().until(lambda s: any("another key" in note for note in s.notes), "why it is alone")
-    assert f"the hub at {place} has another key than this machine: this machine's ranks only" in alone.notes
+    alone = node.viewer().until(lambda s: any("different keys" in note for note in s.notes), "why it is alone")
+    assert (
+        f"the hub at {place} and this machine have different keys, so ddpmon shows only this machine's ranks"
+    ) in alone.notes
     assert len([rank for rank in alone.ranks if rank.pid]) == 2
 
 

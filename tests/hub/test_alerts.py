@@ -89,7 +89,10 @@ def test_without_a_reason_nobody_is_told_and_a_later_hub_tells_nothing_again(sta
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (["/no/such/program"], "--on-alert /no/such/program cannot be started: No such file or directory"),
+        (
+            ["/no/such/program"],
+            "ddpmon cannot start --on-alert /no/such/program: No such file or directory",
+        ),
         (["sh", "-c", "echo one; echo no route >&2; exit 3"], "--on-alert sh ended with 3: no route"),
         (["sh", "-c", "yes; exit 3"], None),
     ],
@@ -125,8 +128,8 @@ def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(
         if number < alerts.MOST_AN_HOUR:
             wait_for(lambda: len(started.read_text().splitlines()) > number if started.exists() else False)  # noqa: B023
         mine.check(number + 0.5, 0.0)
-    assert events.count("--on-alert sh exceeded 0.2 s, so ddpmon killed it") == alerts.MOST_AN_HOUR
-    assert events[-1] == "--on-alert: 1 alert not started, because the limit is 20 an hour"
+    assert events.count("--on-alert sh ran for more than 0.2 s, so ddpmon killed it") == alerts.MOST_AN_HOUR
+    assert events[-1] == "--on-alert: ddpmon skipped 1 alert, because the limit is 20 an hour"
     assert len(events) == alerts.MOST_AN_HOUR + 3
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started.read_text().split()))
 

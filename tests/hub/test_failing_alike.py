@@ -34,7 +34,7 @@ def test_one_exception_on_all_ranks_is_one_event_one_finding_and_one_sentence(st
     stage.save(world_size=3)
     stage.hub()
     fail(stage, range(3))
-    told = "all 3 ranks failed alike: ValueError: no such class on rank 0"
+    told = "all 3 ranks failed in the same way: ValueError: no such class on rank 0"
     live = stage.viewer().until(lambda s: any(e.text == told for e in s.events), "the event")
     assert not [event for event in live.events if event.text.startswith("rank ")]
     assert live.verdict == told
@@ -118,7 +118,7 @@ def test_attempts_that_failed_alike_are_told_while_the_next_one_runs(stage):
         if restart < 2:
             stage.viewer().until(lambda s: s.findings and s.findings[0].kind == "rank_failed", "the failure")
     live = stage.viewer().until(lambda s: any(f.kind == "restart_loop" for f in s.findings), "the loop")
-    assert live.findings[0].text == f"attempts 1-2 failed alike after 5 steps: rank 1 failed: {error}"
+    assert live.findings[0].text == f"attempts 1-2 failed in the same way after 5 steps: rank 1 failed: {error}"
 
 
 def test_an_earlier_attempt_whose_rank_could_not_speak_is_told_from_the_launchers_log(stage):
@@ -188,7 +188,7 @@ def test_a_usage_error_is_told_where_a_launcher_of_the_users_keeps_no_ranks_outp
     stage.hub()
     (stage.dir / "logs" / "launcher.log").write_text(LAUNCHER)
     stage.finish(exit_code=1)
-    said = "both ranks failed alike: exit 2: train.py: error: unrecognized arguments: --foo"
+    said = "both ranks failed in the same way: exit 2: train.py: error: unrecognized arguments: --foo"
     assert recorded_report(stage.run)["verdict"] == said
 
 

@@ -240,7 +240,10 @@ def test_a_run_of_which_the_disk_took_nothing_has_a_report_that_says_so(stage, d
     recording_path(stage.run.id).touch()
     made = report.build(stage.run)
     assert made["verdict"].endswith("no training step recorded")
-    assert f"{recording_path(stage.run.id)} is empty: nothing was recorded" in recorded_snapshot(stage.run).notes
+    assert (
+        f"{recording_path(stage.run.id)} is empty, because ddpmon recorded nothing"
+        in recorded_snapshot(stage.run).notes
+    )
 
 
 def test_a_recording_that_somebody_deletes_is_back_with_all_that_was_in_it(stage, disk):
@@ -253,7 +256,10 @@ def test_a_recording_that_somebody_deletes_is_back_with_all_that_was_in_it(stage
         path.unlink()
     tell(ranks, told, 300, 400)
     viewer = stage.viewer()
-    viewer.until(lambda s: any("the hub restored it" in event.text for event in s.events), "the news of it")
+    viewer.until(
+        lambda s: any("the hub has written the whole recording again" in event.text for event in s.events),
+        "the news of it",
+    )
     until(lambda: recorded(stage.run) == [(400, 1, 400)] * 2, "all steps in the new recording")
     tell(ranks, told, 400, 600)
     for rank in ranks:

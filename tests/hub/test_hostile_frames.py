@@ -148,7 +148,7 @@ def test_a_batch_with_an_invalid_record_is_refused_as_a_whole_and_its_rank_goes_
     assert snapshot.records_lost == 10
     assert recorded(stage) == [(0, 20, 30)]
     assert any("rank 0 sent an invalid value: the records of a batch" in event.text for event in snapshot.events)
-    assert "ddpmon ignored 1 invalid value that ranks sent" in snapshot.notes
+    assert "ddpmon ignored 1 invalid value from ranks" in snapshot.notes
 
 
 def test_a_number_of_finished_steps_that_cannot_be_is_not_shown(stage, told):
@@ -189,7 +189,7 @@ def test_what_was_refused_is_in_the_recording(stage, told):
     rank.bye()
     stage.viewer().until(lambda s: s.refused, "counted")
     stage.finish()
-    what = "the records of a batch, Expected `int` >= 1 - at `$[12]`"
+    what = "the records of a batch: Expected `int` >= 1 - at `$[12]`"
     assert refused(recorded_snapshot(stage.run)) == {(0, what): 1}
     assert recorded_report(stage.run)["steps"]["refused"] == [{"rank": 0, "what": what, "count": 1}]
 

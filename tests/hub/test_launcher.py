@@ -26,7 +26,9 @@ def test_a_launcher_that_repeats_a_warning_is_quoted_once_and_its_inner_exceptio
     stage.save(agent=dataclasses.replace(stage.run.supervisor))
     stage.hub()
     viewer = stage.viewer()
-    viewer.until(lambda shot: "torchrun is starting (it imports torch first)" in shot.verdict, "nothing but routine")
+    viewer.until(
+        lambda shot: "torchrun is starting (the ranks first import torch)" in shot.verdict, "nothing but routine"
+    )
     with log.open("a") as file:
         file.writelines(WARNING.format(second=second, port=30000 + second) for second in range(10, 14))
     shot = viewer.until(lambda shot: "warned" in shot.verdict, "a warning")

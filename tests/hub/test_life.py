@@ -42,7 +42,7 @@ def test_a_second_hub_of_the_same_run_is_refused_and_the_first_goes_on(stage):
     stage.hub()
     second = stage.hub(ready=False)
     assert second.wait(DEADLINE_S) == 1
-    assert f"another hub of run {stage.run.id} is alive" in stage.log()
+    assert f"run {stage.run.id} already has a hub" in stage.log()
     stage.rank(0).join()
 
 
@@ -90,7 +90,7 @@ def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage,
     made = reports.build(stage.run)
     assert (made["run"]["state"], made["run"]["live_state"], made["steps"]["count"]) == ("running", None, 60)
     assert attaching.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
-    assert reports.text(made).splitlines()[1].startswith("Stale    no answer from its hub: this was ")
+    assert reports.text(made).splitlines()[1].startswith("Stale the hub does not answer; this is the state ")
 
 
 def test_a_failed_run_names_its_first_cause_from_the_logs(stage):
@@ -178,7 +178,8 @@ def test_a_damaged_recording_is_put_aside_and_the_run_goes_on(stage):
     rank.acknowledged(1)
     assert (stage.dir / "telemetry.damaged").exists()
     assert any(
-        "moved it to telemetry.damaged, and began a new one" in event.text for event in stage.viewer().get().events
+        "ddpmon has moved the recording to telemetry.damaged, and started a new one" in event.text
+        for event in stage.viewer().get().events
     )
 
 
@@ -224,10 +225,10 @@ def test_a_fault_in_judging_costs_neither_the_recording_nor_the_view(stage, tmp_
     stage.save(world_size=2)
     hub = stage.hub(before=["env", f"PYTHONPATH={tmp_path}"])
     train(stage, slow=1)
-    said = "ddpmon failed to judge the run: IndexError: of our own"
+    said = "ddpmon's analysis of the run failed: IndexError: of our own"
     shot = stage.viewer().until(lambda s: s.step == 60 and any(said in event.text for event in s.events), "the event")
     assert [event.text for event in shot.events].count(said) == 1
-    assert "findings are out of date: ddpmon failed to judge the run (IndexError: of our own)" in shot.notes
+    assert "findings are out of date, because ddpmon's analysis failed (IndexError: of our own)" in shot.notes
     stage.end(exit_code=0)
     assert hub.wait(DEADLINE_S) == 0, stage.log()
     assert stage.log().count("IndexError: of our own") == 1

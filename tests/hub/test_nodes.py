@@ -246,7 +246,7 @@ def test_output_that_nobody_asked_for_is_not_taken(home):
     printed = RankOutput(root.run, root.store.registry, lambda node, rank: asked.append((node, rank)))
     view = PrintedView(3, 1, [PrintedLine("out", "x")])
     assert not printed.came(view, 1), "nobody asked"
-    assert printed.view(3, 10.0).why == "waiting for its machine"
+    assert printed.view(3, 10.0).why == "waiting for the rank's machine"
     assert not printed.came(view, 2), "another node's"
     assert printed.came(view, 1)
     assert printed.view(3, 10.1) == view

@@ -124,7 +124,7 @@ def test_a_report_of_half_a_recording_says_what_is_missing(run, path):
         kept = count(blocks(db))
     made = recorded_report(run)
     (finding,) = [each for each in made["findings"] if each["kind"] == "telemetry_lost"]
-    assert finding["text"] == f"recording damaged: {kept:,} of about 1,200 records of steps could be read"
+    assert finding["text"] == f"the recording is damaged: {kept:,} of about 1,200 records of steps are readable"
     shot = recorded_snapshot(run)
     assert made["steps"]["records_lost"] == shot.records_lost == finding["evidence"]["lost"] == 1200 - kept
     assert made["steps"]["window"][1] > 100

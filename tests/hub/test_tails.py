@@ -160,10 +160,10 @@ def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
     said = [event.text for event in shot.events if TAILS in event.text]
     assert sorted(text.partition(" cannot be read: ")[2][:26] for text in said) == [
         "frame 1 of 8 is another ra",
-        "it does not begin as one",
-        "it is cut short or damaged",
-        "it is no file of a rank",
-        "it is not a regular file",
+        "the file does not begin li",
+        "the file is damaged or inc",
+        "the file does not come fro",
+        "this is not a regular file",
     ]
     leave(stage.dir, "more", b"")
     shot = viewer.until(lambda s: any("/more " in event.text for event in s.events), "the next one")

@@ -55,9 +55,9 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
     shutil.rmtree(runs.run_dir(whole.id))
     player = Player(record(own, room=SOME_ROOM))
     shown = [player.at(moment) for moment in at]
-    said = [[event.text for event in shot.events if "means of" in event.text] for shot in shown]
+    said = [[event.text for event in shot.events if "means over" in event.text] for shot in shown]
     assert [len(texts) for texts in said] == [1, 1, 1, 0]
-    assert {text.split("means of ")[1].split(";")[0] for texts in said for text in texts} <= set(WIDTHS_US)
+    assert {text.split("means over ")[1].split(" for ")[0] for texts in said for text in texts} <= set(WIDTHS_US)
     for before, after in zip(expected, shown, strict=True):
         assert after.step == pytest.approx(before.step, abs=6)
         assert (after.state, after.records_lost) == (before.state, 0)

@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_read_is_a_note(stage):
     path = stage.dir / TAILS / f"1-{PID + 1}"
     path.write_bytes(path.read_bytes()[:-5])
     shot = recorded_snapshot(stage.run)
-    assert any(f"{TAILS}/1-{PID + 1} cannot be read: it is cut short" in note for note in shot.notes)
+    assert any(f"{TAILS}/1-{PID + 1} cannot be read: the file is damaged or incomplete" in note for note in shot.notes)
     assert [view.steps for view in shot.ranks] == [700, 700]
 
 

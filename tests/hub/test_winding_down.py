@@ -101,7 +101,9 @@ def test_a_rank_that_left_is_named_at_once_and_its_last_words_at_the_end(stage):
     raises(ranks[2], PEER)
     ranks[1].bye()
     found = viewer.until(lambda s: s.verdict.startswith("rank 1"), "rank 1 is named")
-    assert found.verdict == "rank 1 failed: it exited after 20 steps, without an exception, while the others went on"
+    assert (
+        found.verdict == "rank 1 failed: it exited after 20 steps without an exception, while the other ranks continued"
+    )
     assert [(finding.kind, finding.severity, finding.ranks) for finding in found.findings] == [
         ("rank_failed", "critical", [1])
     ]

@@ -58,7 +58,9 @@ def test_a_run_without_a_supervisor_is_watched_again_to_its_end(waiting, cli, tm
     assert (again.state(), again.hub, again.agent) == ("running", run.hub, run.agent)
     assert run.agent.alive()
     assert cli("status").stderr == ""
-    wait_for(lambda: "took over" in waiting.log("supervisor"))  # from then on it sees how the command ends
+    wait_for(
+        lambda: "this supervisor replaces" in waiting.log("supervisor")
+    )  # from then on it sees how the command ends
     (tmp_path / "go").touch()
     ended = waiting.until_gone()
     assert (ended.state(), ended.exit_code) == (("failed", 7) if the_kernel_tells(7) else ("lost", None))
@@ -100,7 +102,7 @@ def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     for each in seeing:
         each.join()
     assert [each.supervisor for each in found] == [waiting.run.supervisor] * 4
-    assert waiting.log("supervisor").count("took over") == 1
+    assert waiting.log("supervisor").count("this supervisor replaces") == 1
     (tmp_path / "go").touch()
     waiting.until_gone()
 
@@ -131,7 +133,7 @@ def test_a_second_supervisor_of_a_run_ends_with_one_line(waiting, tmp_path):
     command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", waiting.id, "--take-over"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (told.returncode, told.stderr) == (1, "")
-    assert told.stdout == f"run {waiting.id} has a supervisor already\n"
+    assert told.stdout == f"run {waiting.id} already has a supervisor process\n"
     (tmp_path / "go").touch()
     assert waiting.until_gone().exit_code == 7
 
@@ -143,7 +145,7 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
         run = runs.all_runs()[-1]
         kill(run.supervisor)
         log = runs.run_dir(run.id) / "logs" / "supervisor.log"
-        wait_for(lambda: "took over" in log.read_text() or watcher.poll() is not None)
+        wait_for(lambda: "this supervisor replaces" in log.read_text() or watcher.poll() is not None)
         (tmp_path / "go").touch()
         told, _ = watcher.communicate(timeout=60)
     assert watcher.returncode == (7 if the_kernel_tells(7) else 1), told
@@ -170,7 +172,7 @@ def test_a_run_of_which_nothing_is_left_has_ended_and_nobody_knows_how(waiting, 
     kill(run.supervisor, run.agent, run.hub)
     told = cli("status")
     assert told.returncode == 2
-    assert "exit code unknown: its supervisor was killed before it ended" in told.stdout
+    assert "exit code unknown: somebody killed the run's supervisor before the end" in told.stdout
     ended = waiting.run
     assert (ended.ended, ended.state(), ended.exit_code) == (True, "lost", None)
     assert not runs.socket_dir(run.id).exists()
@@ -202,7 +204,7 @@ time.sleep(600)
     wait_for((tmp_path / "asked").exists)
     kill(started.run.supervisor)
     stop.request(started.run)
-    wait_for(lambda: re.search(r"stop: requested again, [56]\d\d s", started.log("supervisor")))
+    wait_for(lambda: re.search(r"requested the stop again; [56]\d\d s", started.log("supervisor")))
     (tmp_path / "go").touch()
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()
@@ -216,7 +218,7 @@ def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, t
     wait_for(lambda: proc.is_stopped(process.pid))
     told = cli("status")
     assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
-    assert f"the {who} of test ({waiting.id}), which was stopped" in told.stderr
+    assert f"the {who} of test ({waiting.id}), which a signal had stopped" in told.stderr
     (tmp_path / "go").touch()
     assert waiting.until_gone().exit_code == 7
 

@@ -90,7 +90,7 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
         ({"nnodes": 2}, "on several machines"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
         ({"script": "gone.py"}, "no script gone.py"),
-        ({"argv": []}, "did not record its command"),
+        ({"argv": []}, "did not record the command of this run"),
         ({"argv": ["/no/such/python", "train.py"]}, "no program /no/such/python"),
         ({"ended_at": None, "supervisor": "alive"}, "stop it first"),
     ],
@@ -120,7 +120,7 @@ def test_what_an_older_torchrun_cannot_do_is_noted_when_it_starts_and_when_it_st
     monkeypatch.setattr(torchrun, "options", frozenset)
     older = prepare(asked, "id-2")
     assert older.notes == [
-        "grace: torchrun in this version of torch has no --shutdown-timeout, and kills ranks 30 s after a stop"
+        "--grace: torchrun in this version of torch has no --shutdown-timeout, so it kills ranks 30 s after a stop"
     ]
     once_more = again(started(newer, "id-1"), "id-2")
     assert (once_more.command, once_more.notes) == (older.command, older.notes)

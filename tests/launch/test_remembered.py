@@ -42,7 +42,7 @@ def test_what_is_typed_means_what_a_shell_would_make_of_it():
         (LaunchForm(), "give a script"),
         (LaunchForm("  "), "give a script"),
         (LaunchForm("t.py", arguments="'open"), "arguments: no closing quotation"),
-        (LaunchForm("t.py", environment="A=1 B"), "'B' is not a variable"),
+        (LaunchForm("t.py", environment="A=1 B"), "'B' is not of the form KEY=VALUE"),
         (LaunchForm("t.py", environment='A="'), "environment: no closing quotation"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_lost_run_of_which_a_process_lives_is_refused(run):
         env={**os.environ, "DDPMON_RUN_ID": run.id},
     ) as left:  # fmt: skip
         left.stdout.read(2)
-        with pytest.raises(UsageError, match="1 process left; ddpmon stop"):
+        with pytest.raises(UsageError, match="still has 1 process; ddpmon stop"):
             removal.delete(lost)
         left.stdin.close()
     removal.delete(lost)
@@ -87,7 +87,7 @@ def test_a_lost_run_of_which_a_process_lives_is_refused(run):
 def test_a_run_that_may_still_run_on_another_machine_is_left_to_that_one(run):
     elsewhere = changed(run, ended_at=None, exit_code=None, host="node07", boot_id="another")
     with pytest.raises(
-        UsageError, match="node07, and ddpmon cannot see it from here; delete it there, or use ddpmon rm --f"
+        UsageError, match="node07, and ddpmon cannot see it from here; delete the run there, or use ddpmon rm --f"
     ):
         removal.delete(elsewhere)
     assert runs.load(run.id) == elsewhere
@@ -126,7 +126,7 @@ def test_what_the_disk_keeps_is_no_run_any_more_is_told_and_goes_with_the_next(r
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", refuse)
         patch.setattr(runs, "remove_sockets", lambda _: None)
-        with pytest.raises(DdpmonError, match="deleted the run, but could not delete all files in"):
+        with pytest.raises(DdpmonError, match="the run is deleted, except for some files in"):
             removal.delete(run)
     assert [each.id for each in runs.all_runs()] == [other.name]
     assert (runs.runs_dir() / f".deleted-{run.id}" / "telemetry.db").exists()

@@ -57,7 +57,7 @@ def test_a_bound_is_a_size_or_an_age(text, size_bytes, age_s):
 
 @pytest.mark.parametrize("text", ["", "20", "GB", "-1GB", "0d", "20 GiB", "20GB,90d", "50 runs", "nan GB", "1e3MB"])
 def test_what_is_no_bound_is_refused_with_what_is_one(text):
-    with pytest.raises(UsageError, match="a size \\(20GB"):
+    with pytest.raises(UsageError, match="a total size \\(20GB"):
         retention.parse(text, "--keep")
 
 
@@ -103,7 +103,7 @@ def test_it_is_told_that_the_bound_comes_near(runs_of_days):
     runs_of_days(1, 5)
     near = [retention.plan(retention.parse(text, "--keep")).near for text in ("26MB", "24MB", "19MB", "7d", "6d", "4d")]
     assert [bool(told) for told in near] == [False, True, False, False, True, False]
-    assert "runs take 20 MB of 24MB" in near[1]
+    assert "all runs together take 20 MB of the limit of 24MB" in near[1]
     assert "1 run ended nearly 6d ago" in near[4]
 
 

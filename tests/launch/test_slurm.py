@@ -71,10 +71,10 @@ def test_what_is_no_list_of_hosts_is_said(listed):
     ("changed", "said"),
     [
         ({"SLURM_STEP_NUM_TASKS": "32"}, "32 tasks on 4 nodes, but ddpmon run starts the ranks itself"),
-        ({"SLURM_STEP_NUM_NODES": "four"}, "SLURM_STEP_NUM_NODES is 'four': not a number"),
+        ({"SLURM_STEP_NUM_NODES": "four"}, "SLURM_STEP_NUM_NODES is 'four', which is not a number"),
         ({"SLURM_STEP_NUM_NODES": "\u0664"}, "not a number"),
-        ({"SLURM_NODEID": None}, "without SLURM_NODEID; give --nnodes, --node-rank, --rdzv-endpoint"),
-        ({"SLURM_STEP_NODELIST": ""}, "without SLURM_STEP_NODELIST"),
+        ({"SLURM_NODEID": None}, "did not set SLURM_NODEID; give --nnodes, --node-rank and --rdzv-endpoint"),
+        ({"SLURM_STEP_NODELIST": ""}, "did not set SLURM_STEP_NODELIST"),
         ({"SLURM_NODEID": "4"}, "--node-rank 4: with --nnodes 4, give 0 to 3"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_step_that_cannot_be_is_one_line_and_nothing_is_started(refused_run, c
 
 def test_what_is_given_counts_more(refused_run):
     said = refused_run(STEP, "--nnodes", "2")
-    assert said == "ddpmon: --nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT on every machine\n"
+    assert said == "ddpmon: --nnodes 2 also needs --node-rank and --rdzv-endpoint HOST:PORT, on every machine\n"
 
 
 RANK = """
@@ -120,4 +120,4 @@ def test_a_schedulers_signal_reaches_the_ranks_that_listen_and_harms_nobody(home
         finally:
             viewer.kill()
     assert viewer.returncode == 0
-    assert "passed SIGUSR1 on to 1 rank; 1 rank without a handler did not get it" in printed
+    assert "sent SIGUSR1 to 1 rank; 1 rank without a handler for it did not get the signal" in printed

@@ -62,7 +62,7 @@ def test_a_module_is_found_from_the_working_directory_without_being_imported(tmp
     spec.check_module("mine.train")
     assert "mine" not in sys.modules
     assert "no module mine.other" in refused(spec.check_module, "mine.other")
-    assert "has no __main__" in refused(spec.check_module, "mine")
+    assert "has no __main__.py" in refused(spec.check_module, "mine")
     (package / "__main__.py").write_text("")
     spec.check_module("mine")
 

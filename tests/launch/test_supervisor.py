@@ -182,10 +182,10 @@ def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, t
     wait_for((tmp_path / "saving").exists)
     with subprocess.Popen([ddpmon_program(), "stop"], stdout=subprocess.PIPE, text=True) as second:
         line = second.stdout.readline()
-        wait_for(lambda: re.search(r"stop: requested again, [56]\d\d s", started.log("supervisor")))
+        wait_for(lambda: re.search(r"requested the stop again; [56]\d\d s", started.log("supervisor")))
         (tmp_path / "go").touch()
         assert second.wait(30) == 0
-    assert re.search(r"already stopping test .*; its ranks have [56]\d\d s left, Ctrl-C kills them", line)
+    assert re.search(r"already stopping test .*; its ranks have [56]\d\d s left; press Ctrl-C to kill them", line)
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").read_text() == "whole"
 
@@ -264,7 +264,7 @@ def test_ranks_that_an_asked_launcher_leaves_behind_while_it_forks_them_are_aske
     ready(tmp_path)
     stop.request(started.run)
     assert started.until_gone().state() == "stopped"
-    assert "SIGTERM to ranks that their launcher left behind" in started.log("supervisor")
+    assert "sending SIGTERM to the ranks that the launcher did not end" in started.log("supervisor")
 
 
 def test_what_a_run_leaves_behind_is_swept_away(python, tmp_path):

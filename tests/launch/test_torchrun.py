@@ -133,6 +133,6 @@ def test_grace_that_an_older_torchrun_cannot_give_is_noted(older):
     older("--nnodes")
     assert torchrun.notes(30.0) == []
     (note,) = torchrun.notes(30.5)
-    assert (
-        note == "grace: torchrun in this version of torch has no --shutdown-timeout, and kills ranks 30 s after a stop"
+    assert note == (
+        "--grace: torchrun in this version of torch has no --shutdown-timeout, so it kills ranks 30 s after a stop"
     )

@@ -55,9 +55,9 @@ def test_where_all_meet(changed, endpoint):
         ({"PET_NNODES": "1:4:9"}, "PET_NNODES is '1:4:9'"),
         ({"PET_NNODES": "many"}, "PET_NNODES is 'many': give a number of machines"),
         ({"PET_NNODES": "0"}, "PET_NNODES is '0'"),
-        ({"PET_NODE_RANK": ""}, "PET_NODE_RANK '': set it to 0 to 3"),
+        ({"PET_NODE_RANK": ""}, "PET_NODE_RANK is ''; set PET_NODE_RANK to a number from 0 to 3"),
         ({"PET_NODE_RANK": "9"}, "--node-rank 9: with --nnodes 4, give 0 to 3"),
-        ({"PET_MASTER_ADDR": None}, "PET_NNODES without PET_MASTER_ADDR"),
+        ({"PET_MASTER_ADDR": None}, "PET_NNODES is set, but PET_MASTER_ADDR is not"),
         ({"PET_MASTER_PORT": "x"}, "give HOST:PORT"),
         ({"PET_NPROC_PER_NODE": "two"}, "--nproc two: give a number, gpu, cpu or auto"),
     ],
@@ -69,5 +69,5 @@ def test_what_cannot_be_is_one_line_and_nothing_is_started(refused_run, changed,
 
 def test_what_is_given_counts_more(refused_run):
     said = refused_run(POD, "--nnodes", "2")
-    assert said == "ddpmon: --nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT on every machine\n"
+    assert said == "ddpmon: --nnodes 2 also needs --node-rank and --rdzv-endpoint HOST:PORT, on every machine\n"
     assert "--nproc 0: give 1 to 1024" in refused_run(POD, "--nproc", "0")

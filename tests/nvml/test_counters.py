@@ -218,7 +218,7 @@ def test_why_a_gpu_has_no_value_is_noted_until_it_has_some_again(
     nvml: Nvml, identity: Identity, read: Read, code: int, words: str
 ) -> None:
     assert read() == WHOLE
-    reason = f"no GPU counters: {words}"
+    reason = f"there are no GPU counters: {words}"
     for errors in (code == pynvml.NVML_ERROR_GPU_IS_LOST, 0):
         nvml.set({"1.error": code})
         version = identity.version
@@ -240,7 +240,7 @@ def test_a_gpu_that_cannot_be_opened_is_noted_and_asked_no_more(
     assert read() == NOTHING
     nvml.set({f"{function}.error": None})
     assert read() == NOTHING
-    reason = "no GPU counters: Insufficient Permissions"
+    reason = "there are no GPU counters: Insufficient Permissions"
     assert told(identity) == ({GPU_COUNTERS: reason}, [reason])
 
 
@@ -271,7 +271,7 @@ def test_a_call_that_hangs_leaves_values_unknown_and_nobody_waits_for_it(
     nvml.set({"nvmlDeviceGetPowerUsage.sleep_ms": 500})
     unanswered = [read() for _ in range(gpu_counters.UNANSWERED_SAMPLES)]
     assert unanswered == [NOTHING] * gpu_counters.UNANSWERED_SAMPLES
-    reason = "no GPU counters: NVML does not answer"
+    reason = "there are no GPU counters, because NVML does not answer"
     assert told(identity) == ({GPU_COUNTERS: reason}, [reason])
     nvml.set({"nvmlDeviceGetPowerUsage.sleep_ms": None})
     monkeypatch.setattr(gpu_counters, "ANSWER_S", 60.0)
@@ -284,8 +284,8 @@ def test_a_call_that_hangs_leaves_values_unknown_and_nobody_waits_for_it(
     ("count", "torch_sees", "levels", "last"),
     [
         (2, CUDA, [Level.OK], "2 x NVIDIA H100 80GB HBM3; driver 580.1"),
-        (8, CUDA, [Level.OK, Level.NOTE], "torch sees 2 of 8"),
-        (2, CPU, [Level.OK, Level.NOTE], "is a CPU build of torch, which uses none of 2"),
+        (8, CUDA, [Level.OK, Level.NOTE], "torch can use 2 of 8"),
+        (2, CPU, [Level.OK, Level.NOTE], "uses none of the 2 GPUs"),
         (2, None, [Level.OK], "2 x NVIDIA H100"),
     ],
 )
@@ -329,5 +329,5 @@ def test_gpus_that_nvml_cannot_count_are_a_note(nvml: Nvml, monkeypatch: pytest.
     (check,) = machine.gpus(CUDA)
     assert (
         check.text
-        == "does not answer (Unknown Error), so ddpmon cannot show utilization, memory, power and clocks of 2 GPUs"
+        == "NVML does not answer (Unknown Error), so ddpmon cannot show utilization, memory, power and clocks of 2 GPUs"
     )

@@ -70,14 +70,14 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
 
     nvml.set(gpu(0), **{"1.error": pynvml.NVML_ERROR_GPU_IS_LOST})
     shot = shown(lambda shot: not shot.ranks[0].has_gpu_sample and measured(shot.ranks[1], clock_mhz=1900))
-    lost = "no GPU counters: GPU is lost"
+    lost = "there are no GPU counters: GPU is lost"
     shot = shown(lambda shot: shot.missing == {GPU_COUNTERS: lost})
     assert lost in drive(shot, "6", size=(160, 50))[1]
     nvml.set({"1.error": None})
     shot = shown(lambda shot: measured(shot.ranks[0]) and not shot.missing)
 
     nvml.set({"nvmlDeviceGetTemperature.sleep_ms": 3_600_000})
-    shot = shown(lambda shot: shot.missing == {GPU_COUNTERS: "no GPU counters: NVML does not answer"})
+    shot = shown(lambda shot: shot.missing == {GPU_COUNTERS: "there are no GPU counters, because NVML does not answer"})
     assert [rank.has_gpu_sample for rank in shot.ranks] == [False, False]
     begun = shot.step
     shot = shown(lambda shot: shot.step > begun + 20 and {rank.health for rank in shot.ranks} == {"ok"})

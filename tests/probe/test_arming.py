@@ -50,7 +50,7 @@ def test_a_probe_that_cannot_be_armed_says_so_and_leaves_no_trace(ear: Ear, with
     (tmp_path / "msgspec.py").write_text("raise ImportError('no msgspec here')\n")
     done = python(SCRIPT, "looked_up", address=ear.address, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0
-    assert done.stderr == "ddpmon: not watching this process: ImportError: no msgspec here\n"
+    assert done.stderr == "ddpmon: cannot watch this process: ImportError: no msgspec here\n"
     assert done.stdout.splitlines() == [without_us, "armed: False"]
 
 

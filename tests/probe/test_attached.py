@@ -99,5 +99,5 @@ def test_a_process_without_torch_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     answer = json.loads(reply.read_text())
     assert not answer["ok"]
-    assert answer["error"] == "this process has not imported torch: attach once it trains"
+    assert answer["error"] == "this process has not imported torch; attach when it trains"
     assert json.loads((tmp_path / "reply2").read_text())["ok"]

@@ -361,7 +361,7 @@ def test_bars_that_cannot_be_read_are_left_alone_and_that_is_said(training: Trai
     assert loops.progress(3, 0.0) == loops.progress(4, 1.0) == (None, None, None)
     Odd.broken = False
     odd.close()
-    assert notes == ["progress bars: RuntimeError when they were read; they are left alone"]
+    assert notes == ["ddpmon could not read the progress bars (RuntimeError), and no longer tries"]
 
 
 def test_the_samplers_epoch_counts_from_one(training: Training) -> None:

@@ -49,5 +49,5 @@ def test_every_bucket_is_told_of_with_its_times_and_names(both: Both) -> None:
 
 
 def test_a_hook_that_cannot_be_recorded_is_noted(both: Both) -> None:
-    assert any("built-in comm hook" in note for hello in both.ear.hellos() for note in hello.notes)
-    assert any("built-in comm hook" in hello.missing.get(BUCKETS, "") for hello in both.ear.hellos())
+    assert any("built-in communication hook" in note for hello in both.ear.hellos() for note in hello.notes)
+    assert any("built-in communication hook" in hello.missing.get(BUCKETS, "") for hello in both.ear.hellos())

@@ -77,7 +77,7 @@ def test_mistakes_that_make_replicas_differ(ear: Ear) -> None:
 def test_ranks_without_a_process_group_train_copies(ear: Ear) -> None:
     copies = found(ear, "alone")["independent_copies"]
     assert copies.severity == "critical"
-    assert copies.text == "2 processes, no collective in 129 steps: each trains a model of its own"
+    assert copies.text == "2 processes, no collective in 129 steps: each trains its own model"
 
 
 @pytest.mark.e2e

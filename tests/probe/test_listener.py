@@ -318,7 +318,7 @@ def test_a_name_that_is_none_is_noted_once_and_harms_nobody(listener: Listener, 
                 now[0] += 3
     assert train(listener, now).named == {"around": 9}
     assert [note for note in notes(listener) if "ddpmon.phase" in note] == [
-        f"ddpmon.phase takes names of 1 to {MAX_NAME} printable characters; one was not"
+        f"ddpmon.phase needs a name of 1 to {MAX_NAME} printable characters, and ignores other names"
     ]
 
 

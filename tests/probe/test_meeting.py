@@ -167,4 +167,4 @@ def test_a_torch_without_what_is_needed_is_named(monkeypatch):
     assert meeting.exchange(rank) is None
     (note,) = rank.notes
     assert "torch" in note
-    assert "own ranks only" in note
+    assert "only its own ranks" in note

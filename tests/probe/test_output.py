@@ -178,8 +178,8 @@ def test_a_spool_that_nobody_empties_lets_the_rank_go_on_and_says_what_it_lost(s
     listens = str(spools.folder / "drain.sock")
     assert spools.run(sys.executable, "-c", source, listens, out=spools.launcher).returncode == 0
     size = fcntl.fcntl(spools.launcher, fcntl.F_GETPIPE_SZ)
-    assert (
-        spools.in_launcher() == f"\n[ddpmon] {size:,} bytes of output are missing: no process collected them\nafter\n"
+    assert spools.in_launcher() == (
+        f"\n[ddpmon] {size:,} bytes of output are missing, because no process wrote the log\nafter\n"
     )
 
 

@@ -127,7 +127,7 @@ def sampler(replicas, rank, seed=0):
 
 def test_samplers_that_leave_samples_out_or_repeat_them_are_told():
     (half,) = sampled(sampler(4, 0), sampler(4, 1))
-    assert half.text == "50% of the samples reach no rank: num_replicas=4 for 2 ranks"
+    assert half.text == "no rank reads 50% of the samples: num_replicas=4 for 2 ranks"
     (same,) = sampled(sampler(2, 0), sampler(2, 1), sampler(2, 1))
     assert same.text == "ranks 1-2 read the same part of the data: rank 1 of 2"
     assert sampled(sampler(2, 1), sampler(2, 0)) == [], "in another order"

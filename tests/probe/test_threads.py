@@ -38,4 +38,4 @@ def test_of_several_threads_that_train_a_note_says_which_one_is_watched(ear: Ear
     for rank in (0, 1):
         assert len(ear.steps(rank)) == 6, "of one of them"
         (note,) = {note for hello in ear.hellos() if hello.rank == rank for note in hello.notes if "threads" in note}
-        assert note.startswith("several threads train here: ddpmon watches Thread-1")
+        assert note.startswith("several threads train in this process; ddpmon watches Thread-1")

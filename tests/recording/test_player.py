@@ -155,7 +155,7 @@ def test_from_event_to_event(player):
 
 
 def test_a_recording_without_a_step_is_refused_in_one_line(home):
-    with pytest.raises(RecordingError, match="holds no step of told: there is nothing to replay") as error:
+    with pytest.raises(RecordingError, match="contains no step of told, so there is nothing to replay") as error:
         Player(record(np.zeros((0, 2, 5))))
     assert "\n" not in str(error.value)
 

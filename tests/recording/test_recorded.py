@@ -116,7 +116,7 @@ def test_a_fault_in_judging_what_no_hub_judged_is_noted(home, monkeypatch):
     monkeypatch.setattr("ddpmon.store.store.SURVIVED", (Exception,))
     monkeypatch.setattr("ddpmon.store.store.findings", fault)
     notes = recorded_snapshot(run).notes
-    assert "findings are out of date: ddpmon failed to judge the run (IndexError: of our own)" in notes
+    assert "findings are out of date, because ddpmon's analysis failed (IndexError: of our own)" in notes
     assert "IndexError: of our own" in recorded.recorded_store(run).fault
 
 

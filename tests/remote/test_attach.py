@@ -57,7 +57,7 @@ def a_line_that_is_cut_shows_the_last_state_with_its_age(far, terminal):
     with far.locked():
         far.cut()
         shown = terminal.wait_until(lambda shown: re.search(r"STALE [1-9]\d*s", shown), "STALE with an age")
-        assert "the run goes on; trying again: there: " in words(shown)
+        assert "the run continues; trying again: there: " in words(shown)
         assert "step 30" in shown
     shows_it(terminal)
     wait_for(lambda: not before.is_running())
@@ -72,7 +72,7 @@ def while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal):
         terminal.press(b"x")
         terminal.wait_for("Stop mnist on there?")
         terminal.press(b"s")
-        terminal.wait_for("the run was not stopped")
+        terminal.wait_for("ddpmon did not stop the run")
     shows_it(terminal)
 
 

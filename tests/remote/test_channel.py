@@ -125,6 +125,6 @@ def test_what_many_ranks_print_at_once_fits_and_says_what_is_left_out():
     said = [Said(rank, "out", ["x" * 1000] * 800) for rank in range(1024)]
     told = _newest(said)
     assert sum(len(line) for each in told for line in each.lines) < channel.MOST_BYTES // 2
-    assert told[5].lines[0] == f"… {800 - len(told[5].lines) + 1} earlier lines left out"
+    assert told[5].lines[0] == f"… {800 - len(told[5].lines) + 1} earlier lines are missing"
     (few,) = _newest([Said(0, "out", ["a", "b"])])
     assert few.lines == ["a", "b"]

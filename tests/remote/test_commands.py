@@ -42,8 +42,8 @@ def test_no_such_run_there_is_one_line(far, training):
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
-        ("stranger", "its host key is unknown here"),
-        ("changed", "its host key has changed"),
+        ("stranger", "the host key of this machine is unknown to your ssh"),
+        ("changed", "the host key of this machine has changed"),
         ("keyless", "login refused"),
         ("closed", "cannot be reached"),
         ("no-such-host.invalid", "cannot be reached"),
@@ -66,7 +66,7 @@ def test_no_ddpmon_there_is_one_line_with_the_way_out(far, training):
     far.server.send_signal(signal.SIGHUP)  # reads its configuration again
     wait_for(lambda: far.log.count("listening") > 1)
     line = refused(far.cli("status", "there:"))
-    assert "ddpmon is not on the PATH there" in line
+    assert "ddpmon is neither on the PATH of that machine" in line
     assert "set DDPMON_REMOTE" in line
     assert "ssh -t there ddpmon" in line
 
@@ -77,9 +77,9 @@ def test_a_ddpmon_there_that_is_too_old_or_breaks_is_one_line(far, training):
     broken = far.wrapped("#!/bin/sh\necho 'ImportError: no zmq' >&2\nexit 1\n")
     assert "ImportError: no zmq" in refused(far.cli("status", "there:", **broken))
     silent = far.wrapped("#!/bin/sh\nexec yes nothing\n")
-    assert "prints endlessly" in refused(far.cli("status", "there:", **silent))
+    assert "prints text without end" in refused(far.cli("status", "there:", **silent))
     newer = far.wrapped("#!/bin/sh\nprintf '<<ddpmon 9 9.0.0>>\\n'\n")
-    assert "9.0.0, which is incompatible with this version" in refused(far.cli("status", "there:", **newer))
+    assert "9.0.0, which is incompatible with the version here" in refused(far.cli("status", "there:", **newer))
 
 
 def test_a_login_that_prints_a_banner_is_no_part_of_what_is_said(far, training):
@@ -96,14 +96,14 @@ def test_garbage_between_the_frames_is_refused_and_the_line_begins_anew(far, tra
     noisy = far.wrapped('#!/bin/sh\n(sleep 3; echo "you have new mail") &\nexec ddpmon "$@"\n')
     with far.dashboard("attach", "there:", columns=160, **noisy) as terminal:
         terminal.wait_for("mnist on there")
-        terminal.wait_for("is not from ddpmon")
+        terminal.wait_for("does not come from ddpmon")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("status", "-oProxyCommand=id:"), "option"),
-        (("status", "me@-oProxyCommand=id"), "is not the name of a machine for ssh"),
+        (("status", "me@-oProxyCommand=id"), "ssh does not accept"),
         (("attach", "a b:mnist"), "USER@HOST or HOST:RUN"),
         (("ls", "mnist"), "USER@HOST or HOST:"),
         (("ls", "there:mnist"), "ls lists all runs"),

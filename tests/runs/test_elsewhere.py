@@ -43,8 +43,8 @@ def test_a_run_in_another_container_is_neither_stopped_nor_deleted_and_ends_as_i
         told = away(*stop)
         assert (told.returncode, told.stdout) == (1, "")
         assert told.stderr == (
-            f"ddpmon: test ({live.id}) runs in another container of this machine; "
-            f"stop it there: ddpmon stop {live.id}\n"
+            f"ddpmon: test ({live.id}) runs in another container of this machine; stop the run there with "
+            f"ddpmon stop {live.id}\n"
         )
     for remove in (("rm", live.id, "--yes"), ("rm", live.id, "--yes", "--force")):
         told = away(*remove)
@@ -81,7 +81,7 @@ def test_what_is_left_of_a_killed_run_in_another_container_is_not_said_to_be_gon
     wait_for(lambda: not live.run.supervised())
     told = away("stop", live.id)
     assert (told.returncode, told.stdout) == (1, "")
-    assert "started in another container of this machine, and its supervisor is gone; stop it there" in told.stderr
-    assert "use ddpmon rm --force if it has certainly ended" in away("rm", live.id, "--yes").stderr
+    assert "started in another container of this machine, and its supervisor is gone; stop the run there" in told.stderr
+    assert "use ddpmon rm --force if the run has certainly ended" in away("rm", live.id, "--yes").stderr
     assert live.run.agent.alive()
     assert (live.folder / "run.json").exists()

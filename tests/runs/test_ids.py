@@ -74,7 +74,7 @@ def test_a_launch_that_is_refused_leaves_no_folder(cli, tmp_path):
 
 
 def test_a_run_is_never_written_over_another(run):
-    with pytest.raises(UsageError, match="there is a run 20260101-000001-0001 already"):
+    with pytest.raises(UsageError, match="a run 20260101-000001-0001 already exists"):
         runs.create(run)
     assert sorted(entry.name for entry in runs.run_dir(run.id).iterdir()) == ["logs", "run.json"]
 
@@ -113,7 +113,7 @@ def test_a_link_that_somebody_else_made_is_refused(home, monkeypatch):
 def test_the_error_names_the_variable_that_puts_the_folder_elsewhere(home, monkeypatch, variable):
     (home / "open").mkdir(mode=0o755)
     monkeypatch.setenv(variable, str(home / "open"))
-    with pytest.raises(UnsafePathError, match=rf"; chmod 700 it, or set {variable} to another folder"):
+    with pytest.raises(UnsafePathError, match=rf"; run chmod 700 on it, or set {variable} to another folder"):
         runs.new_id()
 
 

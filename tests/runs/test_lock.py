@@ -23,7 +23,7 @@ def test_it_goes_with_its_holder_however_that_ends(run, holder):
 
 def test_one_process_alone_has_it(run, holder, monkeypatch):
     monkeypatch.setattr(lock, "TRIES_S", 0.05)
-    with pytest.raises(DdpmonError, match="has a supervisor already"):
+    with pytest.raises(DdpmonError, match="already has a supervisor process"):
         runs.hold(run.id)
     holder.kill()
     holder.wait()

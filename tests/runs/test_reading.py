@@ -39,7 +39,7 @@ def good(run):
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
 def test_a_value_of_a_wrong_type_or_out_of_range_is_named(run, key, value):
     write(run, good(run) | {key: value})
-    with pytest.raises(RunNotFoundError, match=f"run.json cannot be read: {key}") as caught:
+    with pytest.raises(RunNotFoundError, match=rf"run\.json cannot be read: (the )?{key}") as caught:
         runs.load(run.id)
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 300
@@ -61,7 +61,7 @@ def test_what_is_no_run_json_is_one_line(run, content):
 def test_a_hundred_megabytes_are_not_even_read(run):
     with (runs.run_dir(run.id) / "run.json").open("ab") as file:
         file.truncate(100 << 20)
-    with pytest.raises(RunNotFoundError, match="its 104,857,600 bytes exceed"):
+    with pytest.raises(RunNotFoundError, match="the file has 104,857,600 bytes"):
         runs.load(run.id)
 
 

@@ -101,7 +101,7 @@ def test_started_again_it_has_them_once_more(ended, script):
 
 def test_started_again_after_they_were_deleted_it_says_so(ended):
     (runs.run_dir(ended.id) / "secrets.json").unlink()
-    with pytest.raises(RunNotFoundError, match=r"the passwords of train .* are lost: .*secrets\.json"):
+    with pytest.raises(RunNotFoundError, match=r"ddpmon cannot read the stored passwords of train .*: .*secrets\.json"):
         prepare.again(ended, "20260101-000002-0002")
 
 
@@ -118,7 +118,7 @@ def test_the_form_remembers_none_and_does_not_start_without_them(home):
     assert not files_with(runs.home(), SECRETS)
     last = last_launch.last()
     assert last.environment == "'HF_TOKEN=…' GREETING=hello"
-    with pytest.raises(UsageError, match=r"--password …: ddpmon does not remember secrets; type it again"):
+    with pytest.raises(UsageError, match=r"--password …: ddpmon does not store secrets, so type this value again"):
         last.asked()
 
 

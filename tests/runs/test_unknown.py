@@ -25,7 +25,7 @@ def far(run):
 def test_stop_says_where(cli, far, command):
     told = cli(*command)
     assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr == f"ddpmon: mnist ({far.id}) {SAID}; stop it there: ddpmon stop {far.id}\n"
+    assert told.stderr == f"ddpmon: mnist ({far.id}) {SAID}; stop the run there with ddpmon stop {far.id}\n"
     assert not runs.load(far.id).stopping
 
 
@@ -38,7 +38,7 @@ def test_stop_prefers_a_run_that_it_can_stop(cli, far, launch):
 def test_rm_asks_to_be_sure(cli, far):
     told = cli("rm", "mnist", "--yes")
     assert told.returncode == 2
-    assert f"{SAID}; delete it there, or use ddpmon rm --force if it has certainly ended" in told.stderr
+    assert f"{SAID}; delete the run there, or use ddpmon rm --force if the run has certainly ended" in told.stderr
     assert cli("rm", "mnist", "--yes", "--force").returncode == 0
     assert runs.all_ids() == []
 
@@ -59,9 +59,11 @@ def test_stack_and_starting_it_again_are_refused(cli, far):
         1,
         f"ddpmon: mnist ({far.id}) {SAID}; run ddpmon stack {far.id} there\n",
     )
-    with pytest.raises(UsageError, match="ddpmon cannot see it from here; stop it there first, then start it again"):
+    with pytest.raises(
+        UsageError, match="ddpmon cannot see it from here; stop it there first, then start the run again"
+    ):
         prepare.again(far, "20260101-000002-0002")
-    with pytest.raises(DdpmonError, match="stop it there"):
+    with pytest.raises(DdpmonError, match="stop the run there"):
         stop.request(far)
 
 
@@ -70,7 +72,7 @@ def test_its_recording_is_shown_as_far_as_it_goes_and_nothing_is_made_up_of_its_
     run = runs.update(run.id, ended_at=None, exit_code=None)
     snapshot = attach(run).snapshot()
     assert (snapshot.state, snapshot.severity) == ("unknown", "warn")
-    assert snapshot.verdict == "ddpmon cannot see from here whether it still runs; 200 steps so far"
+    assert snapshot.verdict == "ddpmon cannot see from here whether the run still runs; 200 steps so far"
     assert "rank_failed" not in {finding.kind for finding in snapshot.findings}
     assert json.loads(cli("report", "--format", "json").stdout)["run"]["state"] == "unknown"
     assert cli("report").stdout.startswith(f"told ({run.id}): unknown, 2 ranks\n")

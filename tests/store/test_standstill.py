@@ -91,7 +91,7 @@ def test_a_first_step_that_stands_still_is_a_stall_and_names_who_is_missing(stor
     assert [event.text for event in store.events].count(store.verdict.text) == 1
     tell(store, 31.0, "train.py:6 load")
     assert judged(store, 31.0) == "waiting"
-    assert store.events[-1].text == "the ranks come on"
+    assert store.events[-1].text == "the ranks have started"
 
 
 def test_a_slow_start_is_waited_for(store):

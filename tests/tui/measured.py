@@ -107,8 +107,8 @@ def cpu() -> Snapshot:
     return replace(
         calm,
         ranks=ranks,
-        notes=["no GPU counters: NVML Shared Library Not Found"],
-        missing={GPU_COUNTERS: "no GPU counters: NVML Shared Library Not Found"},
+        notes=["there are no GPU counters: NVML Shared Library Not Found"],
+        missing={GPU_COUNTERS: "there are no GPU counters: NVML Shared Library Not Found"},
         findings=[finding("cpu_starved", "warn", text, [0, 1, 2, 3])],
         all_reduce=AllReduceView(
             payload_bytes=824_456.0,

@@ -365,7 +365,7 @@ def lost() -> Snapshot:
 
 
 def unknown() -> Snapshot:
-    text = "ddpmon cannot see from here whether it still runs; 12,486 steps so far"
+    text = "ddpmon cannot see from here whether the run still runs; 12,486 steps so far"
     return replace(ended("unknown", text, "warn"), run=running(8, 8).run)
 
 

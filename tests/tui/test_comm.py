@@ -86,8 +86,10 @@ def test_without_buckets_it_says_how_to_record_them_or_why_there_are_none():
     app, text = drive(measured.slow(), *"4b")
     assert "ddpmon run --buckets SCRIPT" in text
     assert not app.views["comm"].buckets.active
-    told = replace(measured.slow(), missing={BUCKETS: "buckets: recorded for models on the CPU only"})
-    assert "recorded for models on the CPU only" in drive(told, "4")[1]
+    told = replace(
+        measured.slow(), missing={BUCKETS: "--buckets: ddpmon records the buckets only for models on the CPU"}
+    )
+    assert "records the buckets only for models on the CPU" in drive(told, "4")[1]
 
 
 def test_buckets_that_are_gone_give_the_keys_back_to_the_ranks():

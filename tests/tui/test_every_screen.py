@@ -19,7 +19,7 @@ LIVE_S = 60.0
 """A machine that does other things as well imports torch in two ranks."""
 ANSWERS = {
     b"1": ("─loss", "─own ms per step: slowest, median", "─world: slower than peers", "─ranks, slowest first"),
-    b"2": ("─ranks, trouble first, then own time", "backward", "transfer"),
+    b"2": ("─ranks, problems first, then own time", "backward", "transfer"),
     b"3": ("─heat: slower than peers", "<5%"),
     b"4": ("─what does all-reduce cost, and why", "exposed", "parallel efficiency", "communication"),
     b"5": ("─the last ", "░ data", "═ trans"),
@@ -58,7 +58,7 @@ def inspect_filter_help(terminal: Terminal, rank: int) -> None:
     terminal.press(b"?")
     terminal.wait_for("─keys")
     terminal.press(b"\x1b")
-    terminal.wait_for("trouble first, then own time")
+    terminal.wait_for("problems first, then own time")
 
 
 def step_of(shown: str) -> int:
@@ -184,11 +184,11 @@ def test_in_tmux_it_is_painted_without_a_flicker_and_survives_a_detach(home, tmp
             sent = painted(one, 6)
             assert not CLEARS.search(sent)
             one.press(b"2")
-            one.wait_for("trouble first, then own time")
+            one.wait_for("problems first, then own time")
             one.press(b"\x02d")
             one.wait_end()
         with Terminal("attach", "-t", "seen", **size) as again:
-            again.wait_for("trouble first, then own time")
+            again.wait_for("problems first, then own time")
             again.press(b"1q")
             again.wait_end()
             assert "Traceback" not in "\n".join(again.screen.display)

@@ -12,8 +12,8 @@ from tests.tui import snapshots
     ("ranks", "head"),
     [
         ([3], "rank 3 on node00: how it failed"),
-        ([3, 5, 6], "ranks 3, 5-6 failed alike; rank 3 on node00:"),
-        (list(range(8)), "all 8 ranks failed alike; rank 0 on node00:"),
+        ([3, 5, 6], "ranks 3, 5-6 failed in the same way; rank 3 on node00:"),
+        (list(range(8)), "all 8 ranks failed in the same way; rank 0 on node00:"),
     ],
 )
 def test_ranks_that_failed_alike_are_told_beside_the_one_that_is_shown(ranks, head):

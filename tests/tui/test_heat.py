@@ -252,10 +252,10 @@ def test_what_a_hub_that_knows_of_no_noise_sends_is_shown_as_what_it_is():
 
 def test_a_row_says_whose_it_is_how_often_and_since_when():
     one = HeatRow(("node01.cluster", "node01.cluster"), (5, 5), 1, 5, 0.42, 141)
-    assert in_words(view([0]), one) == ("rank 5 on node01: 5%+ slower than peers in 42% of columns, since step 141")
+    assert in_words(view([0]), one) == "rank 5 on node01: 5%+ slower than peers in 42% of columns, since step 141"
     assert in_words(view([0], beyond_chance=True), one).endswith(": late in 42% of columns, since step 141")
     many = HeatRow(("n0", "n1"), (0, 19), 20, 13, 0.0, None)
-    assert in_words(view([0]), many) == ("rank 13, worst of 0-19: never 5%+ slower than peers")
+    assert in_words(view([0]), many) == "rank 13, worst of 0-19: never 5%+ slower than peers"
     assert labels([one, many], 30) == ["node01    5", "n0-n1  0-19"]
 
 
@@ -263,8 +263,8 @@ def test_that_nothing_is_late_is_said_of_what_was_tested_only():
     row = HeatRow(("n0", "n0"), (0, 0), 1, 0)
     judged = view([1], beyond_chance=True)
     tested = msgspec.structs.replace(judged, noise=0.27)
-    assert in_words(tested, row) == "rank 0 on n0: late in no column, beyond the noise of up to 27%"
-    assert in_words(judged, row) == "rank 0 on n0: too few columns yet to tell lateness from noise"
+    assert in_words(tested, row) == "rank 0 on n0: late in no column; noise is up to 27%"
+    assert in_words(judged, row) == "rank 0 on n0: too few columns yet to separate slowness from noise"
     assert in_words(judged, row, alone=True) == "rank 0 on n0: no other rank to compare with"
 
 

@@ -119,7 +119,7 @@ def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
     assert source.asks == []
     source = replaying(snapshots.slow())
     _, text = seen(source, "p")
-    assert "a recording shows recorded stacks only" in text
+    assert "a replay shows only stacks that ddpmon recorded" in text
     assert "none was recorded" in text
     assert "asking" not in text
     assert source.asks == []

@@ -128,7 +128,7 @@ def test_the_next_form_begins_with_what_was_started_last(started, folder):
 
 
 WRONG = (
-    ("script", "", "give a script: a file, or -m and a module"),
+    ("script", "", "give a script: a file, or -m and the name of a module"),
     ("script", "nothing.py", "no script nothing.py in"),
     ("script", "-m no.such", "no module no.such"),
     ("script", "broken.py", "broken.py is not Python: line 1"),
@@ -136,7 +136,7 @@ WRONG = (
     ("processes", "many", "give a number, gpu, cpu or auto"),
     ("processes", "0", "give 1 to 1024 processes"),
     ("name", "a b", "at most 64 letters, digits, '.', '_' and '-'"),
-    ("environment", "A", "'A' is not a variable; write KEY=VALUE"),
+    ("environment", "A", "'A' is not of the form KEY=VALUE"),
     ("environment", "DDPMON_HOME=/x", "ddpmon sets DDPMON_HOME itself"),
     ("folder", "/no/such", "no folder /no/such"),
 )
@@ -281,7 +281,7 @@ def test_what_cannot_be_started_again_says_why(ended, started, folder, living):
     assert "no script train.py in" in text.splitlines()[-1]
     made(2, ended_at=None, exit_code=None, supervisor=living)
     _, text = drive(snapshots.slow(), "8", "R")
-    assert "run-2 is running; stop it first (x)" in text.splitlines()[-1]
+    assert "run-2 is running; stop the run with x first" in text.splitlines()[-1]
     assert started == []
 
 
@@ -320,7 +320,7 @@ def test_a_run_is_deleted_after_a_question_that_says_what_goes(ended):
     _, text = drive(snapshots.slow(), "8", "D", settle, "d", settle)
     assert not runs.run_dir(ended.id).exists()
     assert "deleted old" in text.splitlines()[-1]
-    assert "none yet" in text
+    assert "there is no run yet" in text
 
 
 def test_what_runs_and_what_is_on_the_screens_is_not_deleted(living):

@@ -77,8 +77,8 @@ def whole():
             Finding("straggler", "warn", "rank 3 is slow", [3], "backward", 12_240, None, 41.0, {"a": 1}, "cool it"),
             finding("hang", "critical", "rank 3 does not come", [3], advice="look"),
         ],
-        notes=["no GPU counters: NVML not found"],
-        missing={GPU_COUNTERS: "no GPU counters: NVML not found"},
+        notes=["there are no GPU counters: NVML not found"],
+        missing={GPU_COUNTERS: "there are no GPU counters: NVML not found"},
     )
     wish = Wish(HeatWish(rows=4, columns=40), TimelineWish(rows=4))
     return with_parts(shot, through_time.slow(ranks=4, late=3).store, wish)

@@ -116,7 +116,7 @@ def test_in_a_terminal_it_is_a_sequence_of_its_own_and_the_frames_stay_whole():
         assert "CUDA out of memory, exit 1" in shown
         terminal.wait_for_output(b"\x1b]9;ddpmon gpt2-124m: rank 3 (node00 gpu3) failed first")
         terminal.press(b"2")
-        assert "]9;" not in terminal.wait_for("trouble first, then own time")
+        assert "]9;" not in terminal.wait_for("problems first, then own time")
         assert terminal.raw.count(b"\x1b]9;") == terminal.raw.count(b"\x1b]777;notify;") == 1
         terminal.press(b"q")
         assert terminal.wait_end() == 0

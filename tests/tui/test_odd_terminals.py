@@ -47,7 +47,7 @@ def test_colours_come_down_to_what_the_terminal_has(name):
         shown = terminal.wait_for("q detach")
         assert "rank 13 (node01 gpu5) is slow" in shown
         terminal.press(b"2")
-        terminal.wait_for("trouble first, then own time")
+        terminal.wait_for("problems first, then own time")
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert TRUE_COLOUR not in terminal.raw
@@ -81,7 +81,7 @@ def test_a_terminal_that_can_only_print_gets_lines_and_one_sentence(home, name):
     ) as terminal:
         terminal.wait_for("waiting")
         shown = "\n".join(terminal.screen.display)
-        assert shown.count("no dashboard; set TERM=xterm-256color") == 1
+        assert shown.count("opens no dashboard; try TERM=xterm-256color") == 1
         assert b"\x1b" not in terminal.raw
         terminal.press(b"\x03")
         terminal.wait_end()
@@ -135,7 +135,7 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_shows_it_again():
 
 def ranks_after_odd_byte(terminal: Terminal, shown: str) -> bool:
     """Press an é of a latin-1 terminal and 2: what is typed while a terminal changes its mode may be lost."""
-    if "trouble first, then own time" in shown:
+    if "problems first, then own time" in shown:
         return True
     terminal.press(b"\xe92")
     return False
@@ -251,7 +251,7 @@ def test_in_screen(utf8, tmp_path):
             shown = terminal.wait_for("q detach")
             assert ("▲ SLOW" if utf8 else "! SLOW") in shown
             terminal.press(b"2")
-            terminal.wait_for("trouble first, then own time")
+            terminal.wait_for("problems first, then own time")
             terminal.press(b"q")
             terminal.wait_end()
     finally:

@@ -222,7 +222,7 @@ def test_runs_of_another_machine_are_changed_there(key):
 def test_a_run_that_runs_is_not_started_again():
     desk = Desk("again")
     launching(desk, [listed(run_of(1))])[0].restart()
-    assert desk.said == ["other is running; stop it first (x), then start it again"]
+    assert desk.said == ["other is running; stop the run with x first, then start it again"]
 
 
 def test_two_runs_are_marked_and_compared():

@@ -30,7 +30,7 @@ def test_stopping_from_a_terminal():
     with Terminal(SHOW, "running", "--owns-run") as terminal:
         terminal.wait_for("q detach")
         terminal.press(b"\x03")
-        terminal.wait_for("Ctrl-C: what about the run?")
+        terminal.wait_for("Ctrl-C: what should happen to the run?")
         terminal.press(b"s")
         terminal.wait_for("stopping")
         terminal.press(b"q")
@@ -71,7 +71,7 @@ def test_every_screen_is_reached_by_its_keys_in_a_terminal():
     with Terminal(SHOW, "slow") as terminal:
         terminal.wait_for("q detach")
         for key, shown in (
-            (b"2", "trouble first, then own time"),
+            (b"2", "problems first, then own time"),
             (b"\r", "◂ -42.0"),
             (b"]", "rank 14 ·"),
             (b"7", "output of rank 14"),

@@ -252,9 +252,9 @@ def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_sta
     assert "? UNKNOWN   run-6" in text
     assert f" {where}" in text.splitlines()
     for keys, said in (
-        (("x",), f"it {where}; stop it there"),
-        (("D", settle), f"{where}; delete it there, or use ddpmon rm --force if it has certainly ended"),
-        (("R", settle, "s", settle), f"{where}; stop it there first, then start it again"),
+        (("x",), f"the run {where}; stop it there"),
+        (("D", settle), f"{where}; delete the run there, or use ddpmon rm --force if the run has certainly ended"),
+        (("R", settle, "s", settle), f"{where}; stop it there first, then start the run again"),
     ):
         assert said in drive(snapshots.slow(), "8", *keys, size=(200, 50))[1].splitlines()[-1]
     assert len(runs.all_runs()) == 1

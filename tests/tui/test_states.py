@@ -104,7 +104,7 @@ def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     _, text = drive(source, *keys, is_muted, size=(120, 30))
     head = text.splitlines()
     assert "◌ STALE 14s" in head[0]
-    assert head[1].strip() == "no answer from the hub since 01:28:40: all values are from then. Training needs no hub."
+    assert head[1].strip() == "no answer from the hub since 01:28:40: all values are from then; training continues"
 
 
 def test_a_run_that_is_done_shows_what_went_wrong_and_its_state_once():
@@ -138,7 +138,7 @@ def test_a_run_that_ends_while_the_screen_is_held_is_told():
 
     _, text = drive(source, "space", end)
     assert "FROZEN" in text.splitlines()[0]
-    assert text.splitlines()[-1].strip() == "the run has ended; space shows how"
+    assert text.splitlines()[-1].strip() == "the run has ended; press space to see how"
     assert "FAILED" in drive(source, "space")[1]
 
 

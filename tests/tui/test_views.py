@@ -61,7 +61,7 @@ def test_logs_of_a_rank_of_another_machine_are_asked_for_as_long_as_they_are_sho
     text = drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
     assert "output of rank 2 on host1, following" in text
     assert source.wished.printed == PrintedWish(2)
-    view = PrintedView(2, 0, [], "waiting for its machine")
+    view = PrintedView(2, 0, [], "waiting for the rank's machine")
     source.current = msgspec.structs.replace(source.current, printed=view)
     assert view.why in drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
 
@@ -71,7 +71,10 @@ def test_logs(size):
     golden.check("logs", drive(talking(), "7", size=size)[1], size)
 
 
-@pytest.mark.parametrize(("make", "said"), [(snapshots.slow, "nothing printed yet"), (snapshots.done, "nothing was")])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(snapshots.slow, "the ranks have printed nothing yet"), (snapshots.done, "the ranks printed nothing")],
+)
 def test_logs_without_a_line_say_so(make, said):
     assert said in drive(make(), "7")[1]
 

@@ -39,7 +39,7 @@ FEWEST_STEPS = 10
     "all-reduce transfers for {transfer_ms:.1f} ms a step:| {share:.0%} of it|, {size}",
     "Accumulate the gradients of {times} batches under no_sync: the run is then {accumulated:.2f}x faster. {overlap}"
     " {link}{of_hosts}",
-    gone="communication no longer holds the step back",
+    gone="communication no longer slows the steps down",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for the transfer between ranks",
@@ -85,9 +85,10 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
 
 
 _BESIDES_DDP = (
-    "Most of this time is not DDP's all-reduce, and no computation hides it. Without any transfer, steps would be"
-    " {gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm with larger batches,"
-    " calls none. If the script reduces metrics in each step, reduce them every 50th step instead."
+    "Most of this time is not DDP's all-reduce, and no computation hides it. Without this transfer, steps "
+    "would be {gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm "
+    "with larger batches,"
+    " calls none. If the script reduces metrics in each step, reduce them only in every 50th step."
 )
 """Advice about collectives that a script or its layers call beside DDP's."""
 
@@ -178,26 +179,27 @@ def _of_collectives(parallelism: str, half: float) -> str:
             " smaller."
         )
     return (
-        f"These are {collectives(parallelism)}: call fewer, larger or asynchronous collectives, or use larger batches."
+        f"These collectives are {collectives(parallelism)}: call fewer, larger or asynchronous ones, or "
+        "use larger batches."
     )
 
 
 @Kind(
     "warn",
-    "gradients are reduced {reductions} times an update:| {share:.0%} of a step|; {gain:.2f}x faster with no_sync",
+    "DDP reduces gradients {reductions} times per update:| {share:.0%} of a step|; {gain:.2f}x faster with no_sync",
     "Run forward and backward of the first {but_one} of {reductions} batches under model.no_sync(). Gradients then add"
     " up on each rank, and the last backward reduces the sum. This saves {transfer_ms:.1f} ms a step ({gain:.2f}x"
-    " faster). Accelerate's accumulate() and Lightning's accumulate_grad_batches do this themselves. If the script"
-    " reads the reduced gradients after each backward, this is intended.",
-    gone="gradients are reduced once for each update",
+    " faster). Accelerate's accumulate() and Lightning's accumulate_grad_batches do this themselves. If "
+    "the script needs the reduced gradients after each backward, do not change this.",
+    gone="DDP reduces gradients once per update",
     fewest_steps=FEWEST_STEPS,
     by_cost=True,
     outdoes=(communication_bound.name,),
     slows="reducing gradients several times for an update",
     remedy="Run forward and backward of all batches but the last under `model.no_sync()`. Gradients add up on each"
     " rank, and the last backward reduces the sum. Accelerate's `accumulate()` and Lightning's"
-    " `accumulate_grad_batches` do this themselves. If the script reads the reduced gradients after each backward, this"
-    " is intended.",
+    " `accumulate_grad_batches` do this themselves. If the script needs the reduced gradients after each "
+    "backward, do not change this.",
 )
 def needless_reductions(moment: Moment) -> Iterator[Finding]:
     """DDP reduces gradients several times for each update: the script accumulates them without no_sync.
@@ -218,15 +220,15 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
 
 @Kind(
     "warn",
-    "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds none:| {share:.0%} of it",
-    "Remove find_unused_parameters=True: every parameter got a gradient on every rank in {checks}. Keep the argument"
-    " only if some steps use other parts of the model.",
+    "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds nothing:| {share:.0%} of it",
+    "Remove find_unused_parameters=True: every parameter got a gradient on every rank in {checks}. Keep "
+    "find_unused_parameters=True only if some steps use other parts of the model.",
     gone="the search for unused parameters costs little now",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="the search for unused parameters",
-    remedy="Remove `find_unused_parameters=True`: every parameter got a gradient on every rank. Keep the argument only"
-    " if some steps use other parts of the model.",
+    remedy="Remove `find_unused_parameters=True`: every parameter got a gradient on every rank. Keep "
+    "find_unused_parameters=True only if some steps use other parts of the model.",
 )
 def unused_search(moment: Moment) -> Iterator[Finding]:
     """find_unused_parameters=True is useless here: DDP searches in each step and has never found an unused parameter.
@@ -249,7 +251,7 @@ def unused_search(moment: Moment) -> Iterator[Finding]:
 
 LEAST_MS = Threshold(
     1.0,
-    of="ms by which a rank's transfer takes longer than the transfers of its peers",
+    of="ms by which the transfer of one rank takes longer than the transfers of its peers",
     why="A judgement call: a thread that waits for a transfer wakes up later on a busy machine than on an idle one.",
     stay=1.0 * STAYS,
 )

@@ -106,9 +106,11 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         lead = f"{many} may run on {which} alone, of {at_start}:"
         return Words(
             fitting(lead, f" {waits}"),
-            f"At their start the ranks had {counted(at_start, 'core')}; since then something in the script has bound"
-            " them to fewer. os.sched_setaffinity does so, and some builds of BLAS and OpenMP do so on import."
-            f" DataLoader workers inherit the limit. Call os.sched_setaffinity(0, range({at_start})) after the imports"
+            f"At their start the ranks had {counted(at_start, 'core')}; since then, something in the "
+            "script has bound the ranks to fewer cores. os.sched_setaffinity binds processes to cores, "
+            "and some builds of BLAS and OpenMP call it when they are imported."
+            " DataLoader workers are bound to the same cores. Call os.sched_setaffinity(0, "
+            f"range({at_start})) after the imports"
             " to get the cores back.",
             lead=lead,
         )
@@ -139,6 +141,6 @@ def _fewer_threads(cores: int, ranks: int, threads: int) -> str:
             f" {counted(cores, 'core')}."
         )
     return (
-        f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores. Ranks that share cores take"
-        " turns, and all ranks wait for the last one."
+        f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores. If ranks share "
+        "cores, they run one after another, and all ranks wait for the last one."
     )

@@ -47,7 +47,7 @@ def rank_failed(moment: Moment) -> Iterator[Finding]:
 
 @Kind(
     "critical",
-    "attempts {numbers} failed alike {after}:| {headline}",
+    "attempts {numbers} failed in the same way {after}:| {headline}",
     "A restart fixes this only if the script resumes from a checkpoint after that step. Stop the run, and look at the"
     " failing line and the batch.",
     stays_told=False,

@@ -20,15 +20,17 @@ SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
 )  # fmt: skip
 SET_DEVICE = "Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else that uses CUDA"
 ADVICE = {
-    SAME_GPU: f"These programs take turns on the GPU. {SET_DEVICE}, unless this is intended.",
+    SAME_GPU: f"These programs run one after another on the GPU. {SET_DEVICE}, unless you share the GPU on purpose.",
     CONTEXTS: "A rank that uses cuda:0 before its own GPU, or loads a checkpoint without map_location, occupies memory"
     f" on cuda:0 until it exits. {SET_DEVICE}, and torch.load(…, map_location='cpu').",
     LEFT_OVER: "Process {pid} is a rank of another run, whose launcher has ended. If nobody needs the process, end it:"
     " kill {pid}",
     OF_RUN: "A process that the script started also uses CUDA, for example a DataLoader worker whose dataset creates"
     " CUDA tensors. Create CUDA tensors in the rank itself.",
-    OTHERS: "ddpmon does not show the work and the memory of that process. Look whose process it is (ps -fp {pid}), or"
-    " use another GPU.",
+    OTHERS: (
+        "ddpmon does not show the work and the memory of that process. Find out who started the process (ps "
+        "-fp {pid}), or use another GPU."
+    ),
 }
 
 

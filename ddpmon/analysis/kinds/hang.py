@@ -111,8 +111,10 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
             "All ranks must run the same number of steps. Give each rank the same number of batches, and let all ranks"
             " stop together (all_reduce a flag)."
             if steps
-            else "A script must not exit early on some ranks only, for example because a rank finds its output or its"
-            " part of the data finished."
+            else (
+                "If the script can exit early, it must exit on all ranks, even if the output of one rank "
+                "already exists."
+            )
         )
         return Words(
             f"{who} ended {its} script {when}{others_wait}",
@@ -137,7 +139,8 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
             f"{lead} {signs}; all have issued {where}"
             if signs
             else f"{lead} all ranks have issued {where}, and the other GPUs are ahead",
-            "The GPU runs no kernel, or one that does not end. Look for Xid errors in the kernel log (dmesg), and for"
+            "The GPU either runs no kernel, or runs a kernel that does not end. Look for Xid errors in the "
+            "kernel log (dmesg), and for"
             " ECC errors, clocks and power in nvidia-smi -q. If the GPU shows errors, train without it.",
             lead=lead,
         )
@@ -185,22 +188,22 @@ def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) 
 
 NEAR = Threshold(
     0.5,
-    of="share of the process group's timeout that a wait has used when ddpmon first reports that wait",
+    of="share of the process group's timeout after which ddpmon reports a wait",
     why="A judgement call: half of the time is left to look at the missing rank. Few waits that end normally last that"
     " long.",
 )
 NOT_ENFORCED = Threshold(
     1.25,
-    of="length of a wait, as a multiple of the timeout, above which the backend evidently does not enforce the timeout",
-    why="A judgement call: backends end a run within a second of the timeout (measured with gloo). A wait this long"
-    " will not end by itself.",
+    of="length of a wait, as a multiple of the timeout, from which on the backend evidently does not apply the timeout",
+    why="A judgement call: backends end a run within a second of the timeout (measured with gloo). If a wait "
+    "is longer than that, the backend will not end it.",
 )
 UNHURRIED_S = 120.0
 """Seconds left above which they are given in minutes, below in tens of seconds."""
 
 
 @Kind(
-    gone="the wait that came near the timeout is over",
+    gone="the wait that came near the timeout has ended",
     stays_told=False,
     remedy="Let that rank finish, or start the next run with a longer `init_process_group(timeout=…)`.",
 )

@@ -24,15 +24,15 @@ is one finding, whose ranks may come and go.
 
 LASTING = Threshold(
     20,
-    of="consecutive steps with a state that may be intended for a short time, such as a learning rate of 0",
-    why="A judgement call: a few such steps are normal. A warm-up starts at rate 0, and a schedule ends there. An"
+    of="number of consecutive steps in a state that a script may want for a short time, such as a learning rate of 0",
+    why="A judgement call: a few such steps are normal. A warm-up of the learning rate starts at 0, and a "
+    "schedule may end at 0. An"
     " adversarial attack runs some steps in evaluation mode. Ranks may step their schedulers a few steps apart.",
 )
 NEARLY_ALL = Threshold(
     0.9,
-    of="share of a timeout or of a rank's batches that is used up, or share of the latest updates that GradScaler"
-    " skipped",
-    why="A judgement call: above this share, little time is left to act, or the model hardly learns any more.",
+    of="used share of a timeout or of a rank's batches; also the share of the latest updates that GradScaler skipped",
+    why="A judgement call: above this share, little time is left to act, or the model hardly learns.",
 )
 
 

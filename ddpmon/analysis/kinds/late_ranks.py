@@ -16,7 +16,7 @@ _late = partial(_kind, family="late")
 PERIODIC_STRAGGLER = _late(
     name="periodic_straggler",
     subject="rank",
-    meaning="A rank is slow in one step at regular intervals.",
+    meaning="A rank is slow again and again, in one step every k steps.",
     names_line=True,
     slows="rank {rank}'s pauses",
     remedy="Look for work that this rank does at that interval, such as logging, a checkpoint, or a metric on rank 0.",
@@ -72,8 +72,8 @@ LATE_IN_BURSTS = _late(
     names_line=True,
     slows="rank {rank}'s {phase}",
     is_one_of_several=has_company,
-    remedy="Look at the phase that the finding names, and at how this rank differs from its peers. If nothing differs,"
-    " try another machine.",
+    remedy="Look at the phase that the finding names, and at how this rank differs from its peers. If the rank "
+    "does not differ from its peers, try another machine.",
 )
 def straggler(moment: Moment) -> Iterator[Finding]:
     """A rank is slow, although it has as much work as the others."""

@@ -15,16 +15,16 @@ from ddpmon.messages import Finding
 
 TIMES = Threshold(
     2.0,
-    of="mean loss after a jump divided by the mean loss before; or a rank's mean loss divided by the other ranks' mean"
-    " loss",
-    why="A judgement call: a model whose loss doubles has lost part of what it learnt. A loss within 30% of its earlier"
-    " value has recovered.",
+    of="mean loss after a jump divided by the mean loss before; for one rank, its mean loss divided by that "
+    "of the other ranks",
+    why="A judgement call: if the loss of a model doubles, the model has lost part of what it learnt. If the "
+    "loss returns to within 30% of its earlier value, it has recovered.",
     stay=1.3,
 )
 JUMP = Threshold(
     12.0,
-    of="size of the jump in standard deviations of the loss, or distance of a rank's mean loss from the others in"
-    " standard errors",
+    of="size of a jump, in standard deviations of the loss; for one rank, the distance of its mean loss from "
+    "the others, in standard errors",
     why="A judgement call: the value is far beyond chance, because losses have heavy tails, and a few blocks of steps"
     " give only a rough standard error.",
     stay=8.4,
@@ -77,12 +77,14 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who}:| loss {loss:.4g}, the others' {median_loss:.4g}|, for the whole window",
-    "All replicas have the same weights, so the cause is the data or the loss. Look at the samples and labels that"
+    "All replicas have the same weights, so the cause is in the data or in the loss. Look at the samples "
+    "and labels that"
     " {who} get{s}, and at how the script averages {their} loss.",
     gone="losses of all ranks are alike again",
     fewest_steps=FEWEST,
     by_cost=True,
-    remedy="Replicas have the same weights, so the cause is the data or the loss. Look at the samples and labels that"
+    remedy="Replicas have the same weights, so the cause is in the data or in the loss. Look at the samples and "
+    "labels that"
     " the rank gets, and at how the script averages its loss.",
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
@@ -113,7 +115,7 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     "{look}",
     fewest_steps=2 * BEFORE,
     by_cost=True,
-    remedy="Look at the batches of that step. With a lower learning rate or gradient clipping, such jumps are rarer.",
+    remedy="Look at the batches of that step. A lower learning rate or gradient clipping makes such jumps rarer.",
 )
 def loss_spiked(moment: Moment) -> Iterator[Finding]:
     """The mean loss jumped to twice its value, far beyond its usual spread, for more than a step or two.
@@ -138,7 +140,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     first, when = _first_rank(world.loss, at)
     step, ranks = int(world.step[when]), [] if first is None else [world.ranks[first]]
     look = (
-        "The loss rose on all ranks at once, so the cause is the weights. Look for a learning rate that is too high,"
+        "The loss rose on all ranks at once, so the cause is in the weights. Look for a learning rate that is too high,"
         " gradients without clipping, or a bad batch some steps before. Ranks shows the learning rate."
     )
     if ranks:

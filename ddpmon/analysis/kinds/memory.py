@@ -15,36 +15,36 @@ from ddpmon.messages import DeviceMark, Finding
 
 HARMFUL_PER_HOUR = Threshold(
     1.0,
-    of="growth of memory per hour, as a multiple of its present size",
-    why="A judgement call: memory that doubles within an hour ends an overnight run.",
+    of="growth of memory per hour, as a multiple of the memory now in use",
+    why="A judgement call: if memory doubles within an hour, it ends a run that lasts overnight.",
 )
 FULL_WITHIN_S = Threshold(
     43_200.0,
-    of="seconds until memory is full, at the present rate of growth",
-    why="A judgement call: this is twelve hours, and memory that fills up overnight ends the run.",
+    of="seconds until memory is full, if it keeps growing at the present rate",
+    why="A judgement call: this is twelve hours. If memory fills up overnight, the run ends.",
     below=True,
 )
 CERTAIN = Threshold(
     3.0,
     of="longest estimate of the time until memory is full, divided by the shortest estimate",
-    why="A judgement call: an estimate with a range of three to one still helps to plan. If the range is wider, ddpmon"
-    " shows no time.",
+    why="A judgement call: an estimate such as 2 to 6 hours still helps to plan. If estimates differ more, "
+    "ddpmon shows no time.",
     below=True,
 )
 NEARLY_FULL = Threshold(
     0.95,
-    of="share of a GPU's memory in use, for a hint",
-    why="A judgement call: of 80 GiB, 4 GiB are left. A batch that is 10% longer may need more.",
+    of="share of a GPU's memory in use, above which ddpmon gives a hint",
+    why="A judgement call: on a GPU with 80 GiB, 4 GiB are left, and a batch that is 10% longer may need more.",
 )
 FULL = Threshold(
     0.98,
-    of="share of a GPU's memory in use, for a warning",
-    why="A judgement call: of 80 GiB, 1.6 GiB are left. The next batch may not fit.",
+    of="share of a GPU's memory in use, above which ddpmon warns",
+    why="A judgement call: on a GPU with 80 GiB, 1.6 GiB are left, and the next batch may not fit.",
 )
 RETRIES = Threshold(
     3,
-    of="seconds, out of the last 30, in which the allocator released its cache to find memory",
-    why="A judgement call: one long batch may force this once. Once every ten seconds is a pattern.",
+    of="number of the last 30 seconds in which the allocator released its cache to find memory",
+    why="A judgement call: one long batch may cause one release. A release every ten seconds is a pattern.",
     stay=2,
 )
 KEPT = (
@@ -167,11 +167,12 @@ def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
 @Kind(
     "info",
     "rank {rank}'s GPU memory is {share:.0%} full:| {left} MiB left|{several}",
-    "A batch longer than all so far may not fit. Use smaller batches, activation checkpointing or"
+    "If a batch is longer than all batches so far, it may not fit. Use smaller batches, activation checkpointing or"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
     gone="GPU memory is no longer nearly full",
     device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
-    remedy="A batch longer than all so far may not fit. Use smaller batches, activation checkpointing or"
+    remedy="If a batch is longer than all batches so far, it may not fit. Use smaller batches, activation "
+    "checkpointing or"
     " `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 def gpu_memory(moment: Moment) -> Iterator[Finding]:
@@ -203,12 +204,12 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
 
 @Kind(
     "warn",
-    "rank {rank}'s GPU memory is short:| torch gave its cache back in {seconds} of 30 s|{several}",
+    "rank {rank}'s GPU memory is short:| torch released its cache in {seconds} of 30 s|{several}",
     "Each time, the GPU is idle until torch has freed and reallocated memory. torch has reserved {reserved:.1f} GiB,"
     " and tensors use {in_tensors:.1f} GiB of that. Against fragmentation, set"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. If the model needs all of the memory, use smaller batches or"
     " activation checkpointing.",
-    gone="GPU memory is no longer short",
+    gone="torch no longer releases its cache to find GPU memory",
     device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
     remedy="Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`. If the model needs all of"
     " the memory, use smaller batches or activation checkpointing.",
@@ -226,7 +227,7 @@ def allocator_retries(moment: Moment) -> Iterator[Finding]:
     }
     if found:
         rank, most = max(found.items(), key=lambda pair: pair[1].retry_seconds)
-        several = f"; so on {named_ranks(sorted(found), moment.evidence.world_size)}" if len(found) > 1 else ""
+        several = f"; also on {named_ranks(sorted(found), moment.evidence.world_size)}" if len(found) > 1 else ""
         yield moment.finding(
             {"seconds": most.retry_seconds, "reserved_bytes": most.gpu_reserved_bytes},
             sorted(found),

@@ -19,9 +19,9 @@ FEWEST = 3
 """Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
 MOSTLY = Threshold(
     0.8,
-    of="one rank's share of the pauses with an unknown cause",
-    why="A judgement call: two ranks that alternate have half of the pauses each. One pause in five may belong to"
-    " another rank.",
+    of="share of the pauses with an unknown cause that belong to one rank",
+    why="A judgement call: if two ranks pause in turn, each has half of the pauses. At this value, at most one "
+    "pause in five belongs to another rank.",
 )
 ADVICE = {
     "evaluation": "Evaluate less often or on less data, or let each rank evaluate a part (DistributedSampler).",
@@ -38,8 +38,8 @@ ADVICE = {
     "{takes}:| {share:.0%} of the time|, {count:,} times",
     "{look}",
     subject="activity",
-    remedy="Evaluate and save less often, or on one rank from a copy. If a pause has no name, look at the line of code"
-    " of the finding.",
+    remedy="Evaluate and save less often, or on one rank from a copy of the model. If ddpmon does not know the "
+    "cause of a pause, look at the line of code in the finding.",
 )
 def pauses(moment: Moment) -> list[Finding]:
     """The run spends much of its time on something other than training, or one rank keeps pausing.
@@ -92,8 +92,8 @@ def _keep_workers(loaders: Iterable[Loader]) -> str:
     once = "workers then do their setup (imports, worker_init_fn, opening files, reading an index) only once."
     if kept == {True}:
         return (
-            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader for each epoch. Make it"
-            f" once, before the loop over epochs; {once}"
+            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader for each "
+            "epoch. Make the DataLoader once, before the loop over epochs; {once}"
         )
     return f"Set persistent_workers=True, and make the DataLoader once, before the loop over epochs; {once}"
 

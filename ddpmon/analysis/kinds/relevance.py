@@ -18,30 +18,29 @@ STAYS = 0.7
 RELEVANT = Threshold(
     0.05,
     of="share of the run's time that a problem (other than a slow rank) must cost before ddpmon reports it",
-    why="A judgement call: without the problem, training is 1.05 times as fast. The fix is usually one line of code or"
-    " one cable.",
+    why="A judgement call: without the problem, training is 1.05 times as fast, and the fix is usually one "
+    "line of code or one cable.",
     stay=0.05 * STAYS,
 )
 COSTLY = Threshold(
     0.15,
-    of="share of the run's time that a problem must cost, if it may be intended or takes long to fix, before ddpmon"
-    " warns",
-    why="A judgement call: such a problem makes a step about a sixth longer. The value is three times the lowest share"
-    " that ddpmon reports.",
+    of="share of the run's time that a problem must cost before ddpmon warns, if the problem may be intended "
+    "or takes long to fix",
+    why="A judgement call: such a problem makes a step about a sixth longer. The value is three times the "
+    "share from which on ddpmon reports a problem.",
     stay=0.15 * STAYS,
 )
 BOUND = Threshold(
     1 / 3,
-    of="share of a step that all ranks spend waiting for data, or in transfers that no computation hides",
-    why="A judgement call: without it, steps are 1.5 times as fast. Such a gain justifies a change of the training"
-    " setup.",
+    of="share of a step in which all ranks wait for data, or for transfers that no computation hides",
+    why="A judgement call: without this wait, steps are 1.5 times as fast. Such a gain is worth a change of "
+    "the training setup.",
     stay=STAYS / 3,
 )
 SHORTEST_MS = Threshold(
     5.0,
-    of="mean step time in ms",
-    why="A judgement call: shorter steps are mostly fixed overhead, for which ddpmon has another hint. Shares of such"
-    " short steps say little.",
+    of="mean length of a step in ms, below which ddpmon does not report shares of a step",
+    why="A judgement call: shorter steps are mostly fixed overhead, for which ddpmon has another hint.",
 )
 
 
@@ -82,8 +81,9 @@ def gradient_transfer(world: World) -> Floats:
 
 STOPPED = Threshold(
     2.0,
-    of="steps since the last event, as a multiple of the longest interval between two events; never less than a window",
-    why="A judgement call: an event that kept its interval so far would have happened again by then.",
+    of="number of steps since the last event, as a multiple of the longest interval between two events; at "
+    "least the steps of one window",
+    why="A judgement call: if the event still occurred at its usual interval, it would have occurred again by then.",
 )
 
 

@@ -72,7 +72,7 @@ def buffers_differ(moment: Moment) -> Iterator[Finding]:
         else None,
         advice="With broadcast_buffers=False, nothing makes buffers equal. If each rank updates a codebook, a queue or"
         " averaged weights from its own batches, ranks train different models. All-reduce the values that update these"
-        " buffers. A buffer with the state of a rank's own data may differ."
+        " buffers. If a buffer contains the state of the rank's own data, the difference is right."
         if others
         else None,
         beside={"step": difference.step},
@@ -116,7 +116,8 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
             ranks,
             severity="info",
             headline="{who} updated weights {most:,} times with gradients DDP never reduced",
-            advice="ddpmon has not seen yet that replicas differ. This is intended if the script trains a second model,"
+            advice="So far, ddpmon has not seen that replicas differ. This is intended if the script trains a "
+            "second model,"
             " or averages gradients itself. Otherwise, call the DDP model itself in training.",
             beside=beside,
         )
@@ -128,7 +129,7 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
     "{listed}: these parameters were frozen, or did not exist yet, when the script wrapped the model. Each rank updates"
     " its own copy. Complete and unfreeze the model before you wrap it in DistributedDataParallel, or wrap it again on"
     " all ranks after unfreezing.",
-    gone="DDP reduces all parameters that are trained",
+    gone="DDP now reduces all parameters that the script trains",
     outdoes=(replicas_differ.name,),
 )
 def parameters_not_reduced(moment: Moment) -> Iterator[Finding]:
@@ -197,7 +198,7 @@ def independent_copies(moment: Moment) -> Iterator[Finding]:
         return
     headline = "{who} trains a model of its own: no DDP, no gradient all-reduce"
     if quiet and len(ranks) == evidence.world_size:
-        headline = "{compared:,} processes, no collective in {steps}: each trains a model of its own"
+        headline = "{compared:,} processes, no collective in {steps}: each trains its own model"
     yield moment.finding(
         {"same_at_step": same_at, "compared": evidence.world_size, "steps_without_collective": quiet or None},
         ranks, headline=headline, beside={"who": who, "why": why, "steps": counted(quiet, "step")}, since_step=since,

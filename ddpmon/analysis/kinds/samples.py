@@ -20,10 +20,10 @@ from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, SEED_VARIES
 
 CHANCE = Threshold(
     1e-9,
-    of="probability that two ranks with different samples have equal losses in every compared step",
-    why="A judgement call: with one check a second, this is one false alarm in thirty years. We assume that two ranks"
-    " have equal losses by chance as often as one rank repeats a loss. Losses that are constant, 0, or have few values"
-    " in half precision therefore prove nothing.",
+    of="probability that two ranks with different samples have equal losses in all compared steps",
+    why="A judgement call: with one check a second, this is one false alarm in thirty years. We assume that "
+    "two ranks have equal losses by chance as often as one rank has the same loss twice. So if losses are "
+    "constant, 0, or have few values in half precision, ddpmon reports nothing.",
     below=True,
 )
 FEWEST_MOMENTS = 4
@@ -40,7 +40,7 @@ FEWEST_STEPS = 2
     "|{who} train on the same samples|{since}",
     "All ranks compute the same gradients, so more ranks bring no speedup. Pass sampler=DistributedSampler(dataset) to"
     " the DataLoader, and call sampler.set_epoch(epoch) in each epoch. With an IterableDataset, each rank must read its"
-    " own part. If ranks overfit one batch as a test, this is intended.",
+    " own part. If you overfit one batch on all ranks as a test, the samples must be equal.",
     gone="ranks train on different samples now",
     fewest_steps=FEWEST,
 )
@@ -77,14 +77,14 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
 
 @Kind(
     "warn",
-    "each epoch repeats the order of the one before:| set_epoch is not called",
+    "each epoch has the same order of samples:| the script does not call set_epoch",
     "Call sampler.set_epoch(epoch) before each epoch, on the DistributedSampler of the DataLoader. The sampler shuffles"
-    " by its seed and its epoch only. Without the call, every rank gets the same batches in the same order in each"
-    " epoch. shuffle=False says that this is intended.",
-    gone="each epoch has its own order again",
+    " by its seed and its epoch only. If the script does not call set_epoch, every epoch has the same "
+    "batches in the same order. If you want the same order in every epoch, pass shuffle=False.",
+    gone="each epoch has another order of samples again",
     remedy="Call `sampler.set_epoch(epoch)` before each epoch, on the DataLoader's DistributedSampler. The sampler"
-    " shuffles by its seed and its epoch only, so without this call every epoch has the same order. `shuffle=False`"
-    " says that this is intended.",
+    " shuffles by its seed and its epoch only, so without this call every epoch has the same order. If you "
+    "want the same order in every epoch, pass `shuffle=False`.",
 )
 def same_order(moment: Moment) -> Iterator[Finding]:
     """Every epoch has the samples in the same order, because the script does not call set_epoch.
@@ -100,8 +100,8 @@ def same_order(moment: Moment) -> Iterator[Finding]:
     "info",
     "DataLoader workers have the same seeds in each epoch:| augmentations repeat",
     "The seed of new workers comes from torch's generator, or from the generator of the DataLoader. The script seeds"
-    " that generator again before each epoch. Seed it once, or add the epoch to the seed, if the script augments"
-    " samples at random.",
+    " that generator again before each epoch. If the script augments samples at random, seed the generator "
+    "only once, or add the epoch to the seed.",
 )
 def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
     """DataLoader workers start each epoch with the seeds of the previous epoch, so random augmentations repeat.
@@ -139,10 +139,10 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
             " arguments, or pass dist.get_world_size() and dist.get_rank()."
         )
     elif replicas > world_size and len(sizes) == 1:
-        odd = f"{1 - world_size / replicas:.0%} of the samples reach no rank"
+        odd = f"no rank reads {1 - world_size / replicas:.0%} of the samples"
         how = f"num_replicas={replicas} for {world_size} ranks"
     elif len(seeds) > 1 and SEED_VARIES not in seeds and all(one.shuffle for one in samplers.values()):
-        odd, how = "ranks shuffle by different seeds", "some samples reach two ranks, others none"
+        odd, how = "ranks shuffle with different seeds", "ranks read some samples twice, and others never"
         advice = (
             "Give DistributedSampler the same seed on all ranks. Each rank shuffles the whole dataset itself and takes"
             " its part of that order, so the parts fit together only if all ranks have the same order."

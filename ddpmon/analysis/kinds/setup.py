@@ -29,8 +29,8 @@ MAX_NAMED = 8
 
 @Kind(
     "info",
-    "debugging is on{where}:| {names}",
-    "{costs}. Switch it off when you have found the fault.",
+    "debugging settings are on{where}:| {names}",
+    "{costs}. Switch this setting off when you have found the fault.",
     remedy="Switch these settings off when you have found the fault.",
 )
 def debugging(moment: Moment) -> Iterator[Finding]:
@@ -53,7 +53,7 @@ def debugging(moment: Moment) -> Iterator[Finding]:
     "|{who} {have} {name} {odd}, the others {usual}|{more}",
     "All ranks of a training should run the same script with the same arguments, versions and communication settings."
     " Compare the start commands on each machine. What differs: {names}.",
-    remedy="Start all ranks with the same script, arguments, versions and communication variables.",
+    remedy="Start all ranks with the same script, arguments, versions and communication settings.",
 )
 def configuration_differs(moment: Moment) -> Iterator[Finding]:
     """Ranks run with different versions, scripts, arguments or communication variables.
@@ -105,7 +105,7 @@ def _is_made_of_rank(values: Mapping[int, str]) -> bool:
 @Kind(
     "info",
     "{records}{whose} {were} lost ({share:.1%}); the report leaves those steps out",
-    remedy="Training is not affected, but its numbers have gaps. Check whether the machine has free cores.",
+    remedy="The training is not affected, but ddpmon's numbers have gaps. Make sure that the machine has free cores.",
 )
 def telemetry_lost(moment: Moment) -> Iterator[Finding]:
     """Records of steps were lost on their way from the ranks. Many lost records are a warning.
@@ -124,7 +124,7 @@ def telemetry_lost(moment: Moment) -> Iterator[Finding]:
         "read": evidence.records,
         "made": made,
     }
-    damaged = "recording damaged:| {read:,} of about {made} of steps could be read"
+    damaged = "the recording is damaged:| {read:,} of about {made} of steps are readable"
     yield moment.finding(
         {"lost": lost, "share": share},
         ranks,

@@ -41,13 +41,13 @@ GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward an
     "warn",
     "all ranks wait {data_ms:.1f} ms a step for data:| {share:.0%} of it|{where}|; {gain:.2f}x faster if fixed",
     "{look}",
-    gone="data loading keeps up again",
+    gone="the DataLoader is fast enough again",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="waiting for data",
     names_line=True,
-    remedy="Use more DataLoader workers (the finding says how many would keep up), a faster format, or data decoded in"
-    " advance.",
+    remedy="Use more DataLoader workers (the finding says how many would keep up), a faster file format, or data "
+    "that you decode before the training.",
 )
 def data_bound(moment: Moment) -> Iterator[Finding]:
     """All ranks wait for data."""
@@ -73,8 +73,9 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "|a step takes {step_ms:.1f} ms, and {forward_backward_ms:.1f} of them are forward and backward",
-    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around them. This time"
-    " is the same for any batch size. With batches twice as large, the run processes up to {gain:.2f}x the samples per"
+    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around "
+    "them. The batch size does not change this time. With batches twice as large, the run processes up to "
+    "{gain:.2f}x the samples per"
     " second.",
     fewest_steps=FEWEST,
     by_cost=True,
@@ -149,8 +150,8 @@ def gap(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "Python's garbage collection costs {gc_ms:.1f} ms a step:| {share:.0%} of it|, up to {longest_ms:.0f} ms at once",
-    "Call gc.freeze() after the model is built: the collector then skips all objects that exist by then. {rarer}",
-    gone="garbage collection no longer holds the step back",
+    "Call gc.freeze() after the model is built: the collector then skips all objects that already exist. {rarer}",
+    gone="garbage collection no longer slows the steps down",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="garbage collection",

@@ -19,8 +19,8 @@ from ddpmon.messages import DDP, SCALED_UPDATES, Finding
 SKIPPED = Threshold(
     20,
     of=f"number of skipped updates among the latest {SCALED_UPDATES} with a GradScaler",
-    why="torch starts with a scale of 65,536, which 16 skipped updates reduce to 1. Later, one skip in 2,000 updates"
-    " is normal.",
+    why="torch starts with a scale of 65,536, and 16 skipped updates reduce it to 1. Later, one skipped update "
+    "in 2,000 is normal.",
     stay=10,
 )
 FIRST_STEPS = 2
@@ -31,7 +31,7 @@ ALIKE = 1e-6
 
 @Kind(
     "critical",
-    "the optimizer holds none of the DDP model's parameters:| it learns nothing",
+    "the optimizer has no parameter of the DDP model:| the model learns nothing",
     "The weights are the same at step {last:,} as at step {first:,}. Make the optimizer from model.parameters() after"
     " the model is complete: the optimizer does not contain parts that are replaced later, such as {listed}.",
     gone="an optimizer updates all parameters of the DDP model",
@@ -66,8 +66,9 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
         ranks,
         severity="info",
         headline="{count} of the DDP model {verb} in no optimizer||: {listed}",
-        advice="Their gradients are computed and reduced in each step, and never used. Pass these parameters to the"
-        " optimizer. If they are to stay fixed, set requires_grad=False before you wrap the model.",
+        advice="torch computes and reduces their gradients in each step, but nothing uses them. Pass these "
+        "parameters to the"
+        " optimizer. If these parameters must not change, set requires_grad=False before you wrap the model.",
         beside={**beside, "count": counted(model.idle_count, "parameter"), "verb": verb},
     )
 
@@ -76,13 +77,13 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     "warn",
     "{who} train{s} in evaluation mode since step {since:,}",
     "The script called model.eval(), and did not call model.train() afterwards: dropout is off, and BatchNorm no longer"
-    " updates its statistics. Call model.train() at the beginning of each epoch, on the model that is trained. If these"
-    " layers are frozen on purpose, for fine-tuning, this is intended.",
-    gone="the model is trained in training mode again",
+    " updates its statistics. Call model.train() at the beginning of each epoch, on the model that trains. "
+    "If the script freezes these layers on purpose, for fine-tuning, do not change this.",
+    gone="the model trains in training mode again",
     fewest_steps=1,
     remedy="The script called `model.eval()`, and did not call `model.train()` afterwards: dropout is off, and"
     " BatchNorm no longer updates its statistics. Call `model.train()` at the beginning of each epoch, on the model"
-    " that trains. If the script freezes these layers on purpose, for fine-tuning, this is intended.",
+    " that trains. If the script freezes these layers on purpose, for fine-tuning, do not change this.",
 )
 def trains_in_eval(moment: Moment) -> Iterator[Finding]:
     """A model trains in evaluation mode, after it has trained in training mode.
@@ -102,7 +103,7 @@ def trains_in_eval(moment: Moment) -> Iterator[Finding]:
     "GradScaler skips an update whose gradients overflowed, and halves its scale. So many skips in a row mean that the"
     " model itself computes NaN or numbers beyond float16. Use bfloat16, lower the learning rate, or clip gradients"
     " after scaler.unscale_(). Look for a division by 0 or a log of 0 (torch.autograd.set_detect_anomaly).",
-    gone="the GradScaler skips few updates again",
+    gone="the GradScaler skips only few updates again",
 )
 def updates_skipped(moment: Moment) -> Iterator[Finding]:
     """A GradScaler skips many updates: gradients overflow again and again.
@@ -121,9 +122,11 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
 
 @Kind(
     "warn",
-    "the learning rate has been 0 since step {since:,}: no weight changes any more",
-    "The learning rate schedule ended before the training. Compare the number of steps in the schedule with how often"
-    " the script calls scheduler.step(): once per batch, or once per epoch. Stop the run, because it learns nothing.",
+    "the learning rate has been 0 since step {since:,}, so weights no longer change",
+    "The learning rate schedule has ended before the end of the training. Compare the number of steps in "
+    "the schedule with how often"
+    " the script calls scheduler.step(): once per batch, or once per epoch. Stop the run, because the "
+    "model no longer learns.",
     gone="the learning rate is above 0 again",
     fewest_steps=FEWEST,
 )
@@ -138,11 +141,9 @@ def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
         yield moment.finding(
             {"steps": found.steps},
             severity="info" if at_first else "warn",
-            headline="the learning rate has been 0 for {steps:,} steps, since the first: no weight changed"
-            if at_first
-            else None,
-            advice="If the warm-up counts epochs, the first epoch trains nothing: start the warm-up above 0, or count"
-            " steps."
+            headline="the learning rate was 0 in all {steps:,} steps: no weight has changed" if at_first else None,
+            advice="If the warm-up counts epochs, the model learns nothing in the first epoch: start the warm-up "
+            "above 0, or let it count steps."
             if at_first
             else None,
             beside={"since": found.since},

@@ -27,12 +27,14 @@ FAULT_MS = 8.0
 BYTES_PER_S = Threshold(
     10 * MB,
     of="bytes per second that a rank reads from storage, or that a host's network carries beyond other hosts' traffic",
-    why="A judgement call: any disk or link moves that much in a tenth of a second. Less traffic slows no rank down.",
+    why="A judgement call: any disk or link moves that much in a tenth of a second, so less traffic does not "
+    "slow a rank down.",
 )
 TIMES = Threshold(
     2.5,
-    of="page faults or reads of a slow rank, or network traffic of a host, as a multiple of its peers'",
-    why="A judgement call: peers also differ from each other. A host with twice as many ranks sends twice as much.",
+    of="page faults or reads of a slow rank, as a multiple of its peers'; also the network traffic of a host, "
+    "as a multiple of other hosts'",
+    why="A judgement call: peers also differ from each other, and a host with twice as many ranks sends twice as much.",
 )
 
 
@@ -65,7 +67,11 @@ class Cause:
         """Return the sentences below the finding."""
         if self.began == "with":
             return f"{self.fact}: {self.conclusion}."
-        when = "this did not begin with the slowdown" if self.began == "apart" else "ddpmon does not know since when"
+        when = (
+            "but this began at another time than the slowdown"
+            if self.began == "apart"
+            else "but ddpmon does not know when this began"
+        )
         return f"{self.fact}; {when}."
 
 
@@ -183,7 +189,7 @@ def _shared_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) 
         "other_program",
         f", GPU also used by {mine.other_program}",
         f"{late.who} shares its GPU with {mine.other_program}, and {late.others} share theirs with no other program",
-        "that program takes turns with the training: see who owns it, or use another GPU",
+        "that program and the training run one after another on the GPU: find out who started it, or use another GPU",
         {"other_program": mine.other_program},
     )
 
@@ -256,7 +262,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
         f", {counted(mine.loader_workers or 0, 'worker')}, peers {min(theirs)}",
         f"{late.who} has {counted(mine.loader_workers or 0, 'DataLoader worker')}, and {late.others} have {min(theirs)}"
         " or more",
-        "give it the same number",
+        "give this rank the same number of workers",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},
     )
 
@@ -287,8 +293,9 @@ def _reads(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Ca
         "reads",
         f", reads {mine.read_bytes_per_s / MB:,.0f} MB/s from disk",
         f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, and {late.others} {reads / MB:,.1f}",
-        "the other ranks find their files in the page cache, or this rank has more files. DataLoader workers read in"
-        " addition",
+        "either the other ranks find their files in the page cache, or this rank reads more files. "
+        "The reads of its DataLoader workers come on"
+        " top",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
     )
 

@@ -212,18 +212,18 @@ def advice(one: Disagreement, world_size: int) -> str:
     if one.how == "skipped a backward":
         return (
             f"{there}. If one rank skips a step (NaN loss, empty batch), all ranks must skip it: all_reduce a flag, or"
-            " call backward on a loss of 0. Evaluate with model.module, because the forward of the DDP model waits for"
-            " all ranks."
+            " call backward on a loss of 0. For evaluation, call model.module, because the forward of the "
+            "DDP model waits for all ranks."
         )
     if one.how == "alone":
-        also = "Let all ranks call it, or none."
+        also = "Either all ranks or no rank must call this collective."
         if one.odd.waits_in in _CALLS:
             also = "Call model.module there, which does not wait for other ranks, or let all ranks call the DDP model."
         return f"{there}, outside of {branch}. {also}"
     if one.how == "left out":
-        return f"{there}, in {branch}. All ranks must take the same branch there: all_reduce a flag."
+        return f"{there}, in {branch}. All ranks must take the same branch at this line: all_reduce a flag."
     if one.how == "other tensors":
-        return "Pad the tensors to one size, drop the last, smaller batch (drop_last=True), or gather objects."
+        return "Pad the tensors to one size, drop the last batch if it is smaller (drop_last=True), or gather objects."
     return f"{there}. These ranks wait for ever, because all ranks must call the same collectives in the same order."
 
 

@@ -210,7 +210,7 @@ def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, l
     )
     if first_gone.left:
         after = counted(first_gone.steps, "step")
-        cause = f"it exited after {after}, without an exception, while the others went on"
+        cause = f"it exited after {after} without an exception, while the other ranks continued"
         why = explain(cause)
         if words := last_lines.get(first_gone.rank):
             cause += f"; its last line: {words}"
@@ -332,7 +332,7 @@ def headline(ranks: Sequence[int], cause: str, world_size: int) -> str:
 
 def who_failed(ranks: Sequence[int], world_size: int) -> str:
     """The beginning of the same, up to the colon."""
-    return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{named_ranks(ranks, world_size)} failed alike:"
+    return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{named_ranks(ranks, world_size)} failed in the same way:"
 
 
 def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:

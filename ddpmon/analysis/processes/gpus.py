@@ -15,10 +15,10 @@ XIDS = {
     "Xid 45": "a program was ended",
     "Xid 48": "an ECC error that could not be corrected",
     "Xid 74": "an NVLink error",
-    "Xid 79": "it has fallen off the bus",
+    "Xid 79": "the GPU has fallen off the bus",
     "Xid 94": "an ECC error that ended one program",
     "Xid 95": "an ECC error that ends all programs on it",
-    "Xid 119": "its firmware does not answer",
+    "Xid 119": "the GPU's firmware does not answer",
     "Xid 120": "its firmware failed",
 }
 """The meaning of the driver's errors that runs meet, from NVIDIA's list of Xid errors."""
@@ -45,7 +45,7 @@ class GpuSigns:
 
 
 def error_words(error: str) -> str:
-    """Return a critical error with its meaning, as in: Xid 79 (it has fallen off the bus)."""
+    """Return a critical error with its meaning, as in: Xid 79 (the GPU has fallen off the bus)."""
     return f"{error} ({XIDS[error]})" if error in XIDS else error
 
 

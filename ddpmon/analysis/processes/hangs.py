@@ -18,8 +18,9 @@ NONE_MISSING = (
 )
 """Advice where all ranks wait in the same collective."""
 NOT_MET = (
-    "The ranks do not find each other. After a restart they may wait for ranks of the previous attempt. Stop the run"
-    " and start it again. If it hangs at the same place, look at the network between the ranks."
+    "The ranks cannot connect to each other. After a restart, ranks may wait for ranks of the previous "
+    "attempt. Stop the run"
+    " and start it again. If the run hangs at the same place again, look at the network between the ranks."
 )
 """Advice where all ranks wait in a call that makes a process group."""
 
@@ -197,7 +198,7 @@ def silence(standstill: Standstill) -> tuple[str, str]:
         pids = " ".join(str(standstill.held[rank].pid) for rank in ranks)
         return f"{who} {be} stopped (SIGSTOP or Ctrl-Z)", f"Resume {'it' if alone else 'them'}: kill -CONT {pids}"
     if held and held.how == "traced":
-        return f"a debugger holds {who}", f"Let the debugger of process {held.pid} continue."
+        return f"a debugger holds {who}", f"A debugger has stopped process {held.pid}: let it continue."
     if held:
         inside = f" ({held.where})" if held.where else ""
         return (

@@ -45,8 +45,8 @@ FREE_PORT = (
     " the script."
 )
 LABELS = (
-    "A label lies outside the model's classes. Compare the smallest and largest label with the size of the last layer;"
-    " set ignore_index for labels that do not count."
+    "A label is not one of the model's classes. Compare the smallest and largest label with the size of the last layer;"
+    " set ignore_index for labels that the loss must ignore."
 )
 INDICES = (
     "An index is too large for its table, for example a token id beyond the rows of an embedding. Compare the largest"
@@ -57,8 +57,9 @@ RENDEZVOUS = (
     " MASTER_PORT). The host name must resolve on each node, and no firewall may block the port."
 )
 PICKLE = (
-    "Python pickles the dataset, collate_fn and worker_init_fn for spawned processes. Define them at the top level of a"
-    " module, without lambdas. Open files, locks and connections in the worker, not in __init__."
+    "Python pickles the dataset, collate_fn and worker_init_fn for spawned processes. Define these "
+    "functions and classes at the top level of a module, without lambdas. Open files, locks and "
+    "connections in the worker, not in __init__."
 )
 INCOMPLETE = (
     "The file is incomplete. If every rank downloads or unpacks the file, let one rank do so while the others wait in"
@@ -87,7 +88,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "worker_signal=(?P<worker_signal>SIG(?:SEGV|ABRT|ILL|FPE))",
         "DataLoader worker {worker} was killed by {worker_signal}",
-        "A library crashed in the worker. With num_workers=0 and PYTHONFAULTHANDLER=1, the crash prints the Python"
+        "A library crashed in the DataLoader worker. With num_workers=0 and PYTHONFAULTHANDLER=1, the "
+        "crash prints the Python"
         " line.",
     ),
     KnownFailure("worker_signal=SIG(?:TERM|INT|HUP)|worker .* is killed by signal: Terminated", lost_peer=True),
@@ -107,15 +109,18 @@ KNOWN_FAILURES = (
     KnownFailure(
         "mark a variable ready only once",
         "the gradient of {parameters} was ready twice in one backward: expected to mark a variable ready only once",
-        "One cause is reentrant activation checkpointing (pass use_reentrant=False). Another is a parameter that"
-        " several forwards share before one backward. If the graph is the same in each step, static_graph=True allows"
-        " this.",
+        "One possible cause is reentrant activation checkpointing (pass use_reentrant=False). Another "
+        "possible cause is a parameter that several forwards use before one backward. If the graph is the "
+        "same in each step, "
+        "DDP with static_graph=True accepts this.",
     ),
     KnownFailure(
         "mark a variable ready only once",
         "a gradient was ready twice in one backward: expected to mark a variable ready only once",
-        "One cause is reentrant activation checkpointing (pass use_reentrant=False). Another is a parameter that"
-        " several forwards share before one backward. TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameter.",
+        "One possible cause is reentrant activation checkpointing (pass use_reentrant=False). Another "
+        "possible cause is a parameter that several forwards use before one backward. "
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL names the "
+        "parameter.",
     ),
     KnownFailure(
         "DDP expects same model|appears not to match sizes of the same param",
@@ -142,7 +147,8 @@ KNOWN_FAILURES = (
         "a collective got {got} bytes from another rank and expected {own}: the ranks called it with tensors of"
         " different shapes, or called different collectives",
         "Give a collective the same shape on every rank: use drop_last=True for an uneven last batch, or gather the"
-        " sizes first and pad. Inside an `if` that only some ranks enter, collectives no longer match.",
+        " sizes first and pad. If only some ranks enter an `if` with a collective, the ranks no longer "
+        "call the same collectives.",
     ),
     KnownFailure(
         r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+) both on CUDA device (?P<device>\w+)",
@@ -154,7 +160,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "ncclRemoteError|remote process exited or there was a network error",
         "",
-        "NCCL lost another rank: find out why that rank ended, on its node. NCCL_DEBUG=WARN names the connection.",
+        "NCCL lost the connection to another rank: find out on the node of that rank why it ended. "
+        "NCCL_DEBUG=WARN names the connection.",
         lost_peer=True,
     ),
     KnownFailure("NCCL communicator was aborted", "", lost_peer=True),
@@ -181,7 +188,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "device-side assert triggered",
         "",
-        "Usually a label or an index is out of range. CUDA_LAUNCH_BLOCKING=1 makes the exception name the line.",
+        "The usual cause is a label or an index that is out of range. CUDA_LAUNCH_BLOCKING=1 makes the "
+        "exception name the line.",
     ),
     KnownFailure(
         "CUDA driver version is insufficient|NVIDIA driver on your system is too old",
@@ -226,13 +234,14 @@ KNOWN_FAILURES = (
     KnownFailure(
         "No space left on device",
         "no space left on device: the disk of {full} is full",
-        "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) usually take the most"
-        " space.",
+        "Free space there, or write somewhere else. Old checkpoints and caches (TMPDIR, HF_HOME) often "
+        "take much space.",
     ),
     KnownFailure(
         r"inline_container\.cc.*unexpected pos|PytorchStreamWriter failed",
         "torch.save could not write its whole file",
-        "The disk is full, over a quota, or gone (`df -h`). Write each checkpoint to a temporary name and then rename"
+        "The disk is full, its quota is used up, or it is no longer mounted (`df -h`). Write each "
+        "checkpoint to a temporary name and then rename"
         " it, so that the last checkpoint stays complete.",
     ),
     KnownFailure("No space left on device", "", "`df -h` shows which disk is full; look at TMPDIR and /dev/shm too."),
@@ -265,13 +274,14 @@ KNOWN_FAILURES = (
     KnownFailure(
         "killed by SIG(?:SEGV|ILL|FPE)",
         "",
-        "A library crashed. PYTHONFAULTHANDLER=1 prints the Python line that called it.",
+        "A library crashed. With PYTHONFAULTHANDLER=1, Python prints the line that called the library.",
     ),
     # the script
     KnownFailure(
         r"FileExistsError[\s\S]*\bpath=",
         "{path} already exists, and was created after this rank had started: FileExistsError",
-        "All ranks run this line at once, and another rank was first. Let one rank download, unpack or make folders (if"
+        "All ranks run this line at the same time, and another rank was faster. Let one rank download, "
+        "unpack or make folders (if"
         " rank == 0, and then dist.barrier()), or pass exist_ok=True.",
         ranks="several",
     ),
@@ -290,7 +300,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "^(?:ImportError|ModuleNotFoundError)",
         "",
-        "Only some ranks fail with this error, so their environments differ. This rank runs {python}. Compare the"
+        "Only some ranks fail with this error, so the environments of the ranks differ. This rank runs "
+        "{python}. Compare the"
         " Python, PYTHONPATH and the node with those of the other ranks.",
         ranks="some",
     ),
@@ -302,7 +313,7 @@ KNOWN_FAILURES = (
     KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
     KnownFailure("IndexError: index out of range in self", "", INDICES),
     KnownFailure(
-        r"it exited after [\d,]+ steps?, without an exception",
+        r"it exited after [\d,]+ steps? without an exception",
         "",
         "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank the same"
         " number of batches, or wrap the loop in model.join().",

@@ -37,7 +37,7 @@ class Worker:
             parts.append("without using a core")
         elif self.cores is not None:
             parts.append(f"using {self.cores:.1f} cores")
-        return ", ".join(parts) or "it does not send the next batch"
+        return ", ".join(parts) or "the worker does not send the next batch"
 
     @property
     def advice(self) -> str:
@@ -147,6 +147,7 @@ def _pinning(conditions: Sequence[Conditions]) -> str:
     if not any(one.loader_pinned is False for one in conditions):
         return ""
     return (
-        " The DataLoader does not pin batches. With pin_memory=True and .to(device, non_blocking=True), the copy to the"
+        " The DataLoader does not pin batches in memory. With pin_memory=True and .to(device, "
+        "non_blocking=True), the copy to the"
         " GPU also runs in parallel with training."
     )

@@ -68,7 +68,7 @@ def measured(parallelism: str, unmeasured: Collection[str]) -> str:
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""
     if LOCAL_SGD in kinds:
-        said = [f"{parallelism}: ranks average their weights only now and then, and differ in between"]
+        said = [f"{parallelism}: ranks average their weights only now and then, so weights differ in between"]
     elif kinds[0] == DDP:
         said = [f"{parallelism}: a step ends with DDP's gradients" if len(kinds) > 1 else DDP]
     elif parallelism == ALONE:
@@ -76,7 +76,7 @@ def measured(parallelism: str, unmeasured: Collection[str]) -> str:
     elif parallelism == NOT_PARALLEL:
         said = [f"several ranks, no DDP: {OPTIMIZERS}"]
     elif parallelism == DATA_PARALLEL:
-        said = [f"nn.DataParallel without DDP: one process drives all devices, {OPTIMIZERS}"]
+        said = [f"nn.DataParallel without DDP: one process uses all devices, {OPTIMIZERS}"]
     else:
         said = [f"{parallelism}, no DDP: {OPTIMIZERS}"]
     if "wait" not in unmeasured and (len(kinds) > 1 or kinds[0] in COLLECTIVES):

@@ -14,16 +14,15 @@ from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamp
 
 EXPLAINS_EXCESS = Threshold(
     0.6,
-    of="share of a slow rank's excess that its stack samples must show in a function, or in a line, before ddpmon names"
-    " it",
-    why="A judgement call: where less of the excess is in one place, there are several causes, and naming one"
-    " misleads.",
+    of="share of a slow rank's excess that must be in one function or line, by the stack samples, before "
+    "ddpmon names it",
+    why="A judgement call: if less of the excess is in one place, there are several causes, and naming one of "
+    "them would mislead.",
 )
 SURE = Threshold(
     0.3,
-    of="share of the excess that the lower end of the 95% interval must reach before ddpmon names a line",
-    why="A judgement call: half of what the samples must show themselves. With fewer samples, a peer could show the"
-    " same by chance.",
+    of="lower end of the 95% interval of that share, which is also required before ddpmon names a line",
+    why="A judgement call: this is half of the share itself. With fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8
 """Samples that must show a place: fewer may all be of one unusual step."""

@@ -34,17 +34,16 @@ SHARED_S = 2 * START_S.enter
 """Seconds for which all ranks were at one line before the first step: after that people wonder where it is."""
 BUSY = Threshold(
     0.05,
-    of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core, or the"
-    " utilization of its GPU",
+    of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; also "
+    "the utilization of its GPU",
     why="The probe itself uses less than a tenth of this value (benchmarks/inside.py). GPU drivers report 1 or 2% for"
     " an idle GPU.",
 )
 BUSY_BYTES_PER_S = Threshold(
     65_536,
-    of="bytes per second that a rank and its child processes read and write in files and pipes, on average over the"
-    " last seconds",
-    why="A judgement call: a download or the preparation of a data set moves more. A rank that prints a line now and"
-    " then moves less.",
+    of="bytes per second that a rank and its child processes read and write, on average over the last seconds",
+    why="A judgement call: a download or the preparation of a data set moves more. If a rank only prints a "
+    "line now and then, it moves less.",
 )
 
 

@@ -21,9 +21,9 @@ from ddpmon.messages import OWN_PHASES
 
 AS_MUCH = Threshold(
     0.5,
-    of="time lost by another rank in one slow stretch, as a share of the slowdown's cost; above this share, both count"
-    " as noise",
-    why="A judgement call: among random bursts, the worst is rarely twice as bad as the second worst.",
+    of="time that another rank lost in one slow stretch, as a share of the slowdown's cost; if the share is "
+    "larger, ddpmon treats both as noise",
+    why="A judgement call: if bursts are random, the longest is rarely twice as long as the second longest.",
 )
 COUNTED = 0.3
 """Share of a slowdown's excess above which steps of another rank count as slow."""

@@ -16,15 +16,15 @@ from ddpmon.analysis.threshold import Threshold
 CHANGE_Z = Threshold(
     6.2,
     of="z-score of a contrast over 4 steps, with 8 ranks, six series and steps of 46 ms",
-    why="False signals must stay rare over a day of 46 ms steps. Such a day has 376,000 blocks. Each block tests 62"
-    " contrasts of 48 series, many of them correlated.",
+    why="The threshold keeps false signals rare over a day of steps of 46 ms. Such a day has 376,000 blocks of "
+    "steps. In each block, the engine tests 62 contrasts of 48 series, many of which are correlated.",
 )
 ALL_RANKS_Z = Threshold(
     6.7,
     of="the same z-score, for series of all ranks together",
-    why="With all ranks together, no comparison of ranks shows how heavy the tails of the noise are. In 1.8 hours of"
-    " skewed bursts, an earlier version gave three false signals at 6.1 and one at 6.6. In 7 hours of other noise there"
-    " were none. That version used blocks of ten steps.",
+    why="If all ranks are taken together, no comparison of ranks shows how heavy the tails of the noise are. "
+    "In 1.8 hours of skewed bursts, an earlier version gave three false signals with a threshold of 6.1, "
+    "and one with 6.6. In 7 hours of other noise, it gave none. That version used blocks of ten steps.",
 )
 LONGER_Z = 0.13
 """Reduction of the required z for each doubling of a contrast's length: contrasts of many steps change slowly from look

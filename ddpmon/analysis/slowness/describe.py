@@ -20,8 +20,9 @@ from ddpmon.analysis.threshold import Threshold
 
 WORTH_IN_LARGE = Threshold(
     1.005,
-    of="the same ratio as `WORTH` in slowdown.py, in runs of 64 ranks or more",
-    why="On hundreds of GPUs, half a percent is more than one GPU.",
+    of="time since a slowdown began, divided by the time without it, in runs of 64 ranks or more (see `WORTH` "
+    "in slowdown.py)",
+    why="With hundreds of GPUs, half a percent of the run's time is worth more than one GPU.",
 )
 KEPT_ENDED = 32
 """Slowdowns that have ended, which a recurrence may continue, at most."""

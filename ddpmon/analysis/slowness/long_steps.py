@@ -15,9 +15,10 @@ LONG_STEP = 8 * (WORTH.enter - 1)
 is late by so much is worth telling, and rarer shorter ones are not."""
 FAIR_SHARE = Threshold(
     1.5,
-    of="how many times as many long steps a rank must have as the mean rank, to be suspect",
-    why="A judgement call: by chance, one rank may have half more long steps than another. One rank may run near the"
-    " disk or the network card.",
+    of="number of long steps of a rank, as a multiple of the mean over all ranks, from which on ddpmon "
+    "suspects the rank",
+    why="A judgement call: one rank may have half more long steps than another by chance, or because it runs "
+    "near the disk or the network card.",
 )
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the stake; their average wins nearly as much as the best of them."""

@@ -22,13 +22,14 @@ from ddpmon.analysis.threshold import Threshold
 RAMP = Threshold(
     5.0,
     of="log Bayes factor of a gradual rise against a sudden rise",
-    why='This is "very strong" evidence (Kass and Raftery, 1995). We require this because most changes are sudden.',
+    why='A value of 5 is "very strong" evidence (Kass and Raftery, 1995). We require this because most changes are '
+    "sudden.",
 )
 LASTING = Threshold(
     0.5,
-    of="variance explained by a sudden rise at that step, as a share of what the best rise explains",
-    why="Filters for wandering noise mistake a short spike for a lasting rise. After a spike the level falls"
-    " again, so a lasting rise at that step explains less of the variance.",
+    of="variance that a sudden rise at that step explains, as a share of the variance that the best rise explains",
+    why="Filters for slowly changing noise mistake a short spike for a lasting rise. After a spike, the level "
+    "falls again, so a lasting rise at that step explains less of the variance.",
 )
 OUTLYING = 4.0
 """Robust standard deviations from the running median of five to which single values are cut."""

@@ -20,8 +20,8 @@ from ddpmon.analysis.threshold import Threshold
 
 RECURRENCES = Threshold(
     4,
-    of="number of slow stretches of the same ranks that ddpmon reports as one recurring slowdown",
-    why="Four stretches have three intervals. Two equal intervals are no rhythm yet.",
+    of="number of slow stretches of the same ranks, from which on ddpmon reports them as one recurring slowdown",
+    why="Between four stretches there are three intervals. Two equal intervals may be chance.",
 )
 UNEVEN = Threshold(
     0.08,
@@ -32,8 +32,8 @@ UNEVEN = Threshold(
 )
 KEPT = Threshold(
     0.8,
-    of="share of the expected times of a rhythm at which a slow stretch does start",
-    why="One in five may be missing, because another rank was slow at that time.",
+    of="share of the times expected from a rhythm at which a slow stretch really starts",
+    why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5
 """Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""

@@ -21,8 +21,8 @@ from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
     8.0,
-    of="distance from the slowest rank to the second, as a multiple of twice the usual distance from the second to the"
-    " third",
+    of="distance between the slowest and the second rank, as a multiple of twice the usual distance between "
+    "the second and the third",
     why="By chance, 0.4% of turns reach this value with exponential tails, and 15% with Pareto tails of exponent 1.5."
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
@@ -31,9 +31,9 @@ CHANCE = 1 / 4
 steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
-    of="distance between the times of two ranks, as a multiple of their usual distance",
-    why="With any noise, at most 62.5% of turns reach this value by chance, if small differences are the most"
-    " frequent.",
+    of="difference between the times of two ranks, as a multiple of their usual difference",
+    why="If small differences are the most frequent, at most 62.5% of turns reach this value by chance, in any "
+    "kind of noise.",
 )
 CHANCE_OF_TWO = 2 / 3
 """The same share for two ranks."""

@@ -17,8 +17,8 @@ SAMPLED_RANKS = 64
 CLIP = Threshold(
     4.0,
     of="distance from the baseline, in robust standard deviations, at which ddpmon clips an excess",
-    why="With clipping at 6, Pareto noise gave one false signal in 8 hours of all kinds of noise; with clipping at 4,"
-    " there was none. Clipping at 4 affects 0.006% of normally distributed values.",
+    why="In 8 hours of all kinds of noise, clipping at 6 gave one false signal (in Pareto noise), and clipping "
+    "at 4 gave none. Clipping at 4 affects 0.006% of normally distributed values.",
 )
 RANKS_WITH_PHASES = 2048
 """Ranks up to which phases are judged too: with more, own time shows what matters and the rest costs too much."""

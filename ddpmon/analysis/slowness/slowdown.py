@@ -21,8 +21,8 @@ began it."""
 WORTH = Threshold(
     1.02,
     of="time since a slowdown began, divided by the time that the same steps would take without the slowdown",
-    why="This is 2% of the run's time. In nine of ten runs, the error of predicted gains is at most 1.1%"
-    " (benchmarks/diagnosis.py).",
+    why="The value is 2% of the run's time, which is larger than the usual error: in nine of ten runs, the "
+    "error of predicted gains is at most 1.1% (benchmarks/diagnosis.py).",
     stay=1.01,
 )
 

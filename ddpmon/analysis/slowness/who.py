@@ -19,7 +19,8 @@ from ddpmon.messages import OWN_PHASES
 
 OF_ONE_PHASE = Threshold(
     0.8,
-    of="share of a rank's excess in one phase, above which slowness in another phase counts as a different fault",
+    of="share of a rank's excess in one phase, above which ddpmon treats slowness in another phase as a "
+    "different fault",
     why="A cause that lengthens all phases, such as low clocks, puts about half of the excess into one phase. A slow"
     " data loader puts all of it into the data phase.",
 )

@@ -11,7 +11,7 @@ from ddpmon.analysis.threshold import Threshold
 EXPLAINS = Threshold(
     0.5,
     of="share of a rank's excess over its peers that a cause or a named phase must explain",
-    why="A cause that explains half of the excess outweighs all other causes together.",
+    why="If a cause explains half of the excess, it is larger than all other causes together.",
     stay=0.25,
 )
 SOME = 64

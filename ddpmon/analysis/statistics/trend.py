@@ -15,8 +15,10 @@ from ddpmon.analysis.threshold import Threshold
 
 GROWS = Threshold(
     0.02,
-    of="share by which the lowest memory use has risen over five intervals of 6 s, of a minute, or of ten minutes",
-    why="A judgement call: a leak that harms a run grows faster. Memory in an allocator's cache stops growing.",
+    of="share by which the lowest memory use of an interval has risen over five intervals of 6 s, a minute, "
+    "or ten minutes",
+    why="A judgement call: a memory leak that harms a run grows faster than that, and the cache of an "
+    "allocator stops growing.",
 )
 STRETCHES_S = (6, 60, 600)
 """A leak shows in half a minute where it is fast, and in an hour where it is slow or comes with each epoch."""

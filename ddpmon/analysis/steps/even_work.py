@@ -16,8 +16,8 @@ from ddpmon.messages import OWN_PHASES
 MORE_WORK = Threshold(
     0.05,
     of="share by which one rank has more samples or tokens than the others",
-    why="A judgement call: a rank's own time grows by at most twice that share. Batches of texts differ by this much by"
-    " chance.",
+    why="A judgement call: a rank's own time grows by at most twice that share. The lengths of texts in a "
+    "batch differ by this much by chance.",
 )
 _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
 """Phases that take longer with more samples; the optimizer's step has as many parameters as ever."""

@@ -25,19 +25,19 @@ MIN_STEPS = 10
 TIMES = Threshold(
     10.0,
     of="length of a step without a reported pause, or of a first step, as a multiple of the usual step",
-    why="A judgement call: no training step takes that long by chance. The rank compiled, or did other work as well.",
+    why="A judgement call: no training step takes that long by chance, so the rank compiled code or did other work.",
 )
 LEAST_US = Threshold(
     500_000,
-    of="µs by which a step without a reported pause exceeds the usual step, or length of a pause in µs",
-    why="A judgement call: people notice half a second. Ten times the usual step alone is not enough: on a busy"
-    " machine, steps of a few ms become that long.",
+    of="µs by which a step without a reported pause is longer than the usual step; also the length of a pause in µs",
+    why="A judgement call: people notice half a second. Ten times the usual step would not be enough, because "
+    "on a busy machine, steps of a few ms become that long.",
 )
 SELDOM = Threshold(
     0.05,
-    of="share of the recent steps that are much longer than usual without a reported pause",
-    why="A judgement call: if long steps are more frequent, they are a normal part of the training, and ddpmon does not"
-    " call them pauses.",
+    of="share of the recent steps that are much longer than usual, although no rank reported a pause",
+    why="A judgement call: if long steps are more frequent than that, they are a normal part of the training, "
+    "and ddpmon does not call them pauses.",
     below=True,
 )
 MAX_LATEST = 64

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.option(
     "--pid", type=click.IntRange(1), help="Attach to a job by the process id of its torchrun, or of any of its ranks."
 )
-@click.option("--name", help="With --pid: name of the run; the default is the script's name.")
+@click.option("--name", help="Name of the run that --pid starts; the default is the script's name.")
 @grace
 @on_alert
 @lines
 @notifications
 @theme
 @click.option("--once", is_flag=True, help="Print the summary and the table of ranks once, and exit.")
-@click.option("--readonly", is_flag=True, help="Disable all keys that stop or change anything.")
+@click.option("--readonly", is_flag=True, help="Disable all keys that stop or change a run.")
 def attach(
     run: str | None, pid: int | None, name: str | None, grace: float, on_alert: list[str],
     headless: bool, every: float, notify: Notify, once: bool, readonly: bool,
@@ -38,9 +38,9 @@ def attach(
     To watch a run on another machine, give USER@HOST, HOST: or HOST:RUN; ddpmon must be installed there too. ddpmon
     connects with your ssh command and its configuration, and reconnects after an interruption.
 
-    --pid attaches to a running job that was started without ddpmon. It loads ddpmon's probe into all ranks of the job
-    on this machine. ddpmon ls lists such jobs. Before Python 3.14, this needs gdb. ddpmon counts steps from the moment
-    of attaching. ddpmon detach removes the probe, and the job continues.
+    --pid attaches to a running job that was started without ddpmon. ddpmon loads its probe into all ranks of the job on
+    this machine. ddpmon ls lists such jobs. Before Python 3.14, --pid needs gdb. ddpmon counts steps from the moment of
+    attaching. ddpmon detach removes the probe, and the job continues.
 
     \b
     Exit codes:
@@ -57,7 +57,7 @@ def attach(
 
     if pid is not None:
         if run is not None:
-            raise UsageError("give a run, or --pid with a process id of a job, but not both")
+            raise UsageError("give either a run, or --pid with the process id of a job")
         target = _attached(pid, name, grace, on_alert, notify.urls, quiet=not headless and watching.interactive())
     else:
         if notify.urls and click.get_current_context().get_parameter_source("notify") is ParameterSource.COMMANDLINE:
@@ -100,7 +100,7 @@ def _attached(
 def detach(run: str | None) -> int:
     """Remove the probe from the ranks of a job that ddpmon attached to. The job continues as before.
 
-    The default for RUN is the latest run that is attached to a job. The recording and the report remain.
+    The default for RUN is the latest run that is attached to a job. The run's recording and its report remain.
     """
     from ddpmon import runs
     from ddpmon.attach.detach import detach as leave
@@ -117,6 +117,11 @@ def detach(run: str | None) -> int:
     if left.error:
         print(plain(f"ddpmon: {left.name} ({left.id}): {left.error}"), file=sys.stderr)
         return 1
-    what = "goes on without the probe" if left.state() == "detached" else f"is {left.state()}"
-    print(plain(f"{left.name} ({left.id}) {what}; ddpmon report {left.id} shows what happened in this time"))
+    what = "continues without the probe" if left.state() == "detached" else f"is {left.state()}"
+    print(
+        plain(
+            f"the job of {left.name} ({left.id}) {what}; ddpmon report {left.id} prints a report about the time "
+            "with the probe"
+        )
+    )
     return 0

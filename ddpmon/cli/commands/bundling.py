@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_argument("run", required=False)
-@output_option("Name of the file; the default is ddpmon-ID.tar.gz in this folder.")
+@output_option("Name of the file; the default is ddpmon-ID.tar.gz in the current folder.")
 def bundle(run: str | None, output: Path | None) -> None:
     """Pack a run into one file to attach to an issue, without secrets.
 
@@ -35,10 +35,13 @@ def bundle(run: str | None, output: Path | None) -> None:
     file = output or Path(f"ddpmon-{target.id}.tar.gz")
     with drafted(file) as draft:
         parts = write_bundle(target, draft or file)
-    print(f"{file} ({_size(file.stat().st_size)}) has what ddpmon knows of {target.name} ({target.id}):")
+    print(f"{file} ({_size(file.stat().st_size)}) contains what ddpmon knows about {target.name} ({target.id}):")
     for part in parts:
         print(_line(part))
-    print(f"What looks like a secret is … in it. Look before you share it: tar xzf {shlex.quote(str(file))}")
+    print(
+        "ddpmon has replaced what looks like a secret by …. Look at the content before you share the file: "
+        f"tar xzf {shlex.quote(str(file))}"
+    )
 
 
 def _line(part: Part) -> str:

@@ -91,7 +91,8 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
             plain(f"? {run.name} ({run.id}) {elsewhere or f'is {run.state()}'}"),
             f"run ddpmon status {run.id} there"
             if elsewhere
-            else _why_unknown(run) or f"its hub does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
+            else _why_unknown(run)
+            or f"the hub of this run does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
     return head_text(snapshot, _columns())
 

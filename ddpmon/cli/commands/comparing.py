@@ -14,7 +14,7 @@ from ddpmon.cli.options import Within, run_argument
     "--fail-slower",
     type=Within(0, 1_000_000),
     metavar="PCT",
-    help="Exit with code 1 if B is slower than A by more than PCT percent, even at the lower end of the 95% interval.",
+    help="Exit with code 1 if B is slower than A by more than PCT percent, at the lower end of the 95% interval.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True)
 def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
@@ -25,8 +25,8 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
 
     ddpmon compares the median and the mean step time of the two runs, without the warm-up. If the runs differ in
     samples or tokens per step, ddpmon compares samples or tokens per second instead. ddpmon compares losses at the same
-    step, or after the same number of samples. The 95% confidence interval covers the random variation within each run.
-    The interval does not cover differences between runs of the same script, such as a different machine.
+    step, or after the same number of samples. The 95% confidence interval accounts for random variation within each
+    run. The interval does not account for differences between two runs of the same script, such as another machine.
 
     \b
     Exit codes:
@@ -44,7 +44,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
     try:
         first, second = runs.find(a), runs.find(b)
         if b is None and first.id == second.id:
-            raise UsageError(f"{a} is the latest run itself ({first.id}); name the run to compare it with")
+            raise UsageError(f"diff needs two runs, and {a} is the latest run itself ({first.id}); give a second run")
         made = comparison.build(first, second)
     except UsageError:
         raise

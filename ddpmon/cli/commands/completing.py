@@ -27,7 +27,10 @@ def completion(shell: str | None, printed: bool) -> int:
 
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in _SHELLS:
-        raise UsageError(f"completion: $SHELL is {chosen or 'not set'}; give the shell: {', '.join(_SHELLS)}")
+        raise UsageError(
+            f"completion: $SHELL is {chosen or 'not set'}, which has no completion; give one of these shells: "
+            f"{', '.join(_SHELLS)}"
+        )
     kind = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[chosen]
     commands = click.get_current_context().find_root().command
     source = kind(commands, {}, "ddpmon", "_DDPMON_COMPLETE").source()
@@ -40,11 +43,12 @@ def completion(shell: str | None, printed: bool) -> int:
         path.write_text(source)
     except OSError as error:
         raise UsageError(
-            f"completion: {path}: {error.strerror}; --print prints the script, which you can store elsewhere"
+            f"completion: cannot write {path}: {error.strerror}; --print prints the script, so that you "
+            "can store it elsewhere"
         ) from None
-    print(f"installed {path}; open a new {chosen} to use it")
+    print(f"installed {path}; open a new {chosen} to use the completion")
     if chosen == "zsh":
-        print(f"if it does not work: add fpath+=({path.parent}) to ~/.zshrc, before compinit")
+        print(f"if zsh completes nothing, add fpath+=({path.parent}) to ~/.zshrc, before compinit")
     return 0
 
 

@@ -27,8 +27,8 @@ def doctor(ranks: int | None, as_json: bool) -> int:
     """Check what works on this machine and what does not, and why.
 
     ddpmon checks Python, torch, gloo, NCCL and the GPUs. ddpmon also checks CPU cores, shared memory, the limit of open
-    files, and the folders for recordings and sockets. Finally it checks the network, ssh and this terminal. Below each
-    note and each problem, ddpmon prints what to do.
+    files, and the folders for recordings and sockets. Finally, ddpmon checks the network, ssh and this terminal. Below
+    each note and each problem, ddpmon prints what to do.
 
     \b
     Marks:

@@ -43,7 +43,7 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
     from ddpmon.errors import UsageError
 
     if last is not None and form == "openmetrics":
-        raise UsageError("--last does not apply to --format openmetrics, which has no steps")
+        raise UsageError("--last works only with formats that list steps, and --format openmetrics does not")
     if output is None and form == "parquet":
         raise UsageError("--format parquet needs --output FILE")
     target = runs.find(run)
@@ -64,7 +64,7 @@ def _write_state(run: Run, file: TextIO) -> None:
     snapshot = snapshot_now(run) if run.state() == "running" else recorded_snapshot(run)
     if snapshot is None:
         elsewhere = run.elsewhere() or f"is {run.state()}"
-        raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}, and its hub does not answer")
+        raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}, and the hub of this run does not answer")
     file.write(openmetrics.text(snapshot))
 
 
@@ -92,9 +92,7 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
                 else:
                     trace.write(piece_iterator, run.name, file)
     if recording.damaged:
-        print(
-            f"ddpmon: {recording.path} is damaged, so the unreadable parts are missing in the export", file=sys.stderr
-        )
+        print(f"ddpmon: {recording.path} is damaged; the export contains only its readable parts", file=sys.stderr)
 
 
 @contextlib.contextmanager

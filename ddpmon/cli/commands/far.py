@@ -22,7 +22,7 @@ def relay(run: str | None) -> int:
 
 
 @click.command("_there", hidden=True, context_settings={"ignore_unknown_options": True})
-@click.option("--columns", type=click.IntRange(1), help="Width of the terminal at the other end.")
+@click.option("--columns", type=click.IntRange(1), help="Width of the terminal that shows the output.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_obj
 def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from ddpmon.plain import plain
 @run_argument("run")
 @click.argument("name")
 def rename(run: str, name: str) -> int:
-    """Rename RUN to NAME, while it runs or after it has ended. The run's id does not change."""
+    """Rename RUN to NAME, during the run or after its end. The run's id does not change."""
     from ddpmon import runs
 
     target = runs.find(run)
@@ -28,9 +28,9 @@ def rename(run: str, name: str) -> int:
 def rm(run: str, yes: bool, force: bool) -> int:
     """Delete RUN with its recording, logs and report.
 
-    ddpmon asks before it deletes the run, and refuses to delete a run that is still running. It cannot see whether a
-    run in another container, or on another machine that shares the folder, has ended. Delete such a run where it
-    started, or give --force.
+    ddpmon asks before it deletes the run, and refuses to delete a run that is still running. ddpmon cannot see whether
+    a run in another container, or on another machine that shares the folder, has ended. Delete a run of another machine
+    or container where it started, or give --force.
     """
     import sys
 
@@ -57,16 +57,17 @@ def rm(run: str, yes: bool, force: bool) -> int:
     envvar="DDPMON_KEEP",
     show_envvar=True,
     metavar="SIZE|AGE",
-    help="Limit for all runs: a total size such as 20GB, or an age such as 90d. Units are MB, GB, TB, h, d and w.",
+    help="Limit for all runs: a total size such as 20GB, or an age such as 90d. The units are MB, GB, TB, h "
+    "(hours), d (days) and w (weeks).",
 )
 @click.option("--dry-run", is_flag=True, help="List the runs to delete, but delete nothing.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     """Delete the oldest runs until the others fit the limit of --keep.
 
-    ddpmon asks first, and deletes only runs that have ended. It does not delete a run that may still be running on
-    another machine. If DDPMON_KEEP is set, ddpmon run also deletes the oldest runs when it starts, and prints which.
-    Above 80% of the limit, ddpmon run prints a warning.
+    ddpmon asks first, and deletes only runs that have ended. ddpmon does not delete a run that may still be running on
+    another machine. If DDPMON_KEEP is set, ddpmon run also deletes the oldest runs when it starts, and prints what it
+    deletes. Above 80% of the limit, ddpmon run prints a warning.
     """
     import sys
 
@@ -74,11 +75,11 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     from ddpmon.launch import removal, retention
 
     if not keep:
-        raise UsageError(f"prune needs a limit: give --keep, or set DDPMON_KEEP, to {retention.GRAMMAR}")
+        raise UsageError(f"prune needs a limit for all runs: set --keep or DDPMON_KEEP to {retention.GRAMMAR}")
     plan = retention.plan(retention.parse(keep, "--keep"))
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
-        print(f"nothing to delete: {runs_there} {removal.bytes_text(plan.size_bytes)}, within {keep}")
+        print(f"nothing to delete: {runs_there} {removal.bytes_text(plan.size_bytes)}, and the limit is {keep}")
         return 0
     total = retention.sum_text(plan.going)
     if not (dry_run or yes or sys.stdin.isatty()):

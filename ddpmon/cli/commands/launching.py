@@ -27,9 +27,9 @@ EXIT_CODES = """
 """
 
 OUTPUT = """
-    ddpmon saves up to 256 MB of the ranks' output in the run's folder; DDPMON_LOGS=2G raises the limit. Above the
-    limit, it saves the beginning and the end of each stream. If the disk is full, training continues, and the log says
-    how many bytes are missing.
+    ddpmon saves up to 256 MB of the ranks' output in the run's folder; DDPMON_LOGS=2G raises the limit. Above this
+    limit, ddpmon saves the beginning and the end of the output. If the disk is full, training continues, and the log
+    says how many bytes are missing.
 
     The ranks read the standard input of this command, as with torchrun. With the dashboard open, the keyboard controls
     the dashboard, and the ranks have no input.
@@ -53,14 +53,16 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             envvar="DDPMON_HUB",
             show_envvar=True,
             metavar="HOST:PORT",
-            help="Address of the root hub, which collects the data of all machines. Use the same address on every "
-            "machine. Without --hub, the machines' hubs find each other once the process group exists.",
+            help="Address of the root hub, which collects the data of all machines. All machines need the same "
+            "address for --hub. Without --hub, the hubs of the machines find each other when the process "
+            "group exists.",
         ),
         click.option(
             "--hub-key",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="File with the key for --hub. Every machine needs the same key; `ddpmon key FILE` creates one.  "
+            help="File with the key for --hub. All machines need the same key for --hub; `ddpmon key FILE` "
+            "creates a key.  "
             "[default: the key in $DDPMON_HUB_KEY]",
         ),
         notifications,
@@ -78,9 +80,10 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     Arguments after SCRIPT go to the script, which needs no change. In a terminal, the dashboard opens: q closes it and
     the run continues, x stops the run. Without a terminal, Ctrl-C stops the run and a second Ctrl-C kills it.
 
-    In a Slurm job, start one task per node: srun ddpmon run --nproc gpu SCRIPT. ddpmon then takes the addresses from
-    Slurm's environment variables. ddpmon also reads torchrun's own environment variables, such as PET_NNODES, which
-    Kubeflow's TrainJob sets. ddpmon passes SIGUSR1 and SIGUSR2 on to the ranks that have a handler for them.
+    In a Slurm job, start one task per node: srun ddpmon run --nproc gpu SCRIPT. In a Slurm job, ddpmon takes the
+    addresses of the nodes from Slurm's environment variables. ddpmon also reads torchrun's own environment variables,
+    such as PET_NNODES, which Kubeflow's TrainJob sets. ddpmon passes SIGUSR1 and SIGUSR2 on to the ranks that have a
+    handler for them.
     {OUTPUT}{EXIT_CODES}""",
 )
 @click.option(
@@ -99,7 +102,9 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--node-rank", type=int, help="Number of this machine, counted from 0.")
 @click.option(
-    "--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous address of torchrun: machine 0 and a free port there."
+    "--rdzv-endpoint",
+    metavar="HOST:PORT",
+    help="Address of torchrun's rendezvous: the host of machine 0 and a free port on it.",
 )
 @_watch_options
 @click.argument("script")
@@ -138,7 +143,9 @@ def run(
         by_environment = torchrun_env.nodes(os.environ) or slurm.nodes(os.environ)
     nodes = by_environment or torchrun.nodes(nnodes or "1", node_rank, rdzv_endpoint)
     if hub is not None and nodes.count == 1:
-        raise UsageError("--hub is for runs over several machines: give --nnodes, --node-rank and --rdzv-endpoint too")
+        raise UsageError(
+            "--hub is for runs over several machines, which also need --nnodes, --node-rank and --rdzv-endpoint"
+        )
     options = Asked(
         script,
         list(args),
@@ -163,7 +170,7 @@ def run(
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def key(file: Path) -> int:
-    """Write a new key for --hub to FILE, which only you can read.
+    """Write a new key for --hub to FILE. Only you can read FILE.
 
     Copy FILE to every machine of the job (scp -p keeps its mode), or set DDPMON_HUB_KEY to its content. Everyone who
     has the key can see the run and stop it.
@@ -171,7 +178,7 @@ def key(file: Path) -> int:
     from ddpmon.runs import job_key
 
     job_key.make(file)
-    print(f"wrote a new key to {file}; give --hub HOST:PORT --hub-key {file} to ddpmon run on every machine")
+    print(f"wrote a new key to {file}; on every machine, use ddpmon run --hub HOST:PORT --hub-key {file}")
     return 0
 
 
@@ -185,7 +192,7 @@ def key(file: Path) -> int:
 
     A launcher such as srun or mpirun may also start one ddpmon exec per rank: srun ddpmon exec -- python train.py. On
     each machine, the first ddpmon exec of a job starts a run, and the others join that run. Each ddpmon exec exits with
-    the code of its own CMD.
+    the exit code of its own CMD.
     {OUTPUT}{EXIT_CODES}""",
 )
 @_watch_options
@@ -209,7 +216,7 @@ def exec_(
     from ddpmon.launch.given_hub import given_hub
 
     if shutil.which(cmd[0]) is None:
-        raise UsageError(f"no program {cmd[0]}")
+        raise UsageError(f"there is no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
     task = None if apart else joining.place(os.environ)
@@ -271,7 +278,9 @@ def _make_room() -> None:
         more = f" to {plan.going[-1].run.id}" if len(plan.going) > 1 else ""
         total = retention.sum_text(plan.going)
         print(
-            f"ddpmon: deleting {total}, to keep {bound.text} ({retention.VARIABLE}): {first.id}{more}", file=sys.stderr
+            f"ddpmon: deleting {total}, because the limit for all runs is {bound.text} "
+            f"({retention.VARIABLE}): {first.id}{more}",
+            file=sys.stderr,
         )
     elif plan.near:
         print(f"ddpmon: {plan.near}", file=sys.stderr)

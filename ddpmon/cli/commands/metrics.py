@@ -37,7 +37,7 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
     default=15.0,
     metavar="SECONDS",
     show_default=True,
-    help="Time between pushes with --otlp.",
+    help="With --otlp, the time between two pushes of the metrics.",
 )
 def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     """Serve the state of all your runs on this machine to Prometheus, until Ctrl-C.
@@ -59,11 +59,12 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
         host, _ = listen
         port = serve(*listen)
         print(
-            f"metrics of the runs in {runs.home()}: http://{bracketed(host)}:{port}/metrics; Ctrl-C ends this command",
+            f"serving the metrics of the runs in {runs.home()} at http://{bracketed(host)}:{port}/metrics "
+            "until you press Ctrl-C",
             flush=True,
         )
         if not _loopback(host):
-            print("everyone who can reach this port can read the names of runs and hosts, and all numbers", flush=True)
+            print("everyone who can reach this port can read all metrics, and the names of runs and hosts", flush=True)
         signal.sigwait(ends)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -86,14 +87,17 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # one line of ours says it
     try:
         print(
-            f"metrics of the runs in {runs.home()} go to {url} every {every_s:g} s; Ctrl-C ends this command",
+            f"pushing the metrics of the runs in {runs.home()} to {url} every {every_s:g} s until you press Ctrl-C",
             flush=True,
         )
         taken = True
         while not ending.is_set():
             was_taken, taken = taken, push(to, every_run.collect())
             if was_taken and not taken and not ending.is_set():
-                print(f"ddpmon: {url} does not accept the metrics; trying again every {every_s:g} s", file=sys.stderr)
+                print(
+                    f"ddpmon: the collector at {url} does not accept the metrics; trying again every {every_s:g} s",
+                    file=sys.stderr,
+                )
             ending.wait(every_s)
     finally:
         for number, handler in before.items():

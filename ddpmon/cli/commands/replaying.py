@@ -20,7 +20,7 @@ _SPEED: dict[str, Any] = {
     "type": Within(0.125, 1024),
     "metavar": "X",
     "show_default": True,
-    "help": "Playback speed: 2 is twice as fast as the run was. The keys < and > change the speed.",
+    "help": "Playback speed; 2 plays the run twice as fast as it was. The keys < and > change the playback speed.",
 }
 
 
@@ -84,7 +84,7 @@ def _terminal(command: str, instead: str) -> None:
     from ddpmon.errors import UsageError
 
     if not watching.interactive():
-        raise UsageError(f"{command} is a dashboard and needs a terminal; {instead}")
+        raise UsageError(f"{command} opens a dashboard, which needs a terminal; {instead}")
 
 
 def _play(run: Run, speed: float) -> int:

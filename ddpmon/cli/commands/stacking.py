@@ -25,14 +25,14 @@ GONE_S = 1.0
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--rank", type=click.IntRange(0), help="Show only this rank.")
+@click.option("--rank", type=click.IntRange(0), help="Show only the stack of the rank with this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
 def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """Print the Python stack of every rank's training thread, innermost frame first.
 
     Ranks with the same stack share one entry. The mark › stands at the innermost line of your own script. The ranks
-    keep running. The ranks need no extra package and no ptrace permission.
+    continue to train while ddpmon reads their stacks. This command needs no extra package and no ptrace permission.
 
     \b
     Exit codes:
@@ -70,7 +70,7 @@ def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackVi
     shot = first_answer(source, run, lambda shot: bool(shot.stacks))
     world_size = len(shot.stacks)
     if rank is not None and rank >= world_size:
-        raise UsageError(f"--rank {rank}: {run.name} ({run.id}) has ranks 0 to {world_size - 1}")
+        raise UsageError(f"--rank {rank}: the run {run.name} ({run.id}) has ranks 0 to {world_size - 1}")
     before = {view.rank: view.stack for view in shot.stacks}
     asked_at = time.time()
     source.ask([] if rank is None else [rank])

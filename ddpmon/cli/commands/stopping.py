@@ -42,7 +42,7 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
             if not each.ended and (each.state() in {"running", "unknown"} or remaining_processes.of_run(each.id))
         ]
         if not going:
-            raise RunNotFoundError("no run is running; ddpmon ls lists all runs")
+            raise RunNotFoundError("none of your runs is running; ddpmon ls lists all runs")
         target = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
     else:
         target = runs.find(run)
@@ -58,7 +58,9 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
             left_s = target.grace_left_s()
             stops = "stopping" if left_s is None else "already stopping"
             have = f"have {target.grace_s:g} s" if left_s is None else f"have {left_s:.0f} s left"
-            print(plain(f"{stops} {target.name} ({target.id}); its ranks {have}, Ctrl-C kills them"), flush=True)
+            print(
+                plain(f"{stops} {target.name} ({target.id}); its ranks {have}; press Ctrl-C to kill them"), flush=True
+            )
         stopping.request(target, now=now)
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     except KeyboardInterrupt:
@@ -66,7 +68,10 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     if gone is None:
         pids_left = ", ".join(str(process.pid) for process in remaining_processes.of_run(target.id))
-        raise DdpmonError(f"{target.name} ({target.id}) does not end; still alive: {pids_left or 'its supervisor'}")
+        raise DdpmonError(
+            f"{target.name} ({target.id}) does not end; these processes are still alive: "
+            f"{pids_left or 'its supervisor'}"
+        )
     print(plain(f"{target.name} ({target.id}) is {gone.state()}; all its processes have ended"))
     return 0
 
@@ -78,7 +83,7 @@ def _agreed(run: Run) -> bool:
     launcher = f"its launcher (pid {run.agent.pid})" if run.agent else f"its {len(run.attached)} ranks"
     if not sys.stdin.isatty():
         raise UsageError(
-            f"ddpmon did not start {run.name} ({run.id}): give --yes to stop {launcher}, "
-            f"or leave it with ddpmon detach {run.id}"
+            f"ddpmon did not start the job of {run.name} ({run.id}): give --yes to stop {launcher}, or use "
+            f"ddpmon detach {run.id}, which leaves the job running"
         )
-    return click.confirm(plain(f"ddpmon did not start {run.name} ({run.id}). Stop {launcher}?"))
+    return click.confirm(plain(f"ddpmon did not start the job of {run.name} ({run.id}). Stop {launcher}?"))

@@ -31,9 +31,9 @@ HUB_ANSWER_S = 1.0
 def ls(machine: str | None, as_json: bool) -> int:
     """List your runs on this or another machine, the latest first.
 
-    A run that has not ended is waiting, running, slow or stalled; --json names this state live_state. STATE is
+    If a run has not ended, its state is waiting, running, slow or stalled; in --json, this is live_state. STATE is
     "unknown" for a run that started in another container, or on another machine that shares the folder. ddpmon cannot
-    see whether such a run has ended.
+    see whether an unknown run has ended.
 
     Jobs that train here without ddpmon come last. In --json their state is "unwatched", their id is null, and pid is
     what attach --pid takes.
@@ -49,7 +49,7 @@ def ls(machine: str | None, as_json: bool) -> int:
         address = parse(machine)
         if address is None or address.run is not None:
             raise UsageError(
-                f"ls {machine}: ls lists all runs of one machine; name it as USER@HOST or HOST: without a run"
+                f"ls {machine}: ls lists all runs of a machine; give the machine as USER@HOST or HOST: without a run"
             )
         return reaching.as_typed(address, machine)
     everything, damaged = runs.all_and_damaged()
@@ -112,8 +112,8 @@ def _warn_near_bound() -> None:
     if plan.going:
         total = retention.sum_text(plan.going)
         print(
-            f"ddpmon: runs exceed {bound.text} ({retention.VARIABLE}): "
-            f"the next ddpmon run deletes the oldest, {total}; ddpmon prune --dry-run lists them",
+            f"ddpmon: all runs together exceed the limit of {bound.text} ({retention.VARIABLE}); the next "
+            f"ddpmon run will delete {total}, the oldest first; ddpmon prune --dry-run lists these runs",
             file=sys.stderr,
         )
     elif plan.near:
@@ -218,8 +218,8 @@ def report(run: str | None, form: str) -> None:
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--rank", type=click.IntRange(0), help="Print only the output of this rank.")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines until the run ends.")
+@click.option("--rank", type=click.IntRange(0), help="Print only the output of the rank with this number.")
+@click.option("-f", "--follow", is_flag=True, help="Continue to print new lines until the run ends.")
 @over_ssh
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
     """Print the output of the ranks on this machine.
@@ -235,7 +235,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
 
     target = find(run)
     if rank is not None and 0 < target.world_size <= rank:
-        raise UsageError(f"--rank {rank}: {target.name} ({target.id}) has ranks 0 to {target.world_size - 1}")
+        raise UsageError(f"--rank {rank}: the run {target.name} ({target.id}) has ranks 0 to {target.world_size - 1}")
     log = Log(Reader(target))
     entries = log.poll()
     with contextlib.ExitStack() as opened:
@@ -270,7 +270,7 @@ def _fetched(run: Run, rank: int) -> Iterator[Log]:
             time.sleep(0.05)
             shot = source.snapshot()
         if shot is None or shot.printed is None:
-            print(f"ddpmon: rank {rank}: its output is not on this machine, and no hub answers", file=sys.stderr)
+            print(f"ddpmon: the output of rank {rank} is on another machine, and no hub answers", file=sys.stderr)
         elif not shot.printed.lines:
             print(plain(f"ddpmon: rank {rank}: {shot.printed.why}"), file=sys.stderr)
         yield source.logs()

@@ -64,7 +64,11 @@ def phases(ranks: list[dict[str, Any]]) -> Chart:
             told = hint(f"rank {rank['rank']}: {phase} {numbers.ms(ms)} ms")
             plot.add("rect", told, x=begin, y=above + 2, width=end - begin, height=_ROW - 4, fill=COLOURS[phase])
             at_ms += ms
-    more = "" if len(ordered) == len(ranks) else f"; the {len(ordered)} of {len(ranks):,} ranks with the most own time"
+    more = (
+        ""
+        if len(ordered) == len(ranks)
+        else f"; only the {len(ordered)} of {len(ranks):,} ranks with the most own time"
+    )
     colours = legend([(colour, phase) for phase, colour in COLOURS.items()])
     return Chart(f"Where each rank's step goes{more}", colours + plot.drawn())
 

@@ -99,7 +99,7 @@ class _TorchFinder:
 
             arm.from_environment()
         except Exception as error:  # the training must not notice
-            print(f"ddpmon: not watching this process: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"ddpmon: cannot watch this process: {type(error).__name__}: {error}", file=sys.stderr)
 
     def _leave(self):
         # A new list: another thread may be going through this one, and would pass over a finder.

@@ -36,7 +36,7 @@ def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
         lines += [[(f" {name.upper() if not i else ' '}  ", "key"), (row, "text")] for i, row in enumerate(rows)]
     lines += [[], title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
     lines += [_cells(row) for row in comparison.numbers(compared)]
-    lines += [[], title("ms a step: mean of all ranks, and of the critical rank", width)]
+    lines += [[], title("ms a step: mean of all ranks, and of the slowest rank in each step", width)]
     lines += _phases(compared, width)
     lines += [[], title("why", width)]
     for word, sentence in comparison.sentences(compared):

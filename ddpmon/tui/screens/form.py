@@ -128,7 +128,7 @@ class _Foot(Pane):
 
 class _TooSmall(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        text = f"this form needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines; esc cancels"
+        text = f"this form needs a terminal of {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines; esc cancels"
         return [[(row, "warn")] for row in wrap(text, width)]
 
 

@@ -23,10 +23,10 @@ _WORDS = (
     ("crit", "share of the steps in which this rank was critical: the others waited for it"),
     ("starved", "share of the time in which the training thread could run but got no core"),
     ("mem", "memory of the rank's process; gpu mem: memory in use on its GPU"),
-    ("▲ ? ✖", "rank that holds the others back, is silent, is dead"),
-    ("▃ ▆ █", "own time 5%, 10%, 15% and more over the peers' median"),
+    ("▲ ? ✖", "rank that holds the others back, sends nothing, has died"),
+    ("▃ ▆ █", "own time 5%, 10%, 15% or more above the peers' median"),
     (CURSOR, "the cursor"),
-    (WATCHED, "marks, in Runs, the run that all screens show"),
+    (WATCHED, "on the screen Runs, the run that all other screens show"),
     ("○ ◔ ◑ ◕ ●", "stages before the first step: importing torch, imported, process group, model, training"),
     (
         "colours",

@@ -104,7 +104,7 @@ class BigChart(ChoosingChart):
         first, last = self._extent(series)
         text = quantity(self.choice.name).chart + (", log scale" if self.choice.log else "")
         if self.choice.log and any(value is not None and value <= 0 for value in series.low):
-            text += " (0 and less left out)"
+            text += " (without values of 0 and less)"
         if span[0] <= first and span[1] >= last:
             return f"{text}, all {numbers.span(last - first)}"
         which_part = "last " if span[1] >= last else ""
@@ -154,7 +154,7 @@ class BigChart(ChoosingChart):
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
         """Return what stands under the cursor, in two lines."""
         if place is None:
-            return [[(" nothing recorded in this stretch", "muted")]]
+            return [[(" ddpmon recorded nothing in this time", "muted")]]
         shown = quantity(self.choice.name)
         when: Line = [(" at ", "muted"), (axis.moment(series.seconds[place], min(span[1] - span[0], 60.0)), "strong")]
         worst = None

@@ -209,7 +209,7 @@ def _label(value: float, style: Style) -> str:
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
     """Return the reason that nothing is drawn."""
     if log and any(finite(value) is not None for value in series.median):
-        return "no value above 0 for a log scale; press l for a linear one"
+        return "a logarithmic scale needs values above 0; press l for a linear scale"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
 
 

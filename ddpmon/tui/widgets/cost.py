@@ -66,7 +66,7 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
         Branch(
             "├ load balance",
             e.load_balance,
-            "all ranks have equal work"
+            "all ranks have the same amount of work"
             if e.load_balance >= _WELL
             else f"waiting for the slowest costs {_left(e.load_balance)}, because work is uneven",
             leaf=False,
@@ -82,7 +82,7 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
         Branch(
             "└ communication",
             e.communication,
-            f"transfer takes {_left(e.communication)} of a step, and blocks the last rank too",
+            f"transfer takes {_left(e.communication)} of a step, in which all ranks wait",
         ),
     ]
 

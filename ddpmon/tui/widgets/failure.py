@@ -132,7 +132,11 @@ def failure(
     host = plain(rank.host)
     failed_rank = f"rank {rank.rank}{f' on {host}' if host else ''}"
     all_ranks = named_ranks(alike, world_size)
-    lines = [title(f"{all_ranks} failed alike; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width)]
+    lines = [
+        title(
+            f"{all_ranks} failed in the same way; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width
+        )
+    ]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
     how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]

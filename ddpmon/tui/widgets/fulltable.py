@@ -70,7 +70,7 @@ class FullTable(RankTable):
     @property
     def sort(self) -> Sort:
         if self._by == "own" and not self._backwards:
-            return Sort("trouble first, then own time", "own", trouble_first=True)
+            return Sort("problems first, then own time", "own", trouble_first=True)
         column = COLUMNS[self._by]
         way = "smallest" if column.up != self._backwards else "largest"
         return Sort(f"by {column.head}, {way} first", self._by, self._backwards)

@@ -130,8 +130,8 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
     if frame.stale:
         last_heard = numbers.clock(snapshot.at)
         if frame.trouble:
-            return f"no connection since {last_heard}; the run goes on; trying again: {plain(frame.trouble)}", "warn"
-        return f"no answer from the hub since {last_heard}: all values are from then. Training needs no hub.", "warn"
+            return f"no connection since {last_heard}; the run continues; trying again: {plain(frame.trouble)}", "warn"
+        return f"no answer from the hub since {last_heard}: all values are from then; training continues", "warn"
     return None
 
 

@@ -92,5 +92,5 @@ def _never(view: HeatView, over: str, *, alone: bool) -> str:
     if not view.beyond_chance:
         return f"never {over}"
     if (noise := finite(view.noise)) is not None:
-        return f"{over} in no column, beyond the noise of up to {numbers.percent(noise)}"
-    return "no other rank to compare with" if alone else "too few columns yet to tell lateness from noise"
+        return f"{over} in no column; noise is up to {numbers.percent(noise)}"
+    return "no other rank to compare with" if alone else "too few columns yet to separate slowness from noise"

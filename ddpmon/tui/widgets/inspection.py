@@ -59,7 +59,9 @@ def _process(rank: RankView, width: int) -> list[Line]:
     if rank.health != "missing":
         facts += [how_far(rank), counted(rank.steps, "step"), f"local rank {rank.local_rank} of node {rank.node_rank}"]
     if rank.window is not None:
-        facts.append(f"its means cover steps {rank.window[0]:,} to {rank.window[1]:,}, its last steps with its peers")
+        facts.append(
+            f"its means cover steps {rank.window[0]:,} to {rank.window[1]:,}, the last steps that its peers also have"
+        )
     if rank.pid:
         facts.append(f"pid {rank.pid}")
     role = "warn" if rank.health in {"silent", "dead"} else "text"

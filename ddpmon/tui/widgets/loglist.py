@@ -117,7 +117,11 @@ class LogList(ScrollingPane):
         fetched = frame.snapshot.printed if frame.snapshot is not None else None
         if fetched is not None and fetched.rank == self.rank and fetched.why:
             return fetched.why
-        return "nothing printed yet" if frame.snapshot is None or not frame.ended else "nothing was printed"
+        return (
+            "the ranks have printed nothing yet"
+            if frame.snapshot is None or not frame.ended
+            else "the ranks printed nothing"
+        )
 
     # --- search ---
 

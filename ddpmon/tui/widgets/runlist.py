@@ -157,7 +157,7 @@ class RunList(Pane):
         if marked is not None:
             heading += f"   A: {plain(marked.run.name)}, c on another compares"
         if not self.listed:
-            return [title(heading, width), [(" none yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")]]
+            return [title(heading, width), [(" there is no run yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")]]
         room = self.room(height)
         self._top = max(0, min(self._top, len(self.listed) - room))
         now = time.time()
