@@ -30,7 +30,7 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
     """Write the series and findings of RUN to W&B, MLflow or TensorBoard.
 
     The command follows a run that goes on until the run ends, or until Ctrl-C. If the run has ended, the command writes
-    all series. The names begin with ddpmon/; each quantity has the median of the ranks, the lowest and the highest value.
+    all series. The names begin with ddpmon/; each quantity has the median, lowest and highest value of the ranks.
     At the end the command adds the verdict, and the report with all findings. It uses the official clients, which you
     install yourself.
     """
