@@ -97,6 +97,14 @@ def with_mark(line: Line, column: int, mark: Piece) -> Line:
     return [piece for piece in marked if piece[0]]
 
 
+def selected(line: Line, first: int, end: int) -> Line:
+    """Return the line with some of its characters, from the first to before the end, as selected ones."""
+    letters = [(letter, role) for text, role in line for letter in text]
+    return joined(
+        (letter, f"{role}+select" if first <= place < end else role) for place, (letter, role) in enumerate(letters)
+    )
+
+
 def under_cursor(line: Line, width: int) -> Line:
     """Return the line as the one under the cursor: in another colour, with `CURSOR` in its second or first column.
 

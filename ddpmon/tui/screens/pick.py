@@ -69,6 +69,12 @@ class PickBox(Pane):
             typed = [("/ ", "key"), (self.typed, "strong")]
         return boxed(self.offered.heading, [*body, typed], width)
 
+    def on_mouse_scroll_down(self) -> None:
+        self.move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(-1)
+
     async def on_click(self, event: events.Click) -> None:
         """Take the entry that was clicked."""
         place = self._top + event.y - 1

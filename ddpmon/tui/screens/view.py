@@ -23,6 +23,7 @@ from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.widgets.head import Head
 from ddpmon.tui.widgets.keybar import KeyBar
 from ddpmon.tui.widgets.pane import Action, Actions, BlockPane, Pane
+from ddpmon.tui.widgets.scrolling import WHEEL_LINES
 from ddpmon.tui.workarounds import Abstract
 
 
@@ -164,6 +165,13 @@ class View(Screen[None], metaclass=Abstract):
         for pane in self.panes:
             if isinstance(pane, BlockPane) and pane is not cursor:
                 pane.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move the cursor, where the pane under the mouse has no other use for the wheel."""
+        self._do(partial(self.cursor.move, WHEEL_LINES))
+
+    def on_mouse_scroll_up(self) -> None:
+        self._do(partial(self.cursor.move, -WHEEL_LINES))
 
     def _open_list(self, chooser: Chooser) -> None:
         """Let one of what a pane offers be chosen from a list."""

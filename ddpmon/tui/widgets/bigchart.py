@@ -13,7 +13,7 @@ from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Wish
 from ddpmon.tui import axis, curves
 from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, size, title
+from ddpmon.tui.lines import Line, cut, selected, size, title
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.chart import (
     LABEL,
@@ -31,6 +31,8 @@ from ddpmon.tui.widgets.pane import Actions
 
 WINDOWS_S = (3600.0, 600.0, 60.0)
 LEAST_SPAN_S = 1.0
+LEAST_DRAG = 2
+"""Columns of a drag that zooms; less is a click."""
 _BELOW = 4
 """Lines below the curves: the axis, its times, and two of values."""
 ChartSeries: TypeAlias = Series | SeriesView
@@ -47,10 +49,16 @@ class BigChart(ChoosingChart):
         """End of the span that is shown; None: it follows the run."""
         self._at_s: float | None = None
         """Time under the cursor; None: the newest."""
+        self._hover: int | None = None
+        """Column under the mouse."""
+        self._drag: tuple[int, int] | None = None
+        """Columns in which the mouse was pressed and is now."""
+        self._dragged = False
+        """The next click is the end of a drag."""
 
     @property
     def actions(self) -> Actions:
-        return {**super().actions, "zoom": self.zoom, "window": self.next_window}
+        return {**super().actions, "zoom": self.zoom, "window": self.next_window, "zoom_to_drag": self._zoom_to_drag}
 
     @property
     def wish(self) -> Wish:
@@ -85,6 +93,8 @@ class BigChart(ChoosingChart):
             return [title(quantity(choice.name).chart, width), [(" coming…", "muted")]]
         span = self._shown(series)
         place = self._point(series, span)
+        if self._hover is not None:
+            place = self._nearest(series, span, self._moment(self._hover, span))
         dots = 2 * (width - LABEL)
         cursor = None if place is None else curves.column(series.seconds[place], span, dots) // 2
         heading = self._heading(series, span)
@@ -98,6 +108,8 @@ class BigChart(ChoosingChart):
         if cells is None:
             note = empty_note(series, log=choice.log, otherwise=nothing(frame.snapshot, choice.name))
             return [*lines, [("  " + cut(note, width - 2), "muted")]]
+        if self._drag is not None:
+            cells = [selected(line, min(self._drag), max(self._drag) + 1) for line in cells]
         return [*lines, *cells, *self._axis(series, span, width, cursor), *self._values(series, span, place)]
 
     def _heading(self, series: ChartSeries, span: tuple[float, float]) -> str:
@@ -267,10 +279,63 @@ class BigChart(ChoosingChart):
             self._at_s = None
         self.redraw()
 
+    # --- the mouse ---
+
+    def _moment(self, x: int, span: tuple[float, float]) -> float:
+        """Return the time in the middle of a column of the screen."""
+        return span[0] + (x - LABEL + 0.5) / self._columns * (span[1] - span[0])
+
+    def _zoom_to_drag(self) -> None:
+        """Show the stretch of time that the mouse was dragged over."""
+        placed, drag, self._drag = self._place(), self._drag, None
+        if placed is None or drag is None:
+            return
+        series, span = placed
+        first, last = self._extent(series)
+        begin, end = (self._moment(x, span) for x in sorted(drag))
+        end = min(end, last)
+        self._span_s = max(min(LEAST_SPAN_S, last - first), end - begin)
+        self._at_s = self._end_s = None if end >= last else max(first + self._span_s, end)
+        self.redraw()
+
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where it was clicked."""
         placed = self._place()
-        if placed is not None and event.x >= LABEL:
-            begin, end = placed[1]
-            self._at_s = begin + (event.x - LABEL + 0.5) / self._columns * (end - begin)
+        if placed is not None and event.x >= LABEL and not self._dragged:
+            self._at_s = self._moment(event.x, placed[1])
             self.redraw()
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._dragged = False
+        self._drag = (event.x, event.x) if event.x >= LABEL else None
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Show the values under the mouse, and what is dragged over."""
+        self._hover = event.x if event.x >= LABEL else None
+        if self._drag is not None:
+            self._drag = self._drag[0], max(LABEL, event.x)
+        self.redraw()
+
+    async def on_mouse_up(self, event: events.MouseUp) -> None:
+        if self._drag is not None and abs(self._drag[1] - self._drag[0]) >= LEAST_DRAG:
+            self._dragged = True
+            await self.run_action("screen.do('zoom_to_drag')")
+        self._drag = None
+
+    def on_leave(self) -> None:
+        """Show the values under the cursor again; a drag that leaves the chart is none."""
+        self._hover = self._drag = None
+        self.redraw()
+
+    async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        await self._wheel(event, 1)
+
+    async def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        await self._wheel(event, -1)
+
+    async def _wheel(self, event: events.MouseEvent, direction: int) -> None:
+        """Zoom around the mouse."""
+        event.stop()
+        if (placed := self._place()) is not None and event.x >= LABEL:
+            self._at_s = self._moment(event.x, placed[1])
+            await self.run_action(f"screen.do('zoom', {direction})")

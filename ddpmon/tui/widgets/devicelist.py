@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import ClassVar, cast
 
 from ddpmon.messages import RankView, Snapshot
@@ -70,6 +71,8 @@ class DeviceList(RankTable):
         """Lines of the list where it has the whole screen."""
         self._trouble_of: Mapping[int, Trouble] = {}
         """Trouble of the ranks that are listed."""
+        self._heads: list[tuple[int, str]] = []
+        """The column of the screen after each head, and the column's name."""
 
     @property
     def actions(self) -> Actions:
@@ -141,6 +144,8 @@ class DeviceList(RankTable):
         columns = gauges.fit_gauges(snapshot.ranks, width - 1 - first - telling)
         header: Line = [(f" {'host':<{first}}" if folded else f" {'rank':>{first}}", "muted")]
         header += [(column.heading, "muted") for column in columns]
+        ends = accumulate((first, *(len(column.heading) for column in columns)), initial=1)
+        self._heads = list(zip([*ends][1:], ["rank", *(column.gauge.name for column in columns)], strict=True))
         lines = [header]
         for entry in shown:
             if entry.rank is None and not entry.folded:
@@ -152,6 +157,9 @@ class DeviceList(RankTable):
             chosen = entry.rank is not None and entry.rank.rank == self.chosen
             lines.append(under_cursor(line, width) if chosen else line)
         return lines
+
+    def column_at(self, x: int) -> str | None:
+        return next((name for end, name in self._heads if x < end), None)
 
     def fold(self) -> None:
         """A line per host, or every rank."""

@@ -158,6 +158,13 @@ class FullTable(RankTable):
         self._top = 0
         self.redraw()
 
+    def sort_by(self, name: str) -> None:
+        if name == self._by:
+            self.reverse()
+        else:
+            self._by, self._backwards, self._top = name, False, 0
+            self.redraw()
+
     def reverse(self) -> None:
         """Sort by the same column, the other way round."""
         self._backwards = not self._backwards

@@ -315,8 +315,10 @@ class HeatMap(BlockPane):
         self.chosen = rank
         self.redraw()
 
-    def on_click(self, event: events.Click) -> None:
-        """Choose the row that was clicked."""
+    async def on_click(self, event: events.Click) -> None:
+        """Choose the row that was clicked, and inspect its worst rank at the second click."""
         view = self._view(self.frame.snapshot)
         if view is not None and 0 < event.y <= len(self._places) and self._places[event.y - 1] >= 0:
             self.move(to=self._places[event.y - 1])
+            if event.chain == 2:
+                await self.run_action("app.inspect")

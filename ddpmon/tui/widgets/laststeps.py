@@ -290,8 +290,8 @@ class LastSteps(BlockPane):
             self.place = self._first + ranks.index(rank)
             self.redraw()
 
-    def on_click(self, event: events.Click) -> None:
-        """Choose the rank that was clicked."""
+    async def on_click(self, event: events.Click) -> None:
+        """Choose the rank that was clicked, and inspect it at the second click."""
         view = self._view(self.frame.snapshot)
         if view is None or event.y < 2:
             return
@@ -302,6 +302,8 @@ class LastSteps(BlockPane):
         place = (line - 1) // (1 + air)
         if 0 <= place < len(view.rows):
             self.move(to=self._first + place)
+            if event.chain == 2:
+                await self.run_action("app.inspect")
 
 
 def _length(step: TimelineStep, which: str) -> float:

@@ -298,11 +298,33 @@ class RankTable(BlockPane):
         event.stop()
         self.scroll_lines(-WHEEL_LINES)
 
-    def on_click(self, event: events.Click) -> None:
-        """Choose the rank that was clicked."""
+    async def on_click(self, event: events.Click) -> None:
+        """Choose the rank that was clicked, and inspect it at the second click; sort by the head that was clicked."""
         lines = self.lines_in_sight()
         if 1 <= event.y <= len(lines) and (rank := lines[event.y - 1]) is not None:
             self.chosen = rank
+            self.redraw()
+            if event.chain == 2:
+                await self.run_action("app.inspect")
+        elif event.y == self._lines_above() - 1 and (name := self.column_at(event.x)) is not None:
+            self.sort_by(name)
+
+    def column_at(self, x: int) -> str | None:
+        """Return the name of the column whose head stands there; None: there is none."""
+        snapshot, end = self.frame.snapshot, 1
+        for column in () if snapshot is None else self.table_layout(snapshot, self.size.width - 1)[0]:
+            end += column.width
+            if x < end:
+                head = column.head.rstrip("▴▾")
+                return next((name for name, each in columns.COLUMNS.items() if each.head == head), None)
+        return None
+
+    def sort_by(self, name: str) -> None:
+        """Sort by a column, where an order goes by it; once more: by the next order that does."""
+        places = [place for place, sort in enumerate(self.orders) if sort.column == name]
+        if places:
+            after = [place for place in places if place > self.order] if self.order in places else places
+            self.order, self._top = (after or places)[0], 0
             self.redraw()
 
 

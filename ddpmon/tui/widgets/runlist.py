@@ -197,9 +197,11 @@ class RunList(Pane):
         """Move the cursor by a screenful."""
         self.move(direction * max(1, self.room(self.size.height) - 1))
 
-    def on_click(self, event: events.Click) -> None:
-        """Choose the run that was clicked."""
+    async def on_click(self, event: events.Click) -> None:
+        """Choose the run that was clicked, and watch it at the second click."""
         place = self._top + event.y - 2
         if 2 <= event.y < 2 + self.room(self.size.height) and place < len(self.listed):
             self.chosen = self.listed[place].run.id
             self.redraw()
+            if event.chain == 2:
+                await self.run_action("app.open")

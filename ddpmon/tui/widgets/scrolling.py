@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual import events
+
 from ddpmon.tui.lines import Line
 from ddpmon.tui.widgets.pane import Pane
 
@@ -51,10 +53,12 @@ class ScrollingPane(Pane):
         """Scroll by a screenful."""
         self.move(direction * max(1, self.size.height - 2))
 
-    def on_mouse_scroll_down(self) -> None:
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Further down."""
+        event.stop()
         self.move(WHEEL_LINES)
 
-    def on_mouse_scroll_up(self) -> None:
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Further up."""
+        event.stop()
         self.move(-WHEEL_LINES)
