@@ -143,7 +143,7 @@ DEFAULT_KEYS = (
         views=_PASTS),
     Key("P", "P", "app.profile", "", "profile operators of the slow rank and another one (torch.profiler)"),
     Key("y", "y", "app.copy", "copy", "copy the sentence, a finding, a stack, output, the command or the report"),
-    Key("P", "P", "app.save('svg')", "", "save the screen as a picture (SVG)"),
+    Key("I", "I", "app.save('svg')", "", "save the screen as a picture (SVG)"),
     Key("T", "T", "app.save('txt')", "", "save the screen as text"),
     Key("down,j", "↓ j", "screen.do('move', 1)", "", "go down to the next rank or line", views=_LISTS),
     Key("up,k", "↑ k", "screen.do('move', -1)", "", "go up to the previous rank or line", views=_LISTS),

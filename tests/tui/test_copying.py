@@ -163,7 +163,7 @@ def test_the_report_of_a_recording_is_copied_in_a_terminal(home, size):
         assert b"Traceback" not in terminal.raw
 
 
-@pytest.mark.parametrize(("key", "suffix"), [("P", "svg"), ("T", "txt")])
+@pytest.mark.parametrize(("key", "suffix"), [("I", "svg"), ("T", "txt")])
 def test_the_screen_is_saved_as_it_is_shown(folder, key, suffix):
     def saved():
         return list(folder.glob(f"ddpmon-ranks-*.{suffix}"))
