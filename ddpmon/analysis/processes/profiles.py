@@ -10,7 +10,7 @@ MAX_ROWS = 200
 """Operators that a comparison lists: those that differ least are left out."""
 WAITING = (
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
-    *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "DistributedDataParallel.forward/"),
+    *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
 )
 """Beginnings of the names of what waits for other ranks, or for the GPU."""
 
