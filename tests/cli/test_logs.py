@@ -40,7 +40,7 @@ def test_one_rank_alone_has_no_name_before_its_lines(cli, printed):
 def test_a_rank_that_is_not_there_is_one_line(cli, printed):
     told = cli("logs", "--rank", "4")
     assert told.returncode == 2
-    assert told.stderr.startswith("ddpmon: --rank 4: mnist")
+    assert told.stderr.startswith("ddpmon: --rank 4: the run mnist")
 
 
 def test_a_run_that_printed_nothing_prints_nothing(cli, made):

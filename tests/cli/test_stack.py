@@ -74,7 +74,7 @@ def while_it_goes_on(watched, cli):
     wait_for(lambda: source.snapshot().step > before + 20)
     none = cli("stack", "--rank", "3")
     assert (none.returncode, none.stdout) == (2, "")
-    assert none.stderr.splitlines() == [f"ddpmon: --rank 3: test ({runs.find(None).id}) has ranks 0 to 2"]
+    assert none.stderr.splitlines() == [f"ddpmon: --rank 3: the run test ({runs.find(None).id}) has ranks 0 to 2"]
 
 
 def test_a_run_that_has_ended_cannot_be_asked(cli, made):
@@ -125,7 +125,7 @@ def test_identical_stacks_are_told_once_and_the_odd_one_first():
         "",
         "rank 7 sends nothing to this machine",
         "",
-        "rank 8 did not answer",
+        "rank 8 did not answer the request for its stack",
     ]
     facts = stacks.facts(told, fresh, 101.0)
     assert facts[7] == {"rank": 7, "why": "rank 7 sends nothing to this machine", "frames": None, "answered": False}

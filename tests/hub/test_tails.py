@@ -159,10 +159,10 @@ def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
     shot = viewer.until(lambda s: s.ranks[1].steps == 25, "what could be read")
     said = [event.text for event in shot.events if TAILS in event.text]
     assert sorted(text.partition(" cannot be read: ")[2][:26] for text in said) == [
-        "frame 1 of 8 is another ra",
+        "frame 1 of 8 belongs to an",
         "the file does not begin li",
-        "the file is damaged or inc",
         "the file does not come fro",
+        "the file is damaged or inc",
         "this is not a regular file",
     ]
     leave(stage.dir, "more", b"")
