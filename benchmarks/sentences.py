@@ -38,7 +38,7 @@ GAP = re.compile(r"\{([^{}]*)\}")
 EXAMPLES = {
     r"%\}?['\"]?$|share|percent": "25%",
     r"\bid\b|run_id|RUN": "20261127-120000-ab12",
-    r"strerror|reason|trouble|error|failure|\bwhy\b": "No space left on device",
+    r"strerror|reason|trouble|error|failure|\bwhy\b": "Permission denied",
     r"\bwhere\b|line_of|line\.brief|place": "train.py:34",
     r"named_ranks|\bwho\b|subject|each\.name": "rank 2",
     r"host|machine": "node1",
@@ -48,6 +48,7 @@ EXAMPLES = {
     r"path|folder|file|log\b": "/home/ada/runs",
     r"rank\b": "2",
     r"_ms\b|\bms\(": "12.5",
+    r"seconds\(": "20 s",
     r"_s\b|seconds|DEADLINE|LONGEST": "20",
     r"duration": "20 s",
     r"\bgain\b|times\(": "1.3",

@@ -34,7 +34,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             if trouble:
                 store.add_event(unix, "warn", trouble)
             store.add_event(
-                unix, "warn", "the hub restarted, and the ranks repeat the data that the hub had not recorded"
+                unix, "warn", "the hub restarted, and the ranks send again the data that was not recorded"
             )
             return store, Recorder(path, run.id, store.clock)
         except NothingRecordedError:

@@ -108,7 +108,8 @@ def trains_in_eval(moment: Moment) -> Iterator[Finding]:
 def updates_skipped(moment: Moment) -> Iterator[Finding]:
     """A GradScaler skips many updates: gradients overflow again and again.
 
-    ddpmon judges the rank with the most skips. With DDP, gradients are equal on all ranks, and therefore skips too.
+    ddpmon judges the rank that skipped the most updates. With DDP, all ranks have the same gradients, so all of them
+    skip the same updates.
     """
     skipped = moment.evidence.skipped
     most = max(skipped.values(), default=0)
@@ -176,7 +177,8 @@ def _since_then(whole: Finding, part: Finding) -> bool:
 def learning_rates_differ(moment: Moment) -> Iterator[Finding]:
     """Ranks use different learning rates, so their replicas drift apart.
 
-    There is no finding if a later comparison finds equal weights, because groups of ranks may train separate models.
+    Groups of ranks may train separate models with different rates. So there is no finding if a later comparison of
+    weights within a group finds them equal.
     """
     world, evidence = moment.world, moment.evidence
     rates = world.learning_rate
