@@ -38,9 +38,9 @@ def test_a_key_that_its_screen_knows_nothing_of_fails_at_once(monkeypatch):
         made()
 
 
-def test_no_screen_does_what_no_key_asks_for():
+def test_no_screen_does_what_neither_key_nor_mouse_asks_for():
     for name, view in made().items():
-        assert set(view.actions) - {"move", "page", "first", "last"} <= keys.needed(name)
+        assert set(view.actions) - {"move", "page", "first", "last", "zoom_to_drag"} <= keys.needed(name)
 
 
 def test_every_action_of_the_app_is_there():
