@@ -121,7 +121,7 @@ def test_the_folder_of_the_file_is_where_runs_are(written, home, monkeypatch, tm
     written(f"[folders]\nruns = '{tmp_path}/mine'\n")
     assert f'runs = "{tmp_path}/mine"  # config file' in called("config").stdout
     (tmp_path / "mine").mkdir(mode=0o755)
-    assert f"other users can enter {tmp_path}/mine" in called("run", "--headless", "train.py").stderr
+    assert f"other users can enter the folder {tmp_path}/mine" in called("run", "--headless", "train.py").stderr
 
 
 def test_keys_move_on_one_screen_or_on_all(written):

@@ -90,7 +90,7 @@ def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage,
     made = reports.build(stage.run)
     assert (made["run"]["state"], made["run"]["live_state"], made["steps"]["count"]) == ("running", None, 60)
     assert attaching.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
-    assert reports.text(made).splitlines()[1].startswith("Stale the hub does not answer; this is the state ")
+    assert reports.text(made).splitlines()[1].startswith("Stale    the hub does not answer; this is the state ")
 
 
 def test_a_failed_run_names_its_first_cause_from_the_logs(stage):

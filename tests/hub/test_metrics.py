@@ -195,7 +195,7 @@ def test_a_collector_gets_what_prometheus_reads(home, collector):
         pushing.send_signal(signal.SIGTERM)
         said, errors = pushing.communicate(timeout=30)
     assert (pushing.returncode, errors) == (0, "")
-    assert "go to http://127.0.0.1" in said
+    assert "to http://127.0.0.1" in said
     path, message = collector.taken[0]
     assert path == "/v1/metrics"
     pushed = {}

@@ -21,6 +21,7 @@ OTHERS = {
     "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
     "messages/guarded_socket.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
     "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
+    "probe/data_readers.py": "the files and disk reads of loading processes: the probe does not import ddpmon.runs",
     "probe/dealer.py": "a path to a descriptor of this process: the probe does not import ddpmon.runs",
     "probe/failure_facts.py": "the process that holds a port: the probe does not import ddpmon.runs",
     "probe/output.py": "a path to a descriptor of this process",

@@ -175,4 +175,4 @@ def test_the_screen_is_saved_as_it_is_shown(folder, key, suffix):
         assert content.splitlines()[:-1] == text.splitlines()[:-1]
     else:
         assert "ddpmon&#160;gpt2-124m" in content
-        assert "trouble&#160;first" in content
+        assert "problems&#160;first" in content

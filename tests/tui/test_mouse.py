@@ -126,7 +126,7 @@ def test_the_mouse_in_a_terminal(size):
     with Terminal("tests.tui.show", "slow", columns=size[0], rows=size[1]) as terminal:
         terminal.wait_for("q detach")
         terminal.press(b"2")
-        shown = terminal.wait_for("trouble first, then own time").splitlines()
+        shown = terminal.wait_for("problems first, then own time").splitlines()
         y = head_of(shown)
         head = b"\x1b[<0;%d;%d%%c" % (shown[y].index("excess") + 3, y + 1)
         terminal.press(head % b"M" + head % b"m")
