@@ -110,7 +110,8 @@ def test_a_rank_that_waits_for_a_worker_of_its_loader_is_named_with_the_worker()
         "1": {"pid": 77, "cores": 0.0, "kernel": "futex_do_wait", "line": "train.py:3 Images.__getitem__"}
     }
     finding = named([stack(0, blocked=REDUCE), fetching])
-    assert finding.text.startswith("rank 1 waits for DataLoader worker 77: the worker does not send the next batch; rank 0")
+    lead = "rank 1 waits for DataLoader worker 77: the worker does not send the next batch; rank 0"
+    assert finding.text.startswith(lead)
     all_of_them = [msgspec.structs.replace(fetching, rank=rank, worker=70 + rank) for rank in range(2)]
     finding = named(all_of_them, workers={0: Worker(70, 0.0, "", "train.py:3 get")})
     assert finding.text == (

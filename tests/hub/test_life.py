@@ -214,7 +214,7 @@ def test_a_recording_that_cannot_be_written_is_said_once_and_the_run_is_still_se
     rank.join()
     rank.batch(records(own_times(30, 1), first=1)[0])
     snapshot = stage.viewer().until(lambda s: s.step == 30, "it is served")
-    said = [event.text for event in snapshot.events if "cannot be written" in event.text]
+    said = [event.text for event in snapshot.events if "cannot write the recording" in event.text]
     assert len(said) == 1
     assert snapshot.records_lost == 0  # they wait: the rank was told of nothing that is not on disk
 
