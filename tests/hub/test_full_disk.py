@@ -72,7 +72,7 @@ def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(stage,
     disk.fill()
     viewer = stage.viewer()
     tell(ranks, told, 600, 1200)
-    viewer.until(lambda s: any("cannot be written" in event.text for event in s.events), "the refusal")
+    viewer.until(lambda s: any("cannot write the recording" in event.text for event in s.events), "the refusal")
     disk.fill()
     viewer.until(lambda s: s.step == 1200, "what comes meanwhile")
     disk.free()
@@ -98,7 +98,9 @@ def test_what_a_disk_that_stays_full_to_the_end_costs_is_counted(stage, disk):
     disk.fill()
     viewer = stage.viewer()
     tell(ranks, told, 600, 1200)
-    viewer.until(lambda s: s.step == 1200 and any("cannot be written" in e.text for e in s.events), "the refusal")
+    viewer.until(
+        lambda s: s.step == 1200 and any("cannot write the recording" in e.text for e in s.events), "the refusal"
+    )
     for rank in ranks:
         rank.bye()
         assert rank.answer(Ack).seq < 60, "the rank keeps what is not on disk"

@@ -167,7 +167,7 @@ def test_what_a_rank_leaves_in_its_runs_folder_raises_nothing_on_a_full_disk(sma
     disk.fill()
     assert not run_folder.leave_tail(3, [b"x" * 100_000])
     assert list((disk.path / "tail").iterdir()) == []
-    monkeypatch.setattr(stack_signal, "_handler", lambda: 0)
+    monkeypatch.setattr(stack_signal, "handler_of", lambda *_: 0)
     stack_signal.arm(Places("", ["/lib"], ["/home"] * 1_000))
     assert stack_signal._armed is None
     assert list((disk.path / "stacks").iterdir()) == []  # an offer that does not hold would have the signal kill

@@ -1,5 +1,7 @@
 """Inspect: one rank beside its peers, through time; where it is when it is asked; what is most wanted first."""
 
+from textual import events
+
 from ddpmon.messages import InspectWish, PastRow
 from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.lanes import level_glyph
@@ -127,7 +129,8 @@ def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
 
 def test_the_wheel_scrolls_it_as_the_keys_do():
     def wheel(app, _):
-        app.view.pane.on_mouse_scroll_down()
+        pane = app.view.pane
+        pane.on_mouse_scroll_down(events.MouseScrollDown(pane, 5, 5, 0, 1, 0, False, False, False))
 
     assert seen(inspected.late(), wheel)[1] == seen(inspected.late(), "j", "j", "j")[1] != seen(inspected.late())[1]
 
