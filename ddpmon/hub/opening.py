@@ -33,9 +33,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             store.resume(now)
             if trouble:
                 store.add_event(unix, "warn", trouble)
-            store.add_event(
-                unix, "warn", "the hub restarted, and the ranks send again the data that was not recorded"
-            )
+            store.add_event(unix, "warn", "the hub restarted, and the ranks send again the data that was not recorded")
             return store, Recorder(path, run.id, store.clock)
         except NothingRecordedError:
             pass  # the earlier hub ended before it wrote anything, on a full disk for instance
