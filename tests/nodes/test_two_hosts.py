@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -146,8 +147,9 @@ def test_a_rank_that_is_restarted_and_a_host_that_dies_leave_a_world_that_trains
     assert [rank["host"] for rank in alone["ranks"]] == ["host0"]
     assert [attempt["world_size"] for attempt in alone["run"]["attempts"]] == [2, 2]
     assert not {finding["kind"] for finding in alone["findings"]} & {"straggler", "hang", "rank_failed"}
-    # The only thing left to say of it is that its last records were lost.
-    assert "rank 1" not in one.cli("status").stdout.replace("steps of rank 1 were lost", "")
+    # All that is left to say of it: its last records were lost, and both attempts may have ended at the same step.
+    said = one.cli("status").stdout.replace("steps of rank 1 were lost", "")
+    assert "rank 1" not in re.sub(r"attempts 1-2 failed in the same way after \d+ steps: rank 1 failed", "", said)
     assert one.cli("stop").returncode == 0
 
 
