@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from ddpmon.analysis.trace_events import named_track, time_slice
 from ddpmon.messages import Profile
+from ddpmon.runs import writing
 from ddpmon.store.store import Store
 
 FOLDER = "profiles"
@@ -29,8 +29,7 @@ def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Prof
     content = msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": events})
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(content)
+        writing.write_text(path, content.decode())
     except OSError as error:
         print(f"the trace {path} cannot be written: {error.strerror}", flush=True)
         return ""
