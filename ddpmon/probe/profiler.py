@@ -24,6 +24,7 @@ from torch.autograd import profiler as torch_profiler
 from ddpmon.messages import PROFILING, Profile, ProfileOutcome, ProfileSteps
 from ddpmon.plain import utf8
 from ddpmon.probe.account import OPTIMIZER_ENDS, Account
+from ddpmon.probe.changes import Changes
 from ddpmon.probe.journal import Note
 from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked, recorded, tracks
 from ddpmon.probe.records import RawStep, RawSync
@@ -44,6 +45,8 @@ class Profiler:
     def __init__(self, listener: EveryStep, make_way: Callable[[], None]) -> None:
         self._listener = listener
         self._make_way = make_way
+        self._guards = Changes()
+        """Wrappers of what the script's profiler calls, while a profile runs."""
         self._undoes = False
         self._answer: Profile | None = None
         self._reset(None, 0)
@@ -153,7 +156,7 @@ class Profiler:
         self._profile = started
         atexit.register(self._leave)  # torch does not survive an exit under its profiler
         for name in STARTS:
-            setattr(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
+            self._guards.patch(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
         self._ahead = time_ns() - monotonic_ns()
         self._start_cost = monotonic_ns() - began
 
@@ -169,10 +172,7 @@ class Profiler:
 
     def _release(self) -> torch_profiler.profile | None:
         """Take the guards off the script's profiler, and return the profile that runs."""
-        for name in STARTS:
-            original = getattr(getattr(torch_profiler, name), "ddpmon_original", None)
-            if original is not None:
-                setattr(torch_profiler, name, original)
+        self._guards.undo_all()
         atexit.unregister(self._leave)
         profile, self._profile = self._profile, None
         return profile
@@ -185,7 +185,6 @@ class Profiler:
                 self._leave(ProfileOutcome.OWN_PROFILER)
             return original(*arguments, **named)
 
-        start.ddpmon_original = original  # type: ignore[attr-defined]
         return start
 
     def _leave(self, outcome: ProfileOutcome = ProfileOutcome.FAILED) -> None:
