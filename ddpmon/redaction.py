@@ -61,7 +61,7 @@ _SHAPED = re.compile(r"\b(gh[opsur]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA
 """Tokens of GitHub, GitLab, Hugging Face, OpenAI, Slack, AWS, and web tokens."""
 _NAMED = re.compile(
     r"""(?<![\w.\-/?&+])(?P<quote>\\{0,4}['"])?
-        (?P<name>-{0,2}(?:(?:api|access|secret|private|auth)[ ])?[A-Za-z_][\w.\-/]*)
+        (?P<name>-{0,2}(?:(?:api|access|secret|private|auth)[ ])?[A-Za-z_][\w.\-/]*+)
         (?P<sign>(?:\\{0,4}['"])?\s*[=:]\s*)(?:(?:basic|bearer|digest|token)\s+)?""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -69,11 +69,11 @@ _NAMED = re.compile(
 _VALUE = re.compile(r"""([bfru]?\\{0,4}['"])((?:(?!\\{0,4}['"]).)+)|()([^\s'"\\][^\s'"]*)""")
 """A value in quotes, up to the end of the line where the text was cut, or without."""
 _FOLLOWED = re.compile(
-    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*)((?:\\{0,4}['"])?,?\s+(?:\\{0,4}['"])?)((?!--)[^\s'"\\]+)"""
+    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*+)((?:\\{0,4}['"])?,?\s+(?:\\{0,4}['"])?)((?!--)[^\s'"\\]+)"""
 )
 """An option and what follows it, also in the repr of a list."""
 _LOGIN = re.compile(
-    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*)((?:\\{0,4}['"])?,?[\s=]+(?:\\{0,4}['"])?)([^\s:'"\\/]+):([^\s'"\\]+)"""
+    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*+)((?:\\{0,4}['"])?,?[\s=]+(?:\\{0,4}['"])?)([^\s:'"\\/]+):([^\s'"\\]+)"""
 )
 _LOGINS = frozenset({"login", "user", "username", "userpass", "account", "u"})
 """Last words of options whose value may be USER:PASSWORD."""
