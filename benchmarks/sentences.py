@@ -11,7 +11,6 @@ or a module.
 from __future__ import annotations
 
 import argparse
-import ast
 import random
 import re
 import sys
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ddpmon.cli import command_line
 from tests.test_docs import PAGES, ROOT, prose
-from tests.test_sentences import READ_BY_PEOPLE
+from tests.test_sentences import READ_BY_PEOPLE, texts
 
 SHORTEST_WORDS = 4
 """Number of words that make a sentence; with fewer, a text is a name or a value."""
@@ -92,21 +91,6 @@ def example(expression: str) -> str:
     return next((value for pattern, value in EXAMPLES.items() if re.search(pattern, expression)), "…")
 
 
-def texts(source: str) -> Iterator[str]:
-    """Yield the texts of a module: its strings without docstrings, with examples of what is formatted into them."""
-    tree = ast.parse(source)
-    quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            quiet |= {id(part) for part in node.values}
-            parts = [
-                each.value if isinstance(each, ast.Constant) else example(ast.unparse(each)) for each in node.values
-            ]
-            yield "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
-            yield GAP.sub(lambda gap: example(gap[1]), node.value)
-
-
 def is_whole(text: str) -> bool:
     """Return whether a text can stand alone: others are joined to one, or consist of values."""
     words = sum(bool(WORD.search(word)) for word in text.split())
@@ -117,7 +101,8 @@ def of_code() -> Iterator[tuple[str, str]]:
     """Yield (module, sentence)."""
     for package in (*READ_BY_PEOPLE, "analysis", "attach", "source"):
         for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
-            for text in filter(is_whole, texts(path.read_text())):
+            filled = (GAP.sub(lambda gap: example(gap[1]), text) for text in texts(path.read_text(), example))
+            for text in filter(is_whole, filled):
                 yield from ((path.relative_to(ROOT).as_posix(), FOLD.sub("", each)) for each in sentences(text))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ddpmon
@@ -70,14 +70,20 @@ def test_no_sentence_is_read_back():
         assert sentences_read(path.read_text(), same_line=name in SAME_LINE) == [], name
 
 
-def texts(source: str) -> Iterator[str]:
-    """Yield the texts of a module: its strings without docstrings, gaps in place of what is formatted into them."""
+def texts(source: str, example: Callable[[str], str] = lambda _: "…") -> Iterator[str]:
+    """Yield the texts of a module: its strings without docstrings.
+
+    example: Returns what stands in place of an expression that is formatted into a text.
+    """
     tree = ast.parse(source)
     quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             quiet |= {id(part) for part in node.values}
-            yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+            parts = (
+                each.value if isinstance(each, ast.Constant) else example(ast.unparse(each)) for each in node.values
+            )
+            yield "".join(map(str, parts))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
             yield node.value
 

@@ -119,22 +119,19 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def every(text: str, default: float, within: Within) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option `every`, a number of seconds. text: its help."""
+    return click.option("--every", type=within, default=default, metavar="SECONDS", show_default=True, help=text)
+
+
 def lines(function: Callable[..., Any]) -> Callable[..., Any]:
     """Lines instead of the dashboard: `headless` and `every`."""
-    every = click.option(
-        "--every",
-        type=Within(0.2, 86_400),
-        default=5.0,
-        metavar="SECONDS",
-        show_default=True,
-        help="Time between two lines that --headless prints.",
-    )
     headless = click.option(
         "--headless",
         is_flag=True,
         help="Print plain lines instead of the dashboard; this is the default without a terminal.",
     )
-    return headless(every(function))
+    return headless(every("Time between two lines that --headless prints.", 5.0, Within(0.2, 86_400))(function))
 
 
 def grace(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,6 @@ from textual.pilot import Pilot
 from ddpmon.errors import UsageError
 from ddpmon.tui.showing import ShowingApp
 
-FORMATS = ("svg", "txt", "png")
 FONT = "DejaVu Sans Mono"
 CELL_WIDTH, CELL_HEIGHT = 12.2, 24.4
 """Of Rich's SVG."""

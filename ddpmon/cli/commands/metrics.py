@@ -11,7 +11,7 @@ import threading
 import click
 
 from ddpmon.addresses import bracketed, split
-from ddpmon.cli.options import Within
+from ddpmon.cli.options import Within, every
 
 
 def _address(_context: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
@@ -31,14 +31,7 @@ def _address(_context: click.Context, _param: click.Parameter, value: str) -> tu
     help="Address and port to listen on; port 0 picks a free port.",
 )
 @click.option("--otlp", metavar="URL", help="Push the metrics to an OpenTelemetry collector over OTLP/HTTP instead.")
-@click.option(
-    "--every",
-    type=Within(1, 3600),
-    default=15.0,
-    metavar="SECONDS",
-    show_default=True,
-    help="With --otlp, the time between two pushes of the metrics.",
-)
+@every("With --otlp, the time between two pushes of the metrics.", 15.0, Within(1, 3600))
 def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     """Serve the state of all your runs on this machine to Prometheus, until Ctrl-C.
 

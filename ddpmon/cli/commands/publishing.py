@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Within, run_argument
+from ddpmon.cli.options import Within, every, run_argument
 
 if TYPE_CHECKING:
     from ddpmon.export.trackers import Tracker
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 @click.option("--wandb", metavar="PROJECT", help="Write to this project of W&B. WANDB_MODE=offline works too.")
 @click.option("--mlflow", metavar="URI", help="Write to the experiment ddpmon of this MLflow server or database.")
 @click.option("--tensorboard", metavar="FOLDER", help="Write event files for TensorBoard into a folder below this one.")
-@click.option(
-    "--every",
-    type=Within(1, 3600),
-    default=15.0,
-    metavar="SECONDS",
-    show_default=True,
-    help="Time between two points of a run that goes on.",
-)
+@every("Time between two points of a run that goes on.", 15.0, Within(1, 3600))
 def publish(run: str | None, every: float, **places: str | None) -> int:
     """Write the series and findings of RUN to W&B, MLflow or TensorBoard.
 

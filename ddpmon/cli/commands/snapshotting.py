@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ddpmon.cli.options import run_argument
+from ddpmon.cli.output_file import drafted, output_option
 from ddpmon.tui.views import ViewName
 
 ANSWER_S = 20.0
@@ -31,10 +32,7 @@ def _size(_context: click.Context, _param: click.Parameter, typed: str) -> tuple
 @click.option(
     "--size", callback=_size, default="120x36", show_default=True, metavar="COLUMNSxLINES", help="Size of the screen."
 )
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write FILE.svg, FILE.png or FILE.txt; the default is text on stdout.",
-)  # fmt: skip
+@output_option("Write FILE.svg, FILE.png or FILE.txt; the default is text on stdout.")
 def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path | None) -> None:
     """Draw a screen of the dashboard without a terminal, for CI, issues and chat.
 
@@ -73,7 +71,12 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
             raise HubUnreachableError("the run's hub does not answer; ddpmon report reads its recording")
     finally:
         source.close()
-    _write(output, picture.png(made[0]) if suffix == "png" else made[0].encode("utf-8", "replace"))
+    content = picture.png(made[0]) if suffix == "png" else made[0].encode("utf-8", "replace")
+    with drafted(output) as draft:
+        if draft is None:
+            click.echo(content.decode(), nl=False)
+        else:
+            draft.write_bytes(content)
 
 
 def _opened(run: str | None) -> tuple[Any, Any]:
@@ -91,15 +94,3 @@ def _opened(run: str | None) -> tuple[Any, Any]:
     from ddpmon.source import attach
 
     return attach(find(run)), None
-
-
-def _write(output: Path | None, content: bytes) -> None:
-    from ddpmon.errors import UsageError
-
-    if output is None:
-        click.echo(content.decode(), nl=False)
-        return
-    try:
-        output.write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
