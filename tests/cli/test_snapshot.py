@@ -99,7 +99,7 @@ def test_a_run_that_goes_on_is_drawn_as_it_is_now(home):
 @pytest.mark.terminal
 def test_a_screen_is_saved_by_key_and_by_its_command(home):
     with Terminal("ddpmon", "demo", columns=160, rows=50) as terminal:
-        terminal.wait_for("node01")
+        terminal.wait_for("own ms per step")  # the first steps are there: before, Ranks lists what connects
         terminal.press(b" 2")
         terminal.wait_for("problems first, then own time")
         terminal.press(b"T")
