@@ -33,7 +33,7 @@ def play_alone(
     own_ms: Floats, transfer_ms: ArrayLike, *, hosts: Sequence[str] = (), samples: ArrayLike = 64,
     tokens: ArrayLike = 0, pauses: Sequence[Pause] = (), sync_every: int = 1, **_: Any,
 ) -> Played:  # fmt: skip
-    """Play a run; arguments are those of `play.play`, of which the others are left out."""
+    """Play a run. It takes the arguments of `play.play`, and ignores those that are not listed here."""
     timeline = Timeline.of(own_ms, transfer_ms, (), sync_every)
     step_ms = Timeline.of(own_ms, transfer_ms, pauses, sync_every).step_ms
     table = timeline.table(FIRST_PID, samples, tokens, SYNC_GRADIENTS if sync_every == 1 else SYNC_COLLECTIVE)

@@ -30,7 +30,7 @@ class Entries:
         """How far each is: `IN` once it has answered."""
         self.replies: dict[Process, dict[str, Any]] = {}
         self.stacks: dict[Process, list[stacks.Frame]] = {}
-        """Stacks of ranks that stay in C code, the innermost function first, where py-spy is installed."""
+        """Python stacks that py-spy read of ranks that stay in C code, the innermost function first."""
         self._folder = folder
         self._files: dict[Process, tuple[Entry, Path]] = {}
         self._questions: dict[Process, stacks.Question] = {}

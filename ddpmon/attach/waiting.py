@@ -19,7 +19,9 @@ _POLL_S = 0.05
 
 
 def until_entered(run: Run) -> Iterator[str]:
-    """Yield what cannot be met, and a line for each rank, until all are in, or those that are not stay in C code.
+    """Yield a line for each rank that ddpmon has entered, until it has entered all, or the others stay in C code.
+
+    Notes about what attaching cannot do come first.
 
     DdpmonError if one cannot be entered: then the others have been left, and the run is deleted.
     """

@@ -206,7 +206,7 @@ class StackSampler:
 
 
 def _read_sample(account: Account, sampler: StackSampler, taken: tuple[int, Key], count: int) -> None:
-    """Read the note of a sample. The training thread may have made some since the moment of the sample."""
+    """Read the note of a sample. The training thread may have changed its phase since the sample was due."""
     moment, key = taken
     if (phase := account.clock.phase_at(moment)) is not None:
         sampler.keep(moment, phase, key, count)
@@ -236,7 +236,7 @@ def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
 
 
 def _short(frame: str) -> str:
-    """Return a frame with the function's name alone, which is all that faulthandler writes in some versions."""
+    """Return a frame without the class of its function: faulthandler of Python 3.11 writes the name alone."""
     where, _, function = frame.partition(" ")
     if where.startswith("torch/utils/data/dataloader.py:") and function in WAITS_FOR_WORKERS:
         return f"{where} {LOADER_ITERATOR}{function}"

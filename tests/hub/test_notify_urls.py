@@ -48,7 +48,7 @@ def service():
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    """The files that hold a text."""
+    """Return the names of the files that contain a text."""
     return sorted(path.name for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""The key for a profile: which ranks, what it costs, and operators side by side; where none can be made, a line."""
+"""The key P: the form for a profile, the operators side by side, and the line where no profile can be made."""
 
 from msgspec.structs import replace
 

@@ -19,7 +19,7 @@ class Rival(NamedTuple):
     where: str = ""
     """After the whole sentence: " beside tar"."""
     advice: str = ""
-    """A sentence without its full stop."""
+    """The next step: a sentence to which the caller adds the full stop."""
     is_quota: bool = False
 
 
