@@ -41,22 +41,19 @@ from ddpmon.messages import (
     Bucket,
     Bye,
     Collective,
-    CostWish,
     Digest,
     Failure,
-    HeatWish,
     Hello,
-    InspectWish,
     Layout,
     Next,
     Pause,
     Sample,
     Scalar,
-    SeriesWish,
+    SeriesRequest,
     Stack,
     Step,
     Sync,
-    TimelineWish,
+    TimelineRequest,
     Welcome,
     Wish,
     decode_snapshot,
@@ -169,7 +166,8 @@ def messages_of(run_id: str, rank: int, pid: int, seq: int) -> list[msgspec.Stru
 
 def requests() -> list[msgspec.Struct]:
     """One of each kind that a viewer may send."""
-    wish = Wish(HeatWish(), TimelineWish(), CostWish(), InspectWish(), True, SeriesWish())
+    inspected = SeriesRequest(ranks=((0, 0),))
+    wish = Wish(SeriesRequest(), TimelineRequest(), "window", inspected, True, SeriesRequest(("loss",)))
     return [Next(), Next(3, "an epoch", wish), Ask([0, 1]), Ask()]
 
 

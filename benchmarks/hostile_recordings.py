@@ -30,7 +30,7 @@ from made_up_runs import own_home
 from ddpmon import cli, runs
 from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import RecordingError
-from ddpmon.messages import CostWish, HeatWish, InspectWish, SeriesWish, TimelineWish, Wish, decode_snapshot, encode
+from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, decode_snapshot, encode
 from ddpmon.recording import schema, tables
 from ddpmon.recording.player import Player
 from ddpmon.runs import Run
@@ -218,7 +218,8 @@ def _open(path: Path, base: Base) -> Iterator[sqlite3.Connection]:
 
 def play(run: Run) -> None:
     """Read a replay at several moments, with every view that a screen can request."""
-    wish = Wish(HeatWish(), TimelineWish(), CostWish(), InspectWish(0), stacks=True, series=SeriesWish("loss"))
+    inspected = SeriesRequest(ranks=((0, 0),))
+    wish = Wish(SeriesRequest(), TimelineRequest(), "window", inspected, stacks=True, series=SeriesRequest(("loss",)))
     player = Player(run)
     try:
         for part in (1.0, 0.4, 0.1):

@@ -38,7 +38,7 @@ import psutil
 from synthetic_ranks import Viewer, world_at_work
 from terminal import Dashboard, played, shown
 
-from ddpmon.messages import HeatWish, TimelineWish, Wish, encode
+from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, encode
 
 SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
 RANKS = (64, 1024)
@@ -306,8 +306,8 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
         viewer = Viewer(runs.find(run_id))
-        heat = HeatWish(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20, beyond_chance=True)
-        wish = Wish(heat, TimelineWish(rows=20))
+        heat = SeriesRequest(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20, beyond_chance=True)
+        wish = Wish(heat, TimelineRequest(rows=20))
         for number in range(KEPT_SNAPSHOTS):
             (Path(folder) / f"{number:03}.frame").write_bytes(encode(viewer.next(wish=wish)[1]))
         viewer.close()

@@ -38,7 +38,7 @@ import psutil
 from ddpmon import runs
 from ddpmon.analysis.steps.table import PHASES
 from ddpmon.hub import curve_keys
-from ddpmon.messages import MAX_STEP, Card, HeatWish, SamplesWish, StripsWish, TimelineWish, Wish
+from ddpmon.messages import MAX_STEP, Card, SeriesRequest, TimelineRequest, Wish
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -51,11 +51,11 @@ from terminal import Dashboard, played, shown
 SIZE = 160, 50
 STEP_SHOWN = re.compile(r"step ([\d,]+)")
 SCREENS = {
-    "overview": Wish(strips=StripsWish(ranks=((0, 15),))),
-    "ranks": Wish(strips=StripsWish(ranks=((0, 43),))),
-    "devices": Wish(samples=SamplesWish(("gpu", "cpu"), ranks=((0, 39),))),
-    "heat": Wish(heat=HeatWish(rows=44, columns=140)),
-    "timeline": Wish(timeline=TimelineWish(rows=44)),
+    "overview": Wish(strips=SeriesRequest(ranks=((0, 15),), columns=24)),
+    "ranks": Wish(strips=SeriesRequest(ranks=((0, 43),), columns=24)),
+    "devices": Wish(samples=SeriesRequest(("gpu", "cpu"), ranks=((0, 39),))),
+    "heat": Wish(heat=SeriesRequest(rows=44, columns=140)),
+    "timeline": Wish(timeline=TimelineRequest(rows=44)),
 }
 """View requests of some screens of that size."""
 PER_NODE = 8

@@ -22,15 +22,15 @@ import time
 from synthetic_ranks import world_at_work
 
 from ddpmon import runs
-from ddpmon.messages import CostWish, HeatWish, Snapshot, TimelineWish, Wish, encode
+from ddpmon.messages import SeriesRequest, Snapshot, TimelineRequest, Wish, encode
 from ddpmon.messages.changes import changed
 from ddpmon.remote.channel import GREETING, Framer, Shot, Taken, Unframer, Want, from_there
 
 SCREENS = {
     "World": Wish(),
-    "Heat": Wish(heat=HeatWish(rows=32, columns=64, beyond_chance=True)),
-    "Comm": Wish(cost=CostWish()),
-    "Timeline": Wish(timeline=TimelineWish(rows=16)),
+    "Heat": Wish(heat=SeriesRequest(rows=32, columns=64, beyond_chance=True)),
+    "Comm": Wish(cost="window"),
+    "Timeline": Wish(timeline=TimelineRequest(rows=16)),
 }
 SETTLE_S = 3.0
 

@@ -11,8 +11,8 @@ from ddpmon.messages import (
     RunView,
     Sample,
     Series,
+    SeriesRequest,
     Snapshot,
-    StripsWish,
     WireError,
     Wish,
     decode_snapshot,
@@ -20,7 +20,7 @@ from ddpmon.messages import (
 )
 from ddpmon.messages.changes import Changes, are_changes, changed
 from ddpmon.messages.viewers import ClockView
-from ddpmon.messages.wishes import TimelineWish
+from ddpmon.messages.wishes import TimelineRequest
 from tests.tui import kinds, measured, odd, snapshots
 
 
@@ -107,7 +107,7 @@ def test_what_a_viewer_gets_does_not_grow_with_the_world():
 
 
 def test_what_happened_and_what_is_on_the_screen_comes_at_once_and_the_rest_in_turn():
-    viewer = Looking(strips=StripsWish(ranks=((600, 620),)))
+    viewer = Looking(strips=SeriesRequest(ranks=((600, 620),), columns=24))
     viewer.look(shot(1))
     made = shot(2)
     made.ranks[1000] = view(1000, 2, health="dead")
@@ -144,7 +144,7 @@ def test_series_go_on_and_begin_anew_and_clocks_come_where_they_are_shown():
     came = viewer.look(shot(2, 8, loss_series=longer, clocks=later))
     assert (came.loss_series, came.clocks) == (longer, clocks)
     assert viewer.bytes[1] < 1500
-    viewer.wish = Wish(timeline=TimelineWish())
+    viewer.wish = Wish(timeline=TimelineRequest())
     thinned = Series(*(points[::2],) * 4)
     came = viewer.look(shot(3, 8, loss_series=thinned, clocks=later))
     assert (came.loss_series, came.clocks) == (thinned, later)

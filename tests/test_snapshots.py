@@ -32,6 +32,12 @@ def part(name, **changes):
     return lambda shot: replace(shot, **{name: replace(getattr(shot, name), **changes)})
 
 
+def shortened(inspect):
+    """Return the course of a rank with fewer cells of its peers."""
+    courses = [replace(course, peers=course.peers[1:]) for course in inspect.history.courses]
+    return replace(inspect, history=replace(inspect.history, courses=courses))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -53,7 +59,9 @@ def part(name, **changes):
         (part("heat", cells=b""), "a heat map of 0 cells"),
         (part("heat", columns=1 << 40), "a heat map"),
         (part("timeline", ranks=0), "last steps of 0 ranks"),
-        (part("inspect", columns=3), "a rank's course"),
+        (part("strips", columns=3), "courses of several lengths"),
+        (part("samples", per_column=0), "courses in 40 columns"),
+        (lambda shot: replace(shot, inspect=shortened(shot.inspect)), "courses of several lengths"),
     ],
 )
 def test_what_cannot_be_is_refused_and_named(change, said):

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.messages import QUANTITIES, SeriesView, SeriesWish, Snapshot, Wish
+from ddpmon.messages import QUANTITIES, SeriesRequest, SeriesView, Snapshot, Wish
 from ddpmon.redaction import redact_text
 from ddpmon.runs import Run
 
@@ -60,7 +60,7 @@ def recorded_points(shot: Snapshot, view_of: Callable[[Wish], Snapshot]) -> Iter
     """Yield the series of a run that has ended, oldest first. view_of: the snapshot with the parts of a wish."""
     values: dict[tuple[int, float], dict[str, float]] = {}
     for name in shot.quantities:
-        series = view_of(Wish(series=SeriesWish(name, points=MAX_POINTS))).series
+        series = view_of(Wish(series=SeriesRequest((name,), columns=MAX_POINTS))).series
         for step, seconds, ends in [] if series is None else _rows(series):
             values.setdefault((step, shot.run.started_at + seconds), {}).update(_ends(name.replace(":", "/"), *ends))
     last = 0

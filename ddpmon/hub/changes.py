@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -118,9 +117,7 @@ class Sent:
 
 def _shown(wish: Wish) -> set[int]:
     """Ranks that the screen shows, as far as what it wishes for tells."""
-    spans = chain(*(part.ranks for part in (wish.strips, wish.samples) if part))
-    shown = {rank for first, last in spans for rank in range(first, last + 1)}
-    return shown | {wish.inspect.rank} if wish.inspect else shown
+    return {rank for part in (wish.strips, wish.samples, wish.inspect) if part for rank in part.listed}
 
 
 def _has_news(before: RankView, now: RankView) -> bool:

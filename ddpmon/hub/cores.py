@@ -10,7 +10,7 @@ import numpy as np
 
 from ddpmon.analysis.over_time.cells import BINS, quantise
 from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.messages import SAMPLE_SECONDS, CoreCourse, CoresView, CoresWish
+from ddpmon.messages import SAMPLE_SECONDS, Course, CoursesView, SeriesRequest
 from ddpmon.runs import proc
 
 KEPT_S = BINS * SAMPLE_SECONDS[-1]
@@ -64,13 +64,13 @@ class Cores:
             self._share[seconds % KEPT_S] = share
         self._last = second
 
-    def view(self, wish: CoresWish) -> CoresView:
+    def view(self, request: SeriesRequest) -> CoursesView:
         """The newest on the right."""
         if not self._before.cores:  # the kernel does not say
-            return CoresView(self._host, wish.seconds, 0, [])
-        columns = min(wish.columns, BINS)
-        bins = np.arange(self._last // wish.seconds - columns + 1, self._last // wish.seconds + 1)
-        seconds = bins[:, None] * wish.seconds + np.arange(wish.seconds)
+            return CoursesView(request.per_column, 0, [], host=self._host)
+        columns, each = min(request.columns, BINS), request.per_column
+        bins = np.arange(self._last // each - columns + 1, self._last // each + 1)
+        seconds = bins[:, None] * each + np.arange(each)
         share = self._share[seconds % KEPT_S]
         share[(seconds > self._last) | (seconds <= self._last - KEPT_S)] = np.nan
         there = ~np.isnan(share)
@@ -78,5 +78,5 @@ class Cores:
         means = np.where(there, share, 0.0).sum(axis=1) / np.maximum(count, 1)
         cells = quantise(means, count > 0, 0.0, 1.0)
         cores = self._before.cores if there.any() else ()
-        courses = [CoreCourse(core, cells[:, place].tobytes()) for place, core in enumerate(cores)]
-        return CoresView(self._host, wish.seconds, columns, courses)
+        courses = [Course(core, "busy", 0.0, 1.0, cells[:, place].tobytes()) for place, core in enumerate(cores)]
+        return CoursesView(each, columns, courses, host=self._host)

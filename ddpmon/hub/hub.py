@@ -315,7 +315,7 @@ class Hub:
     def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:
         shot = with_parts(shot, self._store, wish)
         if wish.printed is not None:
-            printed = self._nodes.printed(wish.printed.rank, time.monotonic())
+            printed = self._nodes.printed(wish.printed, time.monotonic())
             shot = msgspec.structs.replace(shot, printed=printed)
         if wish.cores is not None:
             shot = msgspec.structs.replace(shot, cores=self._cores.view(wish.cores))

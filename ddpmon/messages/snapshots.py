@@ -8,13 +8,13 @@ it is where it is written to a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
 
 import msgspec
 
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.view_parts import CoreCourse, Course, HeatView, InspectView, PrintedView, SeriesView, TimelineView
+from ddpmon.messages.view_parts import CoursesView, HeatView, PrintedView, SeriesView, TimelineView
 from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.vocabulary import HEAT_MOST, PRINTED_LINES
 from ddpmon.messages.wire import WireError, check_stack, decode, encode
@@ -42,15 +42,11 @@ def check(shot: Snapshot) -> None:
     if shot.timeline is not None:
         _check_timeline(shot.timeline)
     if shot.inspect is not None:
-        _check_inspected(shot.inspect)
-    if shot.samples is not None:
-        _check_courses(shot.samples.courses, shot.samples.columns)
-    if shot.cores is not None:
-        _check_courses(shot.cores.cores, shot.cores.columns)
-    for strips in (shot.strips, shot.sync):
-        if strips is not None:
-            _check(strips.steps > 0, "strips of no steps")
-            _check_courses(strips.courses, strips.columns)
+        _check_stack(shot.inspect.where.stack)
+    history = None if shot.inspect is None else shot.inspect.history
+    for courses in (history, shot.samples, shot.cores, shot.strips, shot.sync):
+        if courses is not None:
+            _check_courses(courses)
     if shot.printed is not None:
         check_printed(shot.printed)
     for view in shot.stacks:
@@ -116,13 +112,7 @@ def _check_timeline(timeline: TimelineView) -> None:
     _check(timeline.ranks >= len(timeline.rows), f"last steps of {timeline.ranks} ranks")
 
 
-def _check_courses(courses: Sequence[Course | CoreCourse], columns: int) -> None:
-    _check(columns <= HEAT_MOST, f"courses in {columns} columns")
-    _check(all(len(course.cells) == columns for course in courses), "courses of several lengths")
-
-
-def _check_inspected(inspect: InspectView) -> None:
-    _check(inspect.columns <= HEAT_MOST and inspect.steps > 0, f"a rank's course in {inspect.columns} columns")
-    cells = [cells for row in inspect.rows for cells in (row.mine, row.peers)]
-    _check(all(len(each) == inspect.columns for each in cells), "a rank's course: rows of several lengths")
-    _check_stack(inspect.where.stack)
+def _check_courses(view: CoursesView) -> None:
+    _check(view.columns <= HEAT_MOST and view.per_column > 0, f"courses in {view.columns} columns")
+    cells = [cells for course in view.courses for cells in (course.cells, course.peers or course.cells)]
+    _check(all(len(each) == view.columns for each in cells), "courses of several lengths")

@@ -213,79 +213,42 @@ class StackView(msgspec.Struct, frozen=True):
     """Steps that it has finished since: where there are some, it is elsewhere by now."""
 
 
-class PastRow(msgspec.Struct, array_like=True, frozen=True):
-    """One quantity of a rank through time, beside the median of its peers."""
-
-    name: Text
-    """"own", one of PHASES, "step" or "loss"."""
-    low: float
-    """Values of a cell of 1 and of 254: milliseconds, or losses."""
-    high: float
-    mine: bytes
-    """A cell a column. 0: nothing known; 255: not finite."""
-    peers: bytes
-    longer: Text = ""
-    """Moment since which it takes longer than its peers, in words; empty: it does not."""
-
-
 class Course(msgspec.Struct, array_like=True, frozen=True):
-    """One quantity of a rank through time. A cell a column, the newest last. 0: nothing known; 255: not finite."""
+    """One quantity of a rank, or of a core, through time. A cell a column, the newest last; 0: nothing known; 255: not
+    finite.
+    """
 
     rank: Rank
+    """The rank, or the number of the core, as the kernel counts them."""
     name: Text
     low: float
     """Values of a cell of 1 and of 254."""
     high: float
     cells: bytes
+    peers: bytes = b""
+    """The median of its peers; empty: it is not compared."""
+    longer: Text = ""
+    """Moment since which it takes longer than its peers, in words; empty: it does not."""
 
 
-class StripsView(msgspec.Struct, frozen=True):
-    """Courses through the same steps: own time of some ranks on one scale, or what all ranks wait for."""
+class CoursesView(msgspec.Struct, frozen=True):
+    """Courses through the same steps or seconds."""
 
-    steps: Count
-    """In a column."""
+    per_column: Count
+    """Steps in a column, or seconds."""
     columns: Count
-    last_step: Count
+    """0 of cores: nobody tells of them, now or later."""
     courses: list[Course]
-
-
-class SamplesView(msgspec.Struct, frozen=True):
-    """Activity of processes and devices of some ranks, second by second."""
-
-    seconds: Count
-    """In a column."""
-    columns: Count
-    courses: list[Course]
-
-
-class CoreCourse(msgspec.Struct, array_like=True, frozen=True):
-    """Load of a core through time. A cell a column, the newest last; 0: not measured, 1: idle, 254: all of it."""
-
-    core: Count
-    """Number of the core, as the kernel counts them."""
-    cells: bytes
-
-
-class CoresView(msgspec.Struct, frozen=True):
-    """All cores of a machine, with its ranks or anything else on them."""
-
-    host: Text
-    seconds: Count
-    """In a column."""
-    columns: Count
-    """0: nobody tells of them, now or later."""
-    cores: list[CoreCourse]
     """None before anything is measured."""
+    last_step: Count = 0
+    host: Text = ""
+    """The machine whose cores they are."""
 
 
 class InspectView(msgspec.Struct, frozen=True):
     """One rank through time, and where it is."""
 
     rank: Rank
-    steps: Count
-    """In a column."""
-    columns: Count
-    last_step: Count
-    rows: list[PastRow]
-    """Empty before its first step."""
+    history: CoursesView
+    """Its own time, each of PHASES, its step and its loss; empty before its first step."""
     where: StackView

@@ -15,16 +15,14 @@ from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
 from ddpmon.messages.view_parts import (
     AllReduceView,
-    CoresView,
     CostView,
+    CoursesView,
     EfficiencyView,
     HeatView,
     InspectView,
     PrintedView,
-    SamplesView,
     SeriesView,
     StackView,
-    StripsView,
     TimelineView,
 )
 from ddpmon.messages.vocabulary import LOGGED, LOSS_OF
@@ -295,19 +293,19 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
     verdict_facts: VerdictFacts | None = None
     """Facts of the verdict; None: a hub of another version sent its words alone."""
-    samples: SamplesView | None = None
+    samples: CoursesView | None = None
     """Samples of some ranks over time, if requested."""
-    strips: StripsView | None = None
+    strips: CoursesView | None = None
     """Own time of some ranks over time, if requested."""
     heat_phases: list[HeatView] = msgspec.field(default_factory=list)
     """Heat maps of OWN_PHASES, if requested."""
-    sync: StripsView | None = None
+    sync: CoursesView | None = None
     """Series "wait", "transfer", "parallel", "load balance" and "communication" of all ranks, if requested."""
     clocks: list[ClockView] = msgspec.field(default_factory=list)
     """Clocks of each host but the first, where there are several."""
     printed: PrintedView | None = None
     """Output of a rank, if requested."""
-    cores: CoresView | None = None
+    cores: CoursesView | None = None
     """Cores of the hub's machine while the run goes on, if requested: they are not recorded one by one."""
     profile: ProfileView | None = None
     """The latest profile of ranks, if requested."""

@@ -34,6 +34,7 @@ from ddpmon.messages.vocabulary import (
     MAX_TEXT,
     MAX_US,
     MAX_WORLD,
+    OWN_PHASES,
     PHASES,
     SAMPLE_SECONDS,
     WHOLE_RUN,
@@ -42,6 +43,7 @@ from ddpmon.messages.wishes import (
     Ask,
     FromViewer,
     RankSpans,
+    SeriesRequest,
     Wish,
 )
 
@@ -54,6 +56,16 @@ _from_viewer: msgspec.msgpack.Decoder[FromViewer] = msgspec.msgpack.Decoder(From
 encode = _encoder.encode
 
 MAX_ADDRESSES = 16
+_SERIES_OF_CELLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "heat": (HEAT_METRICS, (*HEAT_STEPS, WHOLE_RUN)),
+    "heat_phases": (OWN_PHASES, (*HEAT_STEPS, WHOLE_RUN)),
+    "inspect": ((), HEAT_STEPS),
+    "strips": ((), HEAT_STEPS),
+    "sync": ((), HEAT_STEPS),
+    "samples": (DEVICE_COURSES, SAMPLE_SECONDS),
+    "cores": ((), SAMPLE_SECONDS),
+}
+"""Quantities that each part of a wish may name, and steps or seconds that a column may be of."""
 _KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _ADDRESS = re.compile(r"tcp://[0-9A-Za-z.:%_\-\[\]]{1,100}:[0-9]{1,5}")
 
@@ -123,38 +135,28 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
     """Decode and check what a viewer sent."""
     request = decode(_from_viewer, frame)
     if not isinstance(request, Ask):
-        _check_wish(request.wish)
+        check_wish(request.wish)
     return request
 
 
-def _check_wish(wish: Wish) -> None:
-    """Check words and spans of ranks; WireError names the part that is wrong."""
-    for heat in (wish.heat, wish.heat_phases):
-        if heat is not None:
-            require(heat.metric in HEAT_METRICS, "metric", heat.metric[:40])
-            require(heat.steps in (*HEAT_STEPS, WHOLE_RUN), "steps in a column", heat.steps)
-            _check_spans(heat.ranks)
+def check_wish(wish: Wish) -> None:
+    """Check words, columns and spans of ranks; WireError names the part that is wrong."""
+    require(wish.cost in (None, *COST_WINDOWS), "steps that the cost is of", str(wish.cost)[:40])
     if wish.timeline is not None:
         _check_spans(wish.timeline.ranks)
-    if wish.cost is not None:
-        require(wish.cost.over in COST_WINDOWS, "steps that the cost is of", wish.cost.over[:40])
-    if wish.samples is not None:
-        require(set(wish.samples.names) <= set(DEVICE_COURSES), "quantities", wish.samples.names[:8])
-        _check_few(wish.samples.ranks)
-    for sampled in (wish.samples, wish.cores):
-        if sampled is not None:
-            require(sampled.seconds in SAMPLE_SECONDS, "seconds in a column", sampled.seconds)
-    for course in (wish.sync, wish.strips, wish.inspect):
-        if course is not None:
-            require(course.steps in HEAT_STEPS, "steps in a column", course.steps)
-    if wish.strips is not None:
-        _check_few(wish.strips.ranks)
-
-
-def _check_few(spans: RankSpans) -> None:
-    """No more ranks than a screen has lines."""
-    _check_spans(spans)
-    require(sum(last - first + 1 for first, last in spans) <= HEAT_MOST, "ranks", spans[:4])
+    if wish.series is not None:
+        require(len(wish.series.quantities) == 1, "quantities", wish.series.quantities[:2])
+    for part, (names, per_column) in _SERIES_OF_CELLS.items():
+        request: SeriesRequest | None = getattr(wish, part)
+        if request is not None:
+            require(set(request.quantities) <= set(names), "quantities", request.quantities[:8])
+            require(request.per_column in per_column, "steps or seconds in a column", request.per_column)
+            require(request.columns <= HEAT_MOST, "columns", request.columns)
+            _check_spans(request.ranks)
+            # A screen has no more lines; rows of a heat map may stand for several ranks.
+            few = sum(last - first + 1 for first, last in request.ranks or ()) <= HEAT_MOST
+            require(few or part.startswith("heat"), "ranks", request.ranks)
+    require(wish.inspect is None or bool(wish.inspect.ranks), "ranks to inspect", None)
 
 
 def _check_spans(spans: RankSpans | None) -> None:

@@ -1,4 +1,4 @@
-"""Requests of viewers to the hub."""
+"""Requests of viewers to the hub: parts of the snapshot, stacks and profiles of ranks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from msgspec import Meta
 from ddpmon.messages.profiles import MAX_PROFILED_STEPS
 from ddpmon.messages.values import Rank, StepCount
 from ddpmon.messages.vocabulary import (
-    COST_WINDOWS,
-    DEVICE_COURSES,
     HEAT_MOST,
     LOGGED,
     MAX_LOGGED,
+    MAX_NAMES,
     MAX_STEP,
     MAX_US,
     MAX_WORLD,
@@ -25,25 +24,36 @@ RankSpans: TypeAlias = tuple[tuple[Rank, Rank], ...]
 """First and last of each run of ranks, rising; empty: no rank."""
 CellCount: TypeAlias = Annotated[int, Meta(gt=0, le=HEAT_MOST)]
 """Rows or columns of a chart."""
+_QuantityName: TypeAlias = Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGGED)]
 
 
-class HeatWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for the heat map."""
+class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Request for quantities over time: of which ranks, how far back and how finely."""
 
-    metric: str = "own"
-    """One of HEAT_METRICS."""
-    steps: int = 1
-    """In a column: one of HEAT_STEPS, or WHOLE_RUN."""
-    rows: CellCount = 16
-    """At most."""
-    columns: CellCount = 64
+    quantities: Annotated[tuple[_QuantityName, ...], Meta(max_length=MAX_NAMES)] = ()
+    """Their names; empty: all those that the part of the snapshot can show."""
     ranks: RankSpans | None = None
     """Only these; None: all."""
+    columns: Annotated[int, Meta(gt=0, le=SERIES_MOST)] = 64
+    """Moments, at most."""
+    per_column: int = 1
+    """Steps in a column, one of HEAT_STEPS, or WHOLE_RUN for as many as it takes; of samples one of SAMPLE_SECONDS."""
+    rows: CellCount = 16
+    """Rows of a heat map, at most: neighbouring ranks share one where there are more."""
     beyond_chance: bool = False
-    """True to mark ranks that are late beyond the noise, where the metric is one of HEAT_JUDGED."""
+    """True to mark ranks that are late beyond the noise, where the quantity is one of HEAT_JUDGED."""
+    span_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
+    """Length of a chart's stretch, back from its end; None: from the run's start."""
+    end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
+    """End of that stretch since the run started; None: now."""
+
+    @property
+    def listed(self) -> list[int]:
+        """Return the ranks that it names, one by one."""
+        return [rank for first, last in self.ranks or () for rank in range(first, last + 1)]
 
 
-class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
+class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
     """Request for the last steps."""
 
     steps: CellCount = 4
@@ -59,94 +69,32 @@ class TimelineWish(msgspec.Struct, array_like=True, frozen=True):
     """One of these instead of the last steps; 0: the last ones."""
 
 
-class CostWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for the cost of all-reduce."""
-
-    over: str = COST_WINDOWS[0]
-    """One of COST_WINDOWS."""
-
-
-class InspectWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for one rank's inspection."""
-
-    rank: Rank = 0
-    steps: int = 1
-    """In a column: one of HEAT_STEPS."""
-    columns: CellCount = 40
-
-
-class SyncWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for wait, transfer and the efficiencies through time."""
-
-    steps: int = 1
-    """In a column: one of HEAT_STEPS."""
-    columns: CellCount = 64
-
-
-class StripsWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for own time of several ranks through time."""
-
-    steps: int = 1
-    """In a column: one of HEAT_STEPS."""
-    columns: CellCount = 24
-    ranks: RankSpans = ()
-
-
-class SamplesWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for samples of devices through time."""
-
-    names: Annotated[tuple[str, ...], Meta(max_length=len(DEVICE_COURSES))] = ()
-    """Names of DEVICE_COURSES."""
-    seconds: int = 1
-    """In a column: one of SAMPLE_SECONDS."""
-    columns: CellCount = 64
-    ranks: RankSpans = ()
-
-
-class CoresWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for the cores of the hub's machine, one by one."""
-
-    seconds: int = 1
-    """In a column: one of SAMPLE_SECONDS."""
-    columns: CellCount = 64
-
-
-class PrintedWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for the output of a rank on another machine, by a viewer that has no logs of it."""
-
-    rank: Rank = 0
-
-
-class SeriesWish(msgspec.Struct, array_like=True, frozen=True):
-    """Request for a quantity over time."""
-
-    name: Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGGED)] = "loss"
-    """One of a snapshot's `quantities`."""
-    span_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """Length back from the end; None: from the run's start."""
-    end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
-    """End since the run started; None: now."""
-    points: Annotated[int, Meta(gt=0, le=SERIES_MOST)] = 512
-    """At most, and two beside them."""
-
-
 class Wish(msgspec.Struct, array_like=True, frozen=True):
     """Parts of a snapshot that only one screen shows. None: not wanted."""
 
-    heat: HeatWish | None = None
-    timeline: TimelineWish | None = None
-    cost: CostWish | None = None
-    inspect: InspectWish | None = None
+    heat: SeriesRequest | None = None
+    """The heat map of one of HEAT_METRICS."""
+    timeline: TimelineRequest | None = None
+    cost: str | None = None
+    """The cost of all-reduce over one of COST_WINDOWS."""
+    inspect: SeriesRequest | None = None
+    """All quantities of one rank beside its peers', and its stack."""
     stacks: bool = False
     """True to include the last place of every rank."""
-    series: SeriesWish | None = None
-    samples: SamplesWish | None = None
-    strips: StripsWish | None = None
-    sync: SyncWish | None = None
-    heat_phases: HeatWish | None = None
-    """The same of each phase of own time, whatever its metric."""
-    printed: PrintedWish | None = None
-    cores: CoresWish | None = None
+    series: SeriesRequest | None = None
+    """Lowest, median and highest value of one of a snapshot's `quantities`."""
+    samples: SeriesRequest | None = None
+    """Some of DEVICE_COURSES, second by second."""
+    strips: SeriesRequest | None = None
+    """Own time of several ranks."""
+    sync: SeriesRequest | None = None
+    """Wait, transfer and the efficiencies of all ranks together."""
+    heat_phases: SeriesRequest | None = None
+    """A heat map of each phase of own time."""
+    printed: Rank | None = None
+    """The output of this rank on another machine, for a viewer that has no logs of it."""
+    cores: SeriesRequest | None = None
+    """The cores of the hub's machine, one by one."""
     profile: bool = False
     """True to include the latest profile of ranks."""
 
@@ -154,8 +102,11 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
 def together(*wishes: Wish) -> Wish:
     """All that any of these wants; where several want the same part, the last one decides."""
     wanted = {
-        name: value for wish in wishes for name in Wish.__struct_fields__ if (value := getattr(wish, name))
-    }  # fmt: skip
+        name: value
+        for wish in wishes
+        for name in Wish.__struct_fields__
+        if (value := getattr(wish, name)) is not None and value is not False
+    }
     return Wish(**wanted)
 
 

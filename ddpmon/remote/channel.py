@@ -16,7 +16,7 @@ import msgspec
 
 import ddpmon
 from ddpmon.messages import MAX_WORLD, WireError, Wish
-from ddpmon.messages.wire import decode, require
+from ddpmon.messages.wire import check_wish, decode, require
 from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, STREAMS
 from ddpmon.runs.run import check_values
@@ -199,4 +199,7 @@ def from_there(message: bytes) -> FromThere:
 
 def from_here(message: bytes) -> FromHere:
     """A message of the near side; WireError if it is none of ours."""
-    return decode(_from_here, message)
+    decoded = decode(_from_here, message)
+    if isinstance(decoded, Want):
+        check_wish(decoded.wish)
+    return decoded

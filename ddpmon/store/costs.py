@@ -13,21 +13,20 @@ from ddpmon.messages import (
     SYNC_KINDS,
     AllReduceView,
     CostView,
-    CostWish,
 )
 from ddpmon.store.store import Store
 
 
-def cost_view(store: Store, wish: CostWish) -> CostView | None:
+def cost_view(store: Store, over: str) -> CostView | None:
     """Return the cost; None before the first step."""
-    world = store.last_steps(COST_STEPS) if wish.over == "last" else store.world
-    sums = store.since_start.sums if wish.over == "start" else None if world is None else StepSums.of(world)
+    world = store.last_steps(COST_STEPS) if over == "last" else store.world
+    sums = store.since_start.sums if over == "start" else None if world is None else StepSums.of(world)
     if sums is None:
         return None
-    shown = CostView(wish.over, (sums.first, sums.last), sums.steps, None, None)
+    shown = CostView(over, (sums.first, sums.last), sums.steps, None, None)
     if len(sums.ranks) < 2 or "wait" in store.registry.unmeasured:
         return shown
-    all_reduce = all_reduce_view(store, sums, world if wish.over != "start" else None)
+    all_reduce = all_reduce_view(store, sums, world if over != "start" else None)
     return CostView(shown.over, shown.window, shown.steps, all_reduce, sums.efficiency, *sums.slowest_rank)
 
 

@@ -17,32 +17,27 @@ from ddpmon.analysis.steps.what_if import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     HEAT_JUDGED,
+    HEAT_METRICS,
     HEAT_MOMENTS,
     NOTABLE,
     OWN_PHASES,
     PHASES,
-    CoresView,
+    Course,
+    CoursesView,
     HeatRow,
     HeatView,
-    HeatWish,
     InspectView,
-    InspectWish,
     LongStep,
     ProfileView,
     RankSpans,
-    SamplesView,
-    SamplesWish,
+    SeriesRequest,
     SeriesView,
-    SeriesWish,
     Snapshot,
     StackView,
-    StripsView,
-    StripsWish,
-    SyncWish,
+    TimelineRequest,
     TimelineRow,
     TimelineStep,
     TimelineView,
-    TimelineWish,
     Wish,
 )
 from ddpmon.plain import utf8
@@ -61,10 +56,10 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         return shot
     return msgspec.structs.replace(
         shot,
-        heat=_heat(store, wish.heat) if wish.heat else None,
+        heat=_heat(store, wish.heat, *(wish.heat.quantities[:1] or HEAT_METRICS[:1])) if wish.heat else None,
         timeline=_timeline(store, wish.timeline) if wish.timeline else None,
         cost=cost_view(store, wish.cost) if wish.cost else None,
-        inspect=inspect_view(store, wish.inspect) if wish.inspect else None,
+        inspect=inspect_view(store, wish.inspect.listed[0], wish.inspect) if wish.inspect else None,
         stacks=stack_views(store) if wish.stacks else [],
         series=_series(store, wish.series) if wish.series else None,
         heat_phases=_heat_phases(store, wish.heat_phases) if wish.heat_phases else [],
@@ -72,35 +67,37 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
         profile=(store.profile or NO_PROFILE) if wish.profile else None,
-        cores=CoresView("", wish.cores.seconds, 0, []) if wish.cores else None,  # they are not recorded
+        cores=CoursesView(wish.cores.per_column, 0, []) if wish.cores else None,  # they are not recorded
     )
 
 
-def _series(store: Store, wish: SeriesWish) -> SeriesView | None:
-    return store.histories.view(wish.name, wish.span_s, wish.end_s, wish.points)
+def _series(store: Store, request: SeriesRequest) -> SeriesView | None:
+    return store.histories.view(request.quantities[0], request.span_s, request.end_s, request.columns)
 
 
-def _listed(spans: RankSpans) -> list[int]:
-    return [rank for first, last in spans for rank in range(first, last + 1)]
+def _courses(store: Store, per_column: int, courses: list[Course], *, of_steps: bool = True) -> CoursesView:
+    last_step = store.heat.last_step if of_steps and courses else 0
+    return CoursesView(per_column, len(courses[0].cells) if courses else 0, courses, last_step)
 
 
-def _strips(store: Store, wish: StripsWish) -> StripsView:
-    courses = own_courses(store.heat, _listed(wish.ranks), wish.steps, wish.columns)
-    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.heat.last_step, courses)
+def _strips(store: Store, request: SeriesRequest) -> CoursesView:
+    courses = own_courses(store.heat, request.listed, request.per_column, request.columns)
+    return _courses(store, request.per_column, courses)
 
 
-def _sync(store: Store, wish: SyncWish) -> StripsView:
-    courses = [] if "wait" in store.registry.unmeasured else sync_courses(store.heat, wish.steps, wish.columns)
-    return StripsView(wish.steps, len(courses[0].cells) if courses else 0, store.heat.last_step, courses)
+def _sync(store: Store, request: SeriesRequest) -> CoursesView:
+    measured = "wait" not in store.registry.unmeasured
+    courses = sync_courses(store.heat, request.per_column, request.columns) if measured else []
+    return _courses(store, request.per_column, courses)
 
 
-def _samples(store: Store, wish: SamplesWish) -> SamplesView:
-    ranks = _listed(wish.ranks)
+def _samples(store: Store, request: SeriesRequest) -> CoursesView:
+    ranks = request.listed
     seats = [store.registry.seats[rank] for rank in ranks if rank in store.registry.seats]
     memories = [p.sample.gpu_memory_total_bytes or 0 for p in seats if p.sample]
     full = {"gpu": 100.0, "cpu": 100.0, "starved": 1.0, "gpu_memory": max(memories, default=0) or 1e-9}
-    courses = store.sample_bins.courses(ranks, wish.names, wish.seconds, wish.columns, full)
-    return SamplesView(wish.seconds, len(courses[0].cells) if courses else 0, courses)
+    courses = store.sample_bins.courses(ranks, request.quantities, request.per_column, request.columns, full)
+    return _courses(store, request.per_column, courses, of_steps=False)
 
 
 def _host(store: Store, rank: int) -> str:
@@ -108,25 +105,25 @@ def _host(store: Store, rank: int) -> str:
     return process.hello.host if process else ""
 
 
-def _heat(store: Store, wish: HeatWish) -> HeatView | None:
+def _heat(store: Store, request: SeriesRequest, metric: str) -> HeatView | None:
     heat = store.heat
-    judged = wish.beyond_chance and wish.metric in HEAT_JUDGED
+    judged = request.beyond_chance and metric in HEAT_JUDGED
     if judged:
-        grid = heat.judged(wish.metric, wish.steps, wish.columns, late_steps(store.findings))
+        grid = heat.judged(metric, request.per_column, request.columns, late_steps(store.findings))
     else:
-        grid = heat.grid(wish.metric, wish.steps, wish.columns)
+        grid = heat.grid(metric, request.per_column, request.columns)
     if grid is None:
         return None
-    chosen = [column for column, rank in enumerate(heat.ranks) if wish.ranks is None or within(rank, wish.ranks)]
+    chosen = [column for column, rank in enumerate(heat.ranks) if request.ranks is None or within(rank, request.ranks)]
     ranks, of_ranks = [heat.ranks[column] for column in chosen], grid.cells[chosen]
-    rows = group_ranks([_host(store, rank) for rank in ranks], wish.rows)
+    rows = group_ranks([_host(store, rank) for rank in ranks], request.rows)
     cells = worst_cells(of_ranks, rows)
-    least = LATE if judged else least_cell(grid, _HOT.get(wish.metric, NOTABLE))
-    compared = judged and wish.metric != "step"
+    least = LATE if judged else least_cell(grid, _HOT.get(metric, NOTABLE))
+    compared = judged and metric != "step"
     lit = [compared and bool((line >= least).any()) for line in of_ranks]
     heat_rows = []
     for row, line in zip(rows, cells, strict=True):
-        share, place = (0.0, None) if wish.metric == "loss" else hot_since(line, least)
+        share, place = (0.0, None) if metric == "loss" else hot_since(line, least)
         since = None if place is None else max(1, (grid.first_bin + place) * grid.steps)
         ends = ranks[row.columns[0]], ranks[row.columns[-1]]
         heat_rows.append(
@@ -139,15 +136,15 @@ def _heat(store: Store, wish: HeatWish) -> HeatView | None:
     places = np.linspace(0, len(grid.end_us) - 1, HEAT_MOMENTS).round().astype(int)
     moments = [round((int(end_us) - began_us) / 1e6, 1) if end_us else None for end_us in grid.end_us[places]]
     return HeatView(
-        wish.metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, heat_rows,
+        metric, grid.steps, grid.first_bin, cells.shape[1], grid.last_step, grid.low, grid.high, heat_rows,
         cells.tobytes(), judged, grid.noise, moments,
     )  # fmt: skip
 
 
-def _heat_phases(store: Store, wish: HeatWish) -> list[HeatView]:
+def _heat_phases(store: Store, request: SeriesRequest) -> list[HeatView]:
     """The heat of each phase that is measured."""
     measured = [phase for phase in OWN_PHASES if phase not in store.registry.unmeasured]
-    views = (_heat(store, msgspec.structs.replace(wish, metric=phase)) for phase in measured)
+    views = (_heat(store, request, phase) for phase in measured)
     return [view for view in views if view is not None]
 
 
@@ -157,7 +154,7 @@ def within(rank: int, spans: RankSpans) -> bool:
     return place > 0 and rank <= spans[place - 1][1]
 
 
-def _timeline(store: Store, wish: TimelineWish) -> TimelineView | None:
+def _timeline(store: Store, wish: TimelineRequest) -> TimelineView | None:
     if store.world is None:
         return None
     chosen = store.longest_steps.find(wish.step) if wish.step else None
@@ -209,11 +206,10 @@ def _longest(store: Store, world: World) -> list[LongStep]:
     return longest
 
 
-def inspect_view(store: Store, wish: InspectWish) -> InspectView:
+def inspect_view(store: Store, rank: int, request: SeriesRequest) -> InspectView:
     """One rank's course through time, and its latest stack."""
-    rows = rank_courses(store.heat, wish.rank, wish.steps, wish.columns, late_steps(store.findings))
-    columns, last_step = (len(rows[0].mine), store.heat.last_step) if rows else (0, 0)
-    return InspectView(wish.rank, wish.steps, columns, last_step, rows, stack_view(store, wish.rank))
+    rows = rank_courses(store.heat, rank, request.per_column, request.columns, late_steps(store.findings))
+    return InspectView(rank, _courses(store, request.per_column, rows), stack_view(store, rank))
 
 
 def stack_views(store: Store) -> list[StackView]:

@@ -13,9 +13,9 @@ from ddpmon.messages import (
     STAGE_TRAINING,
     Ask,
     Hello,
-    InspectWish,
     Next,
     RunView,
+    SeriesRequest,
     Snapshot,
     Stack,
     StackView,
@@ -44,6 +44,13 @@ def joined(stage, count=2):
     return ranks
 
 
+NOBODY = SeriesRequest()
+
+
+def of_rank(rank, columns, per_column=1):
+    return SeriesRequest((), ((rank, rank),), columns, per_column)
+
+
 def tells(rank):
     """Return the answer of a probe."""
     now = time.monotonic_ns() // 1000
@@ -63,7 +70,7 @@ def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_wishes_for_i
     first, second = joined(stage)
     source, other = LiveSource(stage.run), LiveSource(stage.run)
     try:
-        source.wish(Wish(inspect=InspectWish(1, 1, 10)))
+        source.wish(Wish(inspect=of_rank(1, 10)))
         other.wish(Wish(stacks=True))
         assert wait_for(lambda: (s := source.snapshot()) and s.inspect).where.stack is None
         source.ask([1])
@@ -112,17 +119,17 @@ def test_a_question_to_nobody_is_no_error(stage):
     (only,) = joined(stage, 1)
     viewer = stage.viewer()
     viewer.socket.send(encode(Ask([7, 99_999])))
-    viewer.socket.send(encode(Next(wish=Wish(inspect=InspectWish(7, 1, 10), stacks=True))))
+    viewer.socket.send(encode(Next(wish=Wish(inspect=of_rank(7, 10), stacks=True))))
     assert viewer.socket.poll(20_000)
     shown = decode_snapshot(viewer.socket.recv())
     assert shown.inspect.where.why == "rank 7 sends nothing to this machine"
-    assert (shown.inspect.rows, len(shown.stacks)) == ([], 1)
+    assert (shown.inspect.history.courses, len(shown.stacks)) == ([], 1)
     assert not [message for message in heard(only) if isinstance(message, Where)]
 
 
 @pytest.mark.parametrize("bad", [
-    Ask([-1]), Ask([1 << 40]), Next(wish=Wish(inspect=InspectWish(-1))), Next(wish=Wish(inspect=InspectWish(0, 3))),
-    Next(wish=Wish(inspect=InspectWish(0, 1, 0))), Next(wish=Wish(inspect=InspectWish(0, 1, 10_000))),
+    Ask([-1]), Ask([1 << 40]), Next(wish=Wish(inspect=of_rank(-1, 10))), Next(wish=Wish(inspect=of_rank(0, 10, 3))),
+    Next(wish=Wish(inspect=of_rank(0, 0))), Next(wish=Wish(inspect=of_rank(0, 513))), Next(wish=Wish(inspect=NOBODY)),
 ])  # fmt: skip
 def test_questions_that_cannot_be_are_refused(bad):
     with pytest.raises(WireError):
@@ -202,12 +209,13 @@ def test_a_course_through_time_comes_with_the_wish_for_it(stage):
         rank.acknowledged(1)
     viewer = stage.viewer()
     viewer.until(lambda s: s.window and s.window[1] == 150 and s.findings, "the steps and the slow rank")
-    viewer.socket.send(encode(Next(wish=Wish(inspect=InspectWish(1, 1, 40)))))
+    viewer.socket.send(encode(Next(wish=Wish(inspect=of_rank(1, 40)))))
     assert viewer.socket.poll(20_000)
     shot = decode_snapshot(viewer.socket.recv())
     (finding,), shown = shot.findings, shot.inspect
-    assert (shown.rank, shown.steps, shown.columns, shown.last_step) == (1, 1, 40, 150)
-    rows = {row.name: row for row in shown.rows}
+    history = shown.history
+    assert (shown.rank, history.per_column, history.columns, history.last_step) == (1, 1, 40, 150)
+    rows = {row.name: row for row in history.courses}
     assert rows["forward"].longer == f"since step {finding.since_step}"
     assert rows["backward"].longer == ""
     assert viewer.get().inspect is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddpmon.hub.cores import KEPT_S, Cores, Ticks, counted
-from ddpmon.messages import CoresWish
+from ddpmon.messages import SeriesRequest
 from ddpmon.runs import proc
 
 IDLE, HALF, FULL, NONE = 1, 127, 254, 0
@@ -28,8 +28,8 @@ class Machine:
 
 
 def cells(cores, seconds=1, columns=4):
-    view = cores.view(CoresWish(seconds, columns))
-    return {each.core: list(each.cells) for each in view.cores}
+    view = cores.view(SeriesRequest(per_column=seconds, columns=columns))
+    return {each.rank: list(each.cells) for each in view.courses}
 
 
 def measured(machine, *seconds):
@@ -44,7 +44,7 @@ def measured(machine, *seconds):
 def test_each_core_has_its_course():
     cores = measured(Machine(0, 1, 5), (0, 1, 0.5), (1, 0, 0.5))
     assert cells(cores) == {0: [NONE, NONE, IDLE, FULL], 1: [NONE, NONE, FULL, IDLE], 5: [NONE, NONE, HALF, HALF]}
-    assert cores.view(CoresWish()).host == "here"
+    assert cores.view(SeriesRequest()).host == "here"
 
 
 def test_a_column_of_several_seconds_is_their_mean():
@@ -79,7 +79,7 @@ def test_a_core_that_is_switched_off_starts_anew_and_a_silent_kernel_has_none():
     machine.run(0)
     cores.measure(103.0)
     assert cells(cores) == {0: [NONE, NONE, NONE, IDLE]}
-    assert measured(Machine(), ()).view(CoresWish()).columns == 0
+    assert measured(Machine(), ()).view(SeriesRequest()).columns == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -95,4 +95,4 @@ def test_where_the_kernel_does_not_say_there_are_no_cores(monkeypatch, tmp_path)
     cores = Cores("here")
     for now in (100.0, 101.0):
         cores.measure(now)
-    assert cores.view(CoresWish()).columns == 0
+    assert cores.view(SeriesRequest()).columns == 0

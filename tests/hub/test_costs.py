@@ -6,11 +6,10 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import report
 from ddpmon.messages import (
-    CostWish,
-    HeatWish,
     Next,
     Sample,
-    TimelineWish,
+    SeriesRequest,
+    TimelineRequest,
     WireError,
     Wish,
     decode_from_viewer,
@@ -22,7 +21,7 @@ from tests.hub.conftest import until
 from tests.recordings import record, story
 from tests.worlds import own_times, records
 
-START, LAST = Wish(cost=CostWish("start")), Wish(cost=CostWish("last"))
+START, LAST = Wish(cost="start"), Wish(cost="last")
 
 
 def asked(stage, wish):
@@ -51,7 +50,7 @@ def test_each_window_has_its_own_efficiencies(stage):
     stage.hub()
     train(stage)
     stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
-    shown = {over: asked(stage, Wish(cost=CostWish(over))).cost for over in ("window", "last", "start")}
+    shown = {over: asked(stage, Wish(cost=over)).cost for over in ("window", "last", "start")}
     assert {over: cost.window for over, cost in shown.items()} == {
         "window": (2, 300), "last": (251, 300), "start": (2, 300),
     }  # fmt: skip
@@ -123,7 +122,7 @@ def test_the_report_tells_of_all_steps_where_it_covers_fewer(home, monkeypatch):
 @pytest.mark.parametrize("gpu", [None, 35.0])
 def test_gpu_utilization_reaches_the_heat_map_live_and_from_the_recording(stage, gpu):
     stage.hub()
-    wish = Wish(heat=HeatWish("gpu", 8, 10, 60))
+    wish = Wish(heat=SeriesRequest(("gpu",), per_column=8, rows=10, columns=60))
     samples = [Sample(at, 90.0, 1 << 30, gpu_percent=gpu) for at in range(2_000_000, 9_000_000, 1_000_000)]
     train(stage, samples=samples)
     stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
@@ -139,32 +138,33 @@ def test_gpu_utilization_reaches_the_heat_map_live_and_from_the_recording(stage,
 
 @pytest.mark.parametrize("spans", [((3, 2),), ((-1, 2),), ((0, 4), (4, 6)), ((5, 6), (1, 2)), ((0, 1 << 30),)])
 def test_ranks_that_cannot_be_are_refused(spans):
-    for wish in (Wish(heat=HeatWish(ranks=spans)), Wish(timeline=TimelineWish(ranks=spans))):
+    for wish in (Wish(heat=SeriesRequest(ranks=spans)), Wish(timeline=TimelineRequest(ranks=spans))):
         with pytest.raises(WireError, match=r"ranks out of range|Expected `int`"):
             decode_from_viewer(encode(Next(wish=wish)))
 
 
 def test_ranks_that_can_be_are_not():
     for spans in (None, (), ((0, 0),), ((0, 3), (5, 5), (6, 900))):
-        wish = Wish(heat=HeatWish(ranks=spans), timeline=TimelineWish(ranks=spans))
+        wish = Wish(heat=SeriesRequest(ranks=spans), timeline=TimelineRequest(ranks=spans))
         assert decode_from_viewer(encode(Next(wish=wish))).wish == wish
         hash(wish)
 
 
 def test_a_window_that_nobody_knows_is_refused():
     with pytest.raises(WireError, match="steps that the cost is of"):
-        decode_from_viewer(encode(Next(wish=Wish(cost=CostWish("forever")))))
+        decode_from_viewer(encode(Next(wish=Wish(cost="forever"))))
 
 
 def test_a_hub_leaves_out_the_ranks_that_were_not_wished_for(home):
     source = RecordedSource(record(story(steps=100, begin=10, end=90)))
-    source.wish(Wish(heat=HeatWish(rows=8, ranks=((1, 2), (7, 9))), timeline=TimelineWish(2, 8, ranks=((0, 1),))))
+    heat = SeriesRequest(rows=8, ranks=((1, 2), (7, 9)))
+    source.wish(Wish(heat, TimelineRequest(2, 8, ranks=((0, 1),))))
     shown = source.snapshot()
     assert [row.ranks for row in shown.heat.rows] == [(1, 1), (2, 2)]
     assert len(shown.heat.cells) == 2 * shown.heat.columns
     assert {row.rank for row in shown.timeline.rows} == {0, 1}
     assert shown.timeline.ranks == 2
-    source.wish(Wish(heat=HeatWish(ranks=()), timeline=TimelineWish(ranks=())))
+    source.wish(Wish(heat=SeriesRequest(ranks=()), timeline=TimelineRequest(ranks=())))
     shown = source.snapshot()
     assert (shown.heat.rows, shown.heat.cells) == ([], b"")
     assert (shown.timeline.rows, shown.timeline.ranks) == ([], 0)
@@ -172,11 +172,11 @@ def test_a_hub_leaves_out_the_ranks_that_were_not_wished_for(home):
 
 def test_sums_in_a_recording_that_cannot_be_are_worked_out_anew(home):
     whole = RecordedSource(record(story(steps=100)))
-    whole.wish(Wish(cost=CostWish("start")))
+    whole.wish(Wish(cost="start"))
     run = record(
         story(steps=100), sums=lambda sums: msgspec.structs.replace(sums, own_ms=[1.0]), id="20260909-120000-7f3b"
     )
     mended = RecordedSource(run)
-    mended.wish(Wish(cost=CostWish("start")))
+    mended.wish(Wish(cost="start"))
     assert mended.snapshot().cost == whole.snapshot().cost
     assert any("is damaged" in note for note in mended.snapshot().notes)

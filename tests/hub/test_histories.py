@@ -14,7 +14,7 @@ from ddpmon.messages import (
     Next,
     Sample,
     Scalar,
-    SeriesWish,
+    SeriesRequest,
     WireError,
     Wish,
     decode_from_viewer,
@@ -126,15 +126,15 @@ def test_a_logged_value_that_is_no_number_is_told_as_such():
 
 
 WISHES = [
-    SeriesWish("x" * 300),
-    SeriesWish(span_s=0.0),
-    SeriesWish(span_s=-1.0),
-    SeriesWish(span_s=math.nan),
-    SeriesWish(span_s=math.inf),
-    SeriesWish(end_s=-0.1),
-    SeriesWish(end_s=math.nan),
-    SeriesWish(points=0),
-    SeriesWish(points=SERIES_MOST + 1),
+    SeriesRequest(("x" * 300,)),
+    SeriesRequest(("loss",), span_s=0.0),
+    SeriesRequest(("loss",), span_s=-1.0),
+    SeriesRequest(("loss",), span_s=math.nan),
+    SeriesRequest(("loss",), span_s=math.inf),
+    SeriesRequest(("loss",), end_s=-0.1),
+    SeriesRequest(("loss",), end_s=math.nan),
+    SeriesRequest(("loss",), columns=0),
+    SeriesRequest(("loss",), columns=SERIES_MOST + 1),
 ]
 
 
@@ -142,7 +142,8 @@ WISHES = [
 def test_a_wish_that_cannot_be_is_refused(wish):
     with pytest.raises(WireError, match="Expected `"):
         decode_from_viewer(encode(Next(wish=Wish(series=wish))))
-    assert decode_from_viewer(encode(Next(wish=Wish(series=SeriesWish("log:x", 1.0, 2.0, 3)))))
+    possible = SeriesRequest(("log:x",), span_s=1.0, end_s=2.0, columns=3)
+    assert decode_from_viewer(encode(Next(wish=Wish(series=possible))))
 
 
 ALL = ["loss", "step", "own", "wait", "transfer", "samples", "cpu", "rss", "log:accuracy"]
@@ -153,11 +154,11 @@ def test_a_recording_tells_all_of_it(home):
     assert recorded_snapshot(run).quantities == ALL
     shot, store = recorded_state(run)
     for name in ALL:
-        series = with_parts(shot, store, Wish(series=SeriesWish(name))).series
+        series = with_parts(shot, store, Wish(series=SeriesRequest((name,), columns=512))).series
         assert series.name == name
         assert len(series.seconds) > 40
         assert all(value is not None for value in series.median)
-    accuracy = with_parts(shot, store, Wish(series=SeriesWish("log:accuracy"))).series
+    accuracy = with_parts(shot, store, Wish(series=SeriesRequest(("log:accuracy",), columns=512))).series
     assert accuracy.median == [pytest.approx(step / 1000) for step in accuracy.steps]
 
 
@@ -202,7 +203,7 @@ def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
     player = Player(record(accuracy=True))
     for seconds in (60.0, 20.0, 21.0, 70.0, 12.0):
         for name in ALL:
-            series = player.at(BEGAN + seconds, Wish(series=SeriesWish(name))).series
+            series = player.at(BEGAN + seconds, Wish(series=SeriesRequest((name,)))).series
             assert seconds - 3.5 < series.seconds[-1] <= seconds + 1e-3, name
             assert series.seconds[0] < FIRST_S + 2, name
             assert series.seconds == sorted(series.seconds), name
@@ -211,7 +212,7 @@ def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
 
 def test_restarted_ranks_go_on_in_the_same_chart(home):
     player = Player(record(story(900, begin=900), restarts=[450], accuracy=True))
-    series = player.at(player.end, Wish(series=SeriesWish("own"))).series
+    series = player.at(player.end, Wish(series=SeriesRequest(("own",)))).series
     assert series.seconds == sorted(series.seconds)
     assert series.last_s > 25
     player.close()
@@ -225,7 +226,7 @@ def test_a_live_hub_serves_what_is_wished_for_and_the_recording_the_same(stage):
         rank.join()
         rank.batch(told[rank.rank], scalars=[Scalar(20, "accuracy", 0.25 + rank.rank / 2)])
         rank.acknowledged(1)
-    wish = Wish(series=SeriesWish("log:accuracy", points=9))
+    wish = Wish(series=SeriesRequest(("log:accuracy",), columns=9))
     shown = stage.viewer().until(lambda s: "log:accuracy" in s.quantities, "what was logged")
     assert shown.quantities[:3] == ["loss", "step", "own"]
     assert shown.series is None

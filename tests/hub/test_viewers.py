@@ -10,7 +10,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub.viewers import MOST, Viewers
-from ddpmon.messages import HeatWish, Next, RankView, RunView, Snapshot, Wish, decode_snapshot, encode
+from ddpmon.messages import Next, RankView, RunView, SeriesRequest, Snapshot, Wish, decode_snapshot, encode
 from ddpmon.messages.changes import changed
 from tests.hub.conftest import DEADLINE_S
 from tests.worlds import own_times, records
@@ -94,7 +94,7 @@ def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
         hub.bind("inproc://view")
         viewer.connect("inproc://view")
         served = Viewers(hub, unchanged, lambda made, wish: made, lambda ranks: None, "a hub")
-        wish = Wish(HeatWish(rows=10, columns=40))
+        wish = Wish(SeriesRequest(rows=10, columns=40))
         viewer.send(encode(Next(wish=Wish())))
         served.receive(0.0)
         served.serve(0.0)
@@ -120,7 +120,7 @@ def test_a_viewer_that_asks_on_keeps_its_wish_however_many_come_and_go():
     try:
         hub = context.socket(zmq.ROUTER)
         served = Viewers(hub, build, lambda made, wish: granted.append(wish) or made, lambda ranks: None, "a hub")
-        wish = Wish(HeatWish(rows=10, columns=40))
+        wish = Wish(SeriesRequest(rows=10, columns=40))
         for number in range(MOST + 2):
             granted.clear()
             served.take(b"dashboard", encode(Next(wish=wish)), float(number))
@@ -147,7 +147,7 @@ def test_viewers_of_the_same_are_answered_with_one_encoding_and_so_is_one_that_w
     try:
         hub.bind("inproc://view")
         served = Viewers(hub, build, with_parts, lambda ranks: None, "a hub")
-        wishes = [Wish(), Wish(), Wish(), Wish(HeatWish(rows=10, columns=40))]
+        wishes = [Wish(), Wish(), Wish(), Wish(SeriesRequest(rows=10, columns=40))]
         viewers = [(context.socket(zmq.DEALER), wish) for wish in wishes]
         for socket, _ in viewers:
             socket.connect("inproc://view")

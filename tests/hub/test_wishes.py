@@ -9,11 +9,9 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.messages import (
-    CoresWish,
-    HeatWish,
     Next,
-    SamplesWish,
-    TimelineWish,
+    SeriesRequest,
+    TimelineRequest,
     WireError,
     Wish,
     decode_from_viewer,
@@ -26,8 +24,8 @@ from tests.conftest import wait_for
 from tests.recordings import BEGAN, record
 from tests.worlds import own_times, records
 
-HEAT = Wish(heat=HeatWish("own", 1, 10, 60))
-LAST = Wish(timeline=TimelineWish(3, 2))
+HEAT = Wish(heat=SeriesRequest(("own",), per_column=1, rows=10, columns=60))
+LAST = Wish(timeline=TimelineRequest(3, 2))
 
 
 def train(stage, steps=50, late=1):
@@ -72,8 +70,8 @@ def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(
         wait_for(lambda: source.snapshot().heat)
         source.wish(LAST)
         wait_for(lambda: source.snapshot().timeline and not source.snapshot().heat)
-        source.wish(Wish(cores=CoresWish()))
-        assert len(wait_for(lambda: (view := source.snapshot().cores) and view.cores)) == os.cpu_count()
+        source.wish(Wish(cores=SeriesRequest()))
+        assert len(wait_for(lambda: (view := source.snapshot().cores) and view.courses)) == os.cpu_count()
         stage.finish()
         wait_for(lambda: source.snapshot().state == "done")
         source.wish(HEAT)
@@ -91,7 +89,7 @@ def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(
 
 def test_a_recording_tells_what_devices_did_second_by_second(home):
     run = record(own_times(300, 2))
-    wish = Wish(samples=SamplesWish(("cpu", "rss"), 1, 8, ((0, 1),)))
+    wish = Wish(samples=SeriesRequest(("cpu", "rss"), per_column=1, columns=8, ranks=((0, 1),)))
     source = RecordedSource(run)
     source.wish(wish)
     view = source.snapshot().samples
@@ -104,14 +102,14 @@ def test_a_recording_tells_what_devices_did_second_by_second(home):
 @pytest.mark.parametrize(
     "wish",
     [
-        SamplesWish(("loss",)), SamplesWish(seconds=2), SamplesWish(columns=0), SamplesWish(columns=513),
-        SamplesWish(ranks=((3, 2),)), SamplesWish(ranks=((0, 512),)), CoresWish(2), CoresWish(1, 0), CoresWish(1, 513),
+        SeriesRequest(("loss",)), SeriesRequest(per_column=2), SeriesRequest(columns=0), SeriesRequest(columns=513),
+        SeriesRequest(ranks=((3, 2),)), SeriesRequest(ranks=((0, 512),)),
     ],
 )  # fmt: skip
-def test_devices_through_time_are_wished_for_in_the_size_of_a_screen(wish):
-    request = Next(wish=Wish(cores=wish) if isinstance(wish, CoresWish) else Wish(samples=wish))
+@pytest.mark.parametrize("part", ["samples", "cores"])
+def test_devices_through_time_are_wished_for_in_the_size_of_a_screen(wish, part):
     with pytest.raises(WireError):
-        decode_from_viewer(encode(request))
+        decode_from_viewer(encode(Next(wish=Wish(**{part: wish}))))
 
 
 def test_a_replay_shows_the_heat_of_the_moment(home):
@@ -131,15 +129,16 @@ def test_a_replay_shows_the_heat_of_the_moment(home):
 
 def test_nothing_to_show_yet_is_no_error(stage):
     stage.hub()
-    shown = asked(stage, Wish(HeatWish(), TimelineWish()))
+    shown = asked(stage, Wish(SeriesRequest(), TimelineRequest()))
     assert (shown.heat, shown.timeline) == (None, None)
     assert time.time() - shown.at < 60
 
 
 @pytest.mark.parametrize("wish", [
-    Wish(HeatWish(metric="lunch")), Wish(HeatWish(steps=3)), Wish(HeatWish(rows=0)), Wish(HeatWish(columns=10_000)),
-    Wish(timeline=TimelineWish(steps=0)), Wish(timeline=TimelineWish(rows=10_000)),
-    Wish(timeline=TimelineWish(first=-1)),
+    Wish(SeriesRequest(("lunch",))), Wish(SeriesRequest(per_column=3)), Wish(SeriesRequest(rows=0)),
+    Wish(SeriesRequest(columns=513)), Wish(SeriesRequest(columns=10_000)), Wish(series=SeriesRequest()),
+    Wish(timeline=TimelineRequest(steps=0)), Wish(timeline=TimelineRequest(rows=10_000)),
+    Wish(timeline=TimelineRequest(first=-1)),
 ])  # fmt: skip
 def test_wishes_that_cannot_be_are_refused(wish):
     with pytest.raises(WireError):

@@ -7,8 +7,8 @@ from ddpmon.messages import (
     PROTOCOL,
     STAGE_TRAINING,
     Collective,
-    CoreCourse,
-    CoresView,
+    Course,
+    CoursesView,
     Hello,
     Sample,
     Stack,
@@ -84,7 +84,8 @@ def cores_of(wish, count):
     """Cores of which each third is idle, and the others are busy every other while."""
     cells = [bytes(1 + (core % 3 > 0) * (253 if column // 8 % 2 else 100) for column in range(wish.columns))
              for core in range(count)]  # fmt: skip
-    return CoresView(HOST, wish.seconds, wish.columns, [CoreCourse(core, each) for core, each in enumerate(cells)])
+    courses = [Course(core, "busy", 0.0, 1.0, each) for core, each in enumerate(cells)]
+    return CoursesView(wish.per_column, wish.columns, courses, host=HOST)
 
 
 class Inspected(FakeSource):

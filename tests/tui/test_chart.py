@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.messages import SeriesView, SeriesWish
+from ddpmon.messages import SeriesRequest, SeriesView
 from ddpmon.source import FakeSource
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.axis import moment
@@ -82,9 +82,9 @@ def test_nothing_is_asked_for_that_is_there_anyway(source):
     drive(source)
     assert source.wished.series is None
     drive(source, "M")
-    assert source.wished.series == SeriesWish("step", None, None, 2 * (39 - LABEL))
+    assert source.wished.series == SeriesRequest(("step",), columns=2 * (39 - LABEL))
     drive(source, "z", "w")
-    assert source.wished.series == SeriesWish("loss", 600.0, None, 2 * (80 - LABEL))
+    assert source.wished.series == SeriesRequest(("loss",), span_s=600.0, columns=2 * (80 - LABEL))
     drive(source, "z", "2", lambda app, _: app.tick())
     assert source.wished.series is None
 

@@ -10,13 +10,11 @@ from ddpmon.messages import (
     BUCKETS,
     BucketView,
     CostView,
-    CostWish,
     EfficiencyView,
     HeatRow,
     HeatView,
-    HeatWish,
     RankView,
-    SyncWish,
+    SeriesRequest,
     TimesView,
 )
 from ddpmon.source import FakeSource
@@ -149,7 +147,7 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
     assert source.wished.cost is None
     assert "wait and transfer in a step" in text
     source, text = title("w")
-    assert source.wished.cost == CostWish("last")
+    assert source.wished.cost == "last"
     assert "and why: the last 50 steps, 191–240" in text
     assert "rank 5 is slow: +33" in text
     assert "wait and transfer in steps 11,887–12,486" in text
@@ -243,7 +241,7 @@ def test_it_is_asked_for_only_where_the_ranks_leave_room():
     drive(source, "4", lambda app, _: app.tick(), size=(160, 50))
     assert source.wished.sync is None
     source = inspected.late()
-    drive(source, "4", until(lambda _: source.wished.sync == SyncWish(8, 114)), size=(160, 50))
+    drive(source, "4", until(lambda _: source.wished.sync == SeriesRequest(per_column=8, columns=114)), size=(160, 50))
     drive(source, "4", "1", until(lambda _: source.wished.sync is None), size=(160, 50))
 
 
@@ -254,7 +252,7 @@ def test_each_ranks_wait_has_lanes_where_each_may_be_two_lines_high():
     assert source.wished.heat is None
     shown = until(lambda app: source.wished.heat is not None and app.playback.shown.heat is not None)
     _, text = drive(source, "4", shown, size=(240, 70))
-    assert source.wished.heat == HeatWish("wait", 8, 16, 194, None, beyond_chance=False)
+    assert source.wished.heat == SeriesRequest(("wait",), per_column=8, rows=16, columns=194)
     assert "─each rank's wait through time, the last 600 steps     up to 22% of a step" in text
     named = [row.index("▲rank 2 ") for row in text.splitlines() if "▲rank 2 " in row]
     assert named == [1]

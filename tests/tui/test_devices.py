@@ -270,12 +270,12 @@ def test_lanes_wish_for_what_fits_and_w_widens_their_columns():
     there = until(lambda _: source.wished.samples is not None)
     drive(source, "6", there, size=(160, 50))
     wish = source.wished.samples
-    assert (wish.names, wish.seconds, wish.ranks) == (("gpu", "gpu_memory", "cpu"), 1, ((0, 3),))
+    assert (wish.quantities, wish.per_column, wish.ranks) == (("gpu", "gpu_memory", "cpu"), 1, ((0, 3),))
     source = inspected.at_work(4)
-    wider = until(lambda _: source.wished.samples is not None and source.wished.samples.seconds == 16)
+    wider = until(lambda _: source.wished.samples is not None and source.wished.samples.per_column == 16)
     _, text = drive(source, "6", there, "w", wider, lambda app, _: app.tick(), size=(160, 50))
     assert "through time, the last 24 min" in text
-    assert source.wished.cores.seconds == 16, "one key widens the lanes of cores too"
+    assert source.wished.cores.per_column == 16, "one key widens the lanes of cores too"
     source = inspected.at_work(4)
     drive(source, "6", there, "1", until(lambda _: source.wished.samples is None))
 

@@ -5,7 +5,7 @@ import re
 import msgspec
 import numpy as np
 
-from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, HeatWish, Wish
+from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest, Wish
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
@@ -187,7 +187,7 @@ def test_a_run_that_has_ended_is_shown_whole(size):
     source = through_time.GrantingSource(ended, through_time.store_of(own))
     texts = []
     drive(source, "3", tick, tick, seen(texts), "w", tick, seen(texts), size=size)
-    assert source.wished.heat.steps == HEAT_STEPS[0]
+    assert source.wished.heat.per_column == HEAT_STEPS[0]
     assert ", the whole run" in texts[0]
     assert ", the whole run" not in texts[1]
     row = next(line for line in texts[0].splitlines() if line[:20].split()[-1:] == ["1"])[20:].rstrip()
@@ -246,7 +246,7 @@ def test_a_late_rank_in_such_a_world_is_one_line():
 def test_what_a_hub_that_knows_of_no_noise_sends_is_shown_as_what_it_is():
     source = through_time.slow()
     grants, source.wish = source.wish, lambda wish: None
-    grants(Wish(HeatWish("own", 1, 17, 76)))
+    grants(Wish(SeriesRequest(("own",), per_column=1, rows=17, columns=76)))
     assert "· <5%" in drive(source, "3")[1]
 
 
@@ -310,7 +310,7 @@ def test_a_click_chooses_a_row():
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
     drive(source, "3", "m", "down", "enter", size=(100, 30))
-    assert source.wished.heat == HeatWish("data", 1, 9, 80, None, beyond_chance=True)
+    assert source.wished.heat == SeriesRequest(("data",), per_column=1, rows=9, columns=80, beyond_chance=True)
     drive(source, "3", "1", lambda app, _: app.tick())
     assert source.wished.heat is None
 
@@ -386,7 +386,7 @@ def test_what_folding_leaves_goes_to_the_phases_of_the_rank_under_the_cursor():
 def test_phases_go_with_what_the_heat_map_shows_and_are_asked_for_of_few_ranks_only():
     source, _ = few((160, 50), "percent_sign", "w")
     wish = source.wished.heat_phases
-    assert (wish.steps, wish.beyond_chance, wish.ranks) == (8, False, ((0, 3),))
+    assert (wish.per_column, wish.beyond_chance, wish.ranks) == (8, False, ((0, 3),))
     many = through_time.slow(128, late=5, steps=60, begin=30)
     drive(many, "3", lambda app, _: app.tick(), size=(240, 70))
     assert many.wished.heat_phases is None

@@ -2,7 +2,7 @@
 
 from textual import events
 
-from ddpmon.messages import InspectWish, PastRow
+from ddpmon.messages import Course, SeriesRequest
 from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.phasehistory import strip
@@ -137,9 +137,10 @@ def test_the_wheel_scrolls_it_as_the_keys_do():
 
 def test_it_wishes_for_what_fits_and_other_screens_for_nothing():
     source = inspected.late()
-    seen(source, wishing(source, InspectWish(2, 8, 54)), size=(100, 30))
-    wider = wishing(source, InspectWish(3, 64, 33))
-    seen(source, wishing(source, InspectWish(2, 8, 33)), "w", "right_square_bracket", wider, size=(160, 50))
+    seen(source, wishing(source, SeriesRequest((), ((2, 2),), 54, 8)), size=(100, 30))
+    wider = wishing(source, SeriesRequest((), ((3, 3),), 33, 64))
+    there = wishing(source, SeriesRequest((), ((2, 2),), 33, 8))
+    seen(source, there, "w", "right_square_bracket", wider, size=(160, 50))
     seen(source, "1", wishing(source, None))
 
 
@@ -179,7 +180,7 @@ def test_its_last_output_is_there_and_not_that_of_others():
 
 
 def test_a_column_is_marked_where_the_rank_takes_longer_and_nowhere_else():
-    row = PastRow("data", 0.0, 25.3, bytes([0, 20, 21, 120, 255, 254]), bytes([0, 20, 20, 20, 20, 0]))
+    row = Course(2, "data", 0.0, 25.3, bytes([0, 20, 21, 120, 255, 254]), bytes([0, 20, 20, 20, 20, 0]))
     mine, peers, marked = strip(row, 5.0, 8)
     assert marked
     assert mine == [("  ", "text"), (" ▁▁", "compute"), ("▄", "warn"), ("✖", "bad"), ("█", "compute")]

@@ -21,18 +21,18 @@ from ddpmon.messages import (
     Finding,
     HeatRow,
     HeatView,
-    HeatWish,
     Quantity,
     RankView,
     RunView,
     Sample,
     Series,
+    SeriesRequest,
     Snapshot,
     Stack,
+    TimelineRequest,
     TimelineRow,
     TimelineStep,
     TimelineView,
-    TimelineWish,
     Wish,
 )
 from ddpmon.store.parts import with_parts
@@ -80,7 +80,7 @@ def whole():
         notes=["there are no GPU counters: NVML not found"],
         missing={GPU_COUNTERS: "there are no GPU counters: NVML not found"},
     )
-    wish = Wish(HeatWish(rows=4, columns=40), TimelineWish(rows=4))
+    wish = Wish(SeriesRequest(rows=4, columns=40), TimelineRequest(rows=4))
     return with_parts(shot, through_time.slow(ranks=4, late=3).store, wish)
 
 

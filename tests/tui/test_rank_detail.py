@@ -1,7 +1,7 @@
 """Ranks where they are few: own time through time in each row, and more of the rank under the cursor below."""
 
 from ddpmon.analysis.over_time.rank_history import own_courses
-from ddpmon.messages import InspectWish, StripsWish
+from ddpmon.messages import SeriesRequest
 from ddpmon.store import parts
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.widgets.devicelanes import DeviceLanes
@@ -42,7 +42,7 @@ def test_the_devices_stand_below_all_of_the_detail_where_every_rank_has_a_line()
 
 def test_the_detail_follows_the_cursor():
     source = inspected.late()
-    follows = until(lambda _: source.wished.inspect is not None and source.wished.inspect.rank == 0)
+    follows = until(lambda _: source.wished.inspect is not None and source.wished.inspect.listed == [0])
     _, text = drive(source, "2", THERE, "G", "k", "j", "up", follows, NEXT_FRAME, size=(120, 40))
     assert "─rank 0 · node00 · cpu" in text
     assert "the others wait for it" not in text
@@ -50,8 +50,9 @@ def test_the_detail_follows_the_cursor():
 
 def test_it_wishes_for_the_ranks_in_sight_and_the_one_under_the_cursor():
     source = inspected.late(ranks=6)
-    drive(source, "2", until(lambda _: source.wished.strips == StripsWish(8, 38, ((0, 5),))), size=(160, 50))
-    assert source.wished.inspect == InspectWish(2, 8, 33)
+    strips = SeriesRequest((), ((0, 5),), 38, 8)
+    drive(source, "2", until(lambda _: source.wished.strips == strips), size=(160, 50))
+    assert source.wished.inspect == SeriesRequest(ranks=((2, 2),), per_column=8, columns=33)
     source = inspected.late(ranks=6)
     drive(source, "2", THERE, size=(100, 40))
     assert source.wished.strips is None

@@ -15,7 +15,7 @@ from ddpmon.analysis.over_time.heat import Heat, LateSteps, step_ms
 from ddpmon.analysis.over_time.mean_bins import Bins
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import some_of
-from ddpmon.messages import PHASES, Course, PastRow
+from ddpmon.messages import PHASES, Course
 
 _FLOOR = 0.05
 """Least share of the step that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
@@ -25,7 +25,7 @@ _BAND = 0.1
 """Share of the median own time that a scale of own times spans below and above it at least: noise stays small."""
 
 
-def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[PastRow]:
+def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[Course]:
     """Return all quantities of a rank over the latest bins; none before its first step.
 
     Args:
@@ -51,14 +51,14 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
         cells, peer_cells = measured_cells(values, 0.0, high), measured_cells(usual, 0.0, high)
         finding = since.get(name)
         longer = f"since {'about ' * finding.about}step {finding.first:,}" if finding else ""
-        rows.append(PastRow(name, 0.0, high, cells, peer_cells, longer))
+        rows.append(Course(rank, name, 0.0, high, cells, peer_cells, longer))
     has_loss = bins.count("loss", np.array([place]))[:, 0] > 0
     if has_loss.any():
         loss, usual = bins.mean("loss", np.array([place]))[:, 0], _medians(bins.mean("loss", peers))
         finite = np.concatenate([each[np.isfinite(each)] for each in (loss, usual)])
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
         cells = quantise(loss, has_loss, low, high).tobytes()
-        rows.append(PastRow("loss", low, high, cells, measured_cells(usual, low, high)))
+        rows.append(Course(rank, "loss", low, high, cells, measured_cells(usual, low, high)))
     return rows
 
 

@@ -259,11 +259,11 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
 @contextlib.contextmanager
 def _fetched(run: Run, rank: int) -> Iterator[Log]:
     """The output of a rank that has none here, once its hub has sent what there is; why there is none on stderr."""
-    from ddpmon.messages import PrintedWish, Wish
+    from ddpmon.messages import Wish
     from ddpmon.source.live import LiveSource
 
     with contextlib.closing(LiveSource(run)) as source:
-        source.wish(Wish(printed=PrintedWish(rank)))
+        source.wish(Wish(printed=rank))
         deadline = time.monotonic() + FETCH_S
         shot = source.snapshot()
         while time.monotonic() < deadline and (shot is None or shot.printed is None or not shot.printed.lines):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from textual import events
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, Series, SeriesView, SeriesWish, Wish
+from ddpmon.messages import SERIES_MOST, Series, SeriesRequest, SeriesView, Wish
 from ddpmon.tui import axis, curves
 from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
@@ -64,7 +64,8 @@ class BigChart(ChoosingChart):
     def wish(self) -> Wish:
         points = max(1, min(SERIES_MOST, 2 * self._columns))
         end_s = held_s(self.frame) if self._end_s is None else max(0.0, self._end_s)
-        return Wish(series=SeriesWish(self.choice.name, self._span_s, end_s, points))
+        names = (self.choice.name,)
+        return Wish(series=SeriesRequest(names, columns=points, span_s=self._span_s, end_s=end_s))
 
     @property
     def _columns(self) -> int:

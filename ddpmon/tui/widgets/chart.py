@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesView, SeriesWish, Snapshot, Wish
+from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesRequest, SeriesView, Snapshot, Wish
 from ddpmon.messages.quantities import MS, NUMBER
 from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
@@ -357,7 +357,7 @@ class ChosenChart(ChoosingChart):
             return Wish()
         width = self.size.width or self.app.size.width // 2
         points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))
-        return Wish(series=SeriesWish(self.choice.name, None, held_s(self.frame), points))
+        return Wish(series=SeriesRequest((self.choice.name,), columns=points, end_s=held_s(self.frame)))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         choice = self.choice

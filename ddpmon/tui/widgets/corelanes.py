@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ddpmon import numbers
-from ddpmon.messages import HEAT_MOST, CoreCourse, CoresWish, Snapshot, Wish
+from ddpmon.messages import HEAT_MOST, Course, SeriesRequest, Snapshot, Wish
 from ddpmon.messages.cells import NOTHING
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
@@ -37,8 +37,8 @@ class CoreLanes(SampledLanes):
         shot = frame.snapshot
         if shot is None or frame.ended or frame.cursor is not None:
             return None
-        if shot.cores is not None and (shot.cores.cores or not shot.cores.columns):
-            self._told = shot.run.id, len(shot.cores.cores)
+        if shot.cores is not None and (shot.cores.courses or not shot.cores.columns):
+            self._told = shot.run.id, len(shot.cores.courses)
         run, told = self._told
         cores = told if run == shot.run.id else _expected(shot)
         if not cores:
@@ -50,13 +50,13 @@ class CoreLanes(SampledLanes):
     @property
     def wish(self) -> Wish:
         columns = MOMENTS * min(_WIDEST, self.room[0])
-        return Wish(cores=CoresWish(self.seconds, max(1, min(HEAT_MOST, columns))))
+        return Wish(cores=SeriesRequest(columns=max(1, min(HEAT_MOST, columns)), per_column=self.seconds))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = None if frame.snapshot is None else frame.snapshot.cores
-        if view is None or not view.cores or view.seconds != self.seconds:
+        if view is None or not view.courses or view.per_column != self.seconds:
             return [title("cores ", width), [(" nothing measured yet", "muted")]]
-        count = len(view.cores)
+        count = len(view.courses)
         lines = min(max(1, height - 1), max(min(count, _FEW), _lines(count, width)))
         beside = max(1, min(math.ceil(count / lines), width // _LEAST))
         lines = min(lines, math.ceil(count / beside))
@@ -65,8 +65,8 @@ class CoreLanes(SampledLanes):
         left = count - beside * lines
         more = f", {left} more in a larger terminal" if left > 0 else ""
         heading = f"the {count} cores of {plain(view.host)}, the last {self.span_text(grid, view.columns)}{more} "
-        lanes = [[_lane(core) for core in view.cores[side * lines : (side + 1) * lines]] for side in range(beside)]
-        return [title(heading, width), *grid.lines(lanes), grid.ages(view.seconds, beside)]
+        lanes = [[_lane(core) for core in view.courses[side * lines : (side + 1) * lines]] for side in range(beside)]
+        return [title(heading, width), *grid.lines(lanes), grid.ages(view.per_column, beside)]
 
 
 def _expected(snapshot: Snapshot) -> int:
@@ -78,7 +78,7 @@ def _lines(cores: int, width: int) -> int:
     return math.ceil(cores / max(1, width // _LEAST))
 
 
-def _lane(core: CoreCourse) -> Lane:
+def _lane(core: Course) -> Lane:
     now = core.cells[-1] if core.cells else NOTHING
     text = numbers.NONE if now == NOTHING else f"{share(now):.0%}"
-    return Lane([(f"{core.core:>{_LABEL - 1}} ", "muted")], core.cells, value=text)
+    return Lane([(f"{core.rank:>{_LABEL - 1}} ", "muted")], core.cells, value=text)

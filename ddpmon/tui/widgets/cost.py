@@ -16,7 +16,6 @@ from ddpmon.messages import (
     SYNC_KINDS,
     AllReduceView,
     CostView,
-    CostWish,
     EfficiencyView,
     RankView,
     Snapshot,
@@ -259,7 +258,7 @@ class Cost(Pane):
 
     @property
     def wish(self) -> Wish:
-        return Wish() if self.over == COST_WINDOWS[0] else Wish(cost=CostWish(self.over))
+        return Wish() if self.over == COST_WINDOWS[0] else Wish(cost=self.over)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot

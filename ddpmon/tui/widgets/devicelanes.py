@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SamplesWish, Snapshot, Wish
+from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SeriesRequest, Snapshot, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
@@ -88,12 +88,12 @@ class DeviceLanes(SampledLanes):
             return Wish()
         columns = min(HEAT_MOST, LaneGrid(self.room[0] // len(names), _LABEL).moments)
         kept = tuple(name for name in DEVICE_COURSES if name in names)
-        return Wish(samples=SamplesWish(kept, self.seconds, columns, runs_of(ranks)))
+        return Wish(samples=SeriesRequest(kept, runs_of(ranks), columns, self.seconds))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         ranks, names = self._shown(frame.snapshot)
         view = None if frame.snapshot is None else frame.snapshot.samples
-        if view is None or view.seconds != self.seconds or not view.courses or not ranks or not names:
+        if view is None or view.per_column != self.seconds or not view.courses or not ranks or not names:
             said = "coming…" if frame.behind_s is None and view is None else "nothing measured yet"
             return [title("through time ", width), [(f" {said}", "muted")]]
         tall, air = (1, 0) if self.beside else split_height(height - _ABOVE - _BELOW, len(ranks), _TALLEST)
@@ -107,7 +107,7 @@ class DeviceLanes(SampledLanes):
         chosen = self.chosen_rank()
         lanes = [[_lane(courses, rank, name, chosen=rank == chosen) for rank in ranks] for name in names]
         lines = [title(heading, width, legend), [piece for head in heads for piece in fit(head, grid.width)]]
-        return [*[*lines, *grid.lines(lanes)][: height - _BELOW], grid.ages(view.seconds, len(names))]
+        return [*[*lines, *grid.lines(lanes)][: height - _BELOW], grid.ages(view.per_column, len(names))]
 
 
 class RankLanes(DeviceLanes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon import config, numbers
-from ddpmon.messages import Course, RankView, Snapshot, StripsWish, Wish
+from ddpmon.messages import Course, RankView, SeriesRequest, Snapshot, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
@@ -110,7 +110,8 @@ class FullTable(RankTable):
         ranks = [rank for rank in self.lines_in_sight() if rank is not None]
         if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
             return Wish()
-        return Wish(strips=StripsWish(steps_per_column(self.frame.snapshot), width - 1, runs_of(ranks)))
+        steps = steps_per_column(self.frame.snapshot)
+        return Wish(strips=SeriesRequest((), runs_of(ranks), width - 1, steps))
 
     @staticmethod
     def _strip_head(snapshot: Snapshot, width: int) -> str:
@@ -119,7 +120,7 @@ class FullTable(RankTable):
         if view is None or not view.courses:
             return ""
         low, high = (numbers.ms(value) for value in (view.courses[0].low, view.courses[0].high))
-        steps = min(view.columns * view.steps, view.last_step)
+        steps = min(view.columns * view.per_column, view.last_step)
         return padded(f" own {low}–{high} ms, {numbers.count(steps)} steps", width, left=True)
 
     def _columns(self, snapshot: Snapshot, width: int) -> list[RankColumn]:

@@ -19,7 +19,7 @@ from ddpmon.messages import (
     QUANTITIES,
     WHOLE_RUN,
     HeatView,
-    HeatWish,
+    SeriesRequest,
     Snapshot,
     Wish,
 )
@@ -197,7 +197,10 @@ class HeatMap(BlockPane):
         if self.by_host:
             rows = min(rows, len({rank.host for rank in self.frame.ranks if rank.host}))
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
-        return Wish(heat=HeatWish(self.metric, self.steps, rows, columns, self.frame.listed_spans, self.beyond_chance))
+        request = SeriesRequest(
+            (self.metric,), self.frame.listed_spans, columns, self.steps, rows, self.beyond_chance
+        )  # fmt: skip
+        return Wish(heat=request)
 
     def next_metric(self) -> None:
         """The next metric that there is."""

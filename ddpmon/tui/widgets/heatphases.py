@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, HeatWish, Wish
+from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, SeriesRequest, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
@@ -44,12 +44,8 @@ class HeatPhases(BlockPane):
         if not ranks or not isinstance(above, HeatMap):
             return Wish()
         columns = max(1, min(HEAT_MOST, self.room[0] - PHASES_LEFT))
-        return Wish(
-            heat_phases=HeatWish(
-                steps=above.steps, rows=len(ranks), columns=columns, ranks=runs_of(ranks),
-                beyond_chance=above.beyond_chance,
-            )
-        )  # fmt: skip
+        spans, rows = runs_of(ranks), len(ranks)
+        return Wish(heat_phases=SeriesRequest((), spans, columns, above.steps, rows, above.beyond_chance))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         views = [] if frame.snapshot is None else frame.snapshot.heat_phases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.analysis.words import counted
-from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, HEAT_STEPS, QUANTITIES, InspectWish, RankView, Snapshot, Wish
+from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, HEAT_STEPS, QUANTITIES, RankView, SeriesRequest, Snapshot, Wish
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, Block
@@ -43,10 +43,10 @@ def rank_title(rank: RankView) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def history_wish(rank: int, steps: int, width: int) -> InspectWish:
+def history_wish(rank: int, steps: int, width: int) -> SeriesRequest:
     """Return what fills an inspection of so many columns. steps: of a column."""
     room = _left_width(width) - LABEL
-    return InspectWish(rank, steps, max(1, min(HEAT_MOST, room)))
+    return SeriesRequest((), ((rank, rank),), max(1, min(HEAT_MOST, room)), steps)
 
 
 def _left_width(width: int) -> int:
@@ -157,7 +157,7 @@ def inspection(
     digits = decimals(snapshot.ranks)
     names = dict.fromkeys(name for each in snapshot.ranks for name in each.named_ms)
     view = snapshot.inspect if snapshot.inspect is not None and snapshot.inspect.rank == rank.rank else None
-    times = phase_history(rank, snapshot, view, left_width, missing)
+    times = phase_history(rank, snapshot, None if view is None else view.history, left_width, missing)
     others = beside((*(script_phase(name, digits) for name in names), *LATENESS, *OTHERS), rank, snapshot)
     left: list[Line] = [*times, *others] or [[(" nothing measured yet", "muted")]]
     trouble = [*_findings(rank, snapshot, right_width), *_ending(rank, right_width)]

@@ -9,7 +9,7 @@ from textual import events
 
 from ddpmon import numbers
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineStep, TimelineView, TimelineWish, Wish
+from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRequest, TimelineStep, TimelineView, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
@@ -125,7 +125,7 @@ class LastSteps(BlockPane):
         """The filter that `place` counts in."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
         """The shown steps, and the moment since which they are shown."""
-        self._last_wish: tuple[float, TimelineWish | None] = 0.0, None
+        self._last_wish: tuple[float, TimelineRequest | None] = 0.0, None
         """The last request, and its moment."""
 
     @property
@@ -155,7 +155,7 @@ class LastSteps(BlockPane):
             self._filtered = "" if rank_filter is None else rank_filter.text
             self.place = self._first = 0
         columns, rows = min(HEAT_MOST, steps * self.bands), min(HEAT_MOST, self.rows)
-        wish = TimelineWish(columns, rows, self._first, self.frame.listed_spans, True, self.step)
+        wish = TimelineRequest(columns, rows, self._first, self.frame.listed_spans, True, self.step)
         if wish != self._last_wish[1]:
             self._last_wish = time.monotonic(), wish
         return Wish(timeline=wish)

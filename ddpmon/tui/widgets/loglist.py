@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import PrintedWish, Wish
+from ddpmon.messages import Wish
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
@@ -202,7 +202,7 @@ class LogList(ScrollingPane):
         """The output of a rank of another machine, while that is what is shown."""
         if self.rank is None or not self._other_machine(self.frame):
             return Wish()
-        return Wish(printed=PrintedWish(self.rank))
+        return Wish(printed=self.rank)
 
     # --- keys ---
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.messages import OWN_PHASES, QUANTITIES, InspectView, PastRow, Quantity, RankView, Snapshot, chosen
+from ddpmon.messages import OWN_PHASES, QUANTITIES, Course, CoursesView, Quantity, RankView, Snapshot, chosen
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import axis
@@ -37,14 +37,14 @@ _ROWS = (
 )
 
 
-def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, bool]:
+def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool]:
     """Draw the history of this rank and of its peers, the newest on the right; tell whether it ever was over its peers.
 
     over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
     """
     unit = (row.high - row.low) / (MOST - LEAST)
-    values = row.mine[-width:]
-    beside = row.peers[len(row.mine) - len(values) :].ljust(len(values), bytes([NOTHING]))
+    values = row.cells[-width:]
+    beside = row.peers[len(row.cells) - len(values) :].ljust(len(values), bytes([NOTHING]))
     exceeds = [
         over is not None and value != NOT_FINITE and NOTHING < peer < NOT_FINITE and (value - peer) * unit > over
         for value, peer in zip(values, beside, strict=False)
@@ -56,18 +56,18 @@ def strip(row: PastRow, over: float | None, width: int) -> tuple[Line, Line, boo
         for value, is_over in zip(values, exceeds, strict=True)
     )
     peers = "".join(level_glyph(value) for value in row.peers[-width:])
-    pad = width - min(width, len(row.mine))
+    pad = width - min(width, len(row.cells))
     return [(" " * pad, "text"), *mine], [(" " * pad + peers, "muted")], marked
 
 
 def phase_history(
-    rank: RankView, snapshot: Snapshot, view: InspectView | None, width: int, missing: str
+    rank: RankView, snapshot: Snapshot, view: CoursesView | None, width: int, missing: str
 ) -> list[Line]:  # fmt: skip
     """The rows of all phases and the loss; empty where nothing was measured. missing: said where no history is."""
     table = _Table(
         least_excess(rank, snapshot), decimals(snapshot.ranks), max(0, width - LABEL), len(snapshot.ranks) < 2
     )
-    past = {} if view is None else {row.name: row for row in view.rows}
+    past = {} if view is None else {row.name: row for row in view.courses}
     lines: list[Line] = []
     for row in _ROWS:
         compared = compare(row.quantity.get, rank, snapshot)
@@ -78,12 +78,12 @@ def phase_history(
     return [_header(view, missing, table.room), *lines] if lines else []
 
 
-def _header(view: InspectView | None, missing: str, room: int) -> Line:
+def _header(view: CoursesView | None, missing: str, room: int) -> Line:
     """Return what the numbers are, and the steps of the columns below."""
     each, steps = "", f"{missing:>{room}}"
-    if view is not None and view.rows and room >= _LEAST_ROOM:
-        each = f" {view.steps} steps/column" if view.steps > 1 else ""
-        steps = axis.steps(view.last_step, view.steps, room)
+    if view is not None and view.courses and room >= _LEAST_ROOM:
+        each = f" {view.per_column} steps/column" if view.per_column > 1 else ""
+        steps = axis.steps(view.last_step, view.per_column, room)
     heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'excess':>{_OVER}}", "muted")]
     return [*fit(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
 
@@ -101,7 +101,7 @@ class _Table:
     alone: bool
     """There is no other rank."""
 
-    def lines(self, row: _Row, compared: Compared, past: PastRow | None) -> list[Line]:
+    def lines(self, row: _Row, compared: Compared, past: Course | None) -> list[Line]:
         """The numbers of a row, its strip, and its peers' strip below where they differ."""
         name, unit, excess = row.quantity.name, row.quantity.unit, compared.excess
         text: Callable[[float | None], str] = self._ms if unit == MS else written(unit)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import zip_longest
 
 from ddpmon import numbers
-from ddpmon.messages import HEAT_MOST, Course, HeatView, HeatWish, Snapshot, SyncWish, Wish
+from ddpmon.messages import HEAT_MOST, Course, HeatView, SeriesRequest, Snapshot, Wish
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
@@ -39,9 +39,10 @@ def lanes_of_steps(width: int, lines: int, rows: int) -> LaneGrid:
     return LaneGrid(width // sides(width), _LABEL, *split_height(lines, rows, _TALLEST))
 
 
-def courses_wish(snapshot: Snapshot | None, width: int) -> SyncWish:
+def courses_wish(snapshot: Snapshot | None, width: int) -> SeriesRequest:
     """Steps of a column and columns of what stands in a block so wide."""
-    return SyncWish(steps_per_column(snapshot), min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments))
+    columns = min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments)
+    return SeriesRequest(columns=columns, per_column=steps_per_column(snapshot))
 
 
 def lines_each(lines: int, rows: int) -> int:
@@ -84,7 +85,7 @@ class SyncLanes(BlockPane):
             note = "coming…" if view is None else "no step yet"
             return [title("through time ", width), [(f" {note}", "muted")]]
         courses = {course.name: course for course in view.courses}
-        steps = min(view.steps * min(view.columns, lanes_of_steps(width, 1, 1).moments), view.last_step)
+        steps = min(view.per_column * min(view.columns, lanes_of_steps(width, 1, 1).moments), view.last_step)
         times = [named_lane(name, courses.get(name), numbers.ms, role, "text") for name, role in _TIMES.items()]
         shares = [named_lane(name, courses.get(name), numbers.percent, "text", "text") for name in _EFFICIENCIES]
         full = courses["wait"].high if "wait" in courses else 0.0
@@ -119,8 +120,7 @@ class WaitLanes(BlockPane):
         if snapshot is None:
             return Wish()
         rows, of, listed = max(1, len(snapshot.ranks)), courses_wish(snapshot, self.room[0]), self.frame.listed_spans
-        heat = HeatWish(_METRIC, of.steps, rows, of.columns, listed, beyond_chance=False)
-        return Wish(heat=heat)
+        return Wish(heat=SeriesRequest((_METRIC,), listed, of.columns, of.per_column, rows))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
