@@ -44,9 +44,8 @@ class Here(AllRuns):
 
     def verdict(self, listed: Listed) -> ListedVerdict:
         if listed.pid is not None:
-            return ListedVerdict(
-                "this job trains without ddpmon; Enter attaches ddpmon to it", "Enter attaches ddpmon to it"
-            )
+            ways = f"Enter, or ddpmon attach --pid {listed.pid} in a shell, attaches ddpmon to it"
+            return ListedVerdict(f"this job trains without ddpmon; {ways}", "Enter attaches ddpmon to it")
         return super().verdict(listed)
 
     def attach(self, run: Run) -> Source:

@@ -101,7 +101,7 @@ class Launching:
     def attach(self, listed: Listed) -> None:
         """Ask whether to attach to a job that trains without ddpmon."""
         if self.readonly:
-            self.dashboard.say("read-only: cannot attach to jobs from here")
+            self.dashboard.say(f"read-only: cannot attach from here; ddpmon attach --pid {listed.pid} in a shell can")
             return
         ranks = counted(listed.run.world_size, "rank")
         text = (
