@@ -63,6 +63,8 @@ class Scene:
     """As Textual names them."""
     size: tuple[int, int] = LARGE
     step: int = STEP
+    unwatched: bool = False
+    """A job trains without ddpmon."""
 
 
 SCENES = {
@@ -76,6 +78,7 @@ SCENES = {
     "devices": Scene(("6",)),
     "logs": Scene(("7",)),
     "runs": Scene(("8",)),
+    "attach": Scene(("8", "g", "enter"), unwatched=True),
     "launch": Scene(("8", "n")),
     "findings": Scene(("9",)),
     "compare": Scene(("8", "G", "c", "up", "c")),
@@ -84,6 +87,7 @@ SCENES = {
 PIECES = {"line-slow": (460, 799, 40), "line-fixed": (810, 1240, 20)}
 """Runs made of some steps of the shipped one: the first, the last, and how many minutes before it they began."""
 LAUNCH = LaunchForm("train.py", "--epochs 3 --batch-size 64", "4", "baseline", "OMP_NUM_THREADS=1", "/home/you/project")
+PID = 4711
 SEEN_AFTER_S = 600.0
 """When the list of runs is looked at, after the beginning of the shipped run."""
 AGAIN_S = 0.01
@@ -142,10 +146,30 @@ def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[
         tell_verdict(run)
         remember(LAUNCH)
         clock = SimpleNamespace(time=lambda: run.created_at + SEEN_AFTER_S, monotonic=time.monotonic)
-        with patch("ddpmon.tui.widgets.runlist.time", clock), patch("ddpmon.source.place.unwatched", lambda _: []):
-            return {
-                name: asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name))) for name in names
-            }
+        made = {}
+        for name in names:
+            jobs = [(PID, unwatched(run))] if SCENES[name].unwatched else []
+            with (
+                patch("ddpmon.tui.widgets.runlist.time", clock),
+                patch("ddpmon.source.place.unwatched", lambda _, jobs=jobs: jobs),
+            ):
+                made[name] = asyncio.run(taken(moment(SCENES[name].step), SCENES[name], expected.get(name)))
+        return made
+
+
+def unwatched(run: Run) -> Run:
+    """A job that has trained for three days without ddpmon, as a row of Runs."""
+    return replace(
+        run,
+        id=f"pid {PID}",
+        name="train",
+        script="train.py",
+        script_args=["--epochs", "90", "--batch-size", "64"],
+        cwd=LAUNCH.folder,
+        created_at=run.created_at + SEEN_AFTER_S - 3 * 86_400.0,
+        ended_at=None,
+        exit_code=None,
+    )
 
 
 def piece(run: Run, name: str) -> None:
