@@ -92,8 +92,8 @@ def _keep_workers(loaders: Iterable[Loader]) -> str:
     once = "workers then do their setup (imports, worker_init_fn, opening files, reading an index) only once."
     if kept == {True}:
         return (
-            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader for each "
-            "epoch. Make the DataLoader once, before the loop over epochs; {once}"
+            "The DataLoader has persistent_workers=True, but the script makes a new DataLoader for each epoch."
+            f" Make the DataLoader once, before the loop over epochs; {once}"
         )
     return f"Set persistent_workers=True, and make the DataLoader once, before the loop over epochs; {once}"
 
