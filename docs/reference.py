@@ -240,12 +240,12 @@ def finding_page() -> str:
 
 
 def what_to_do(kind: Kind) -> str:
-    """What a kind says itself; what its advice fills in from the run is left open."""
+    """What a kind says itself; of its advice the sentences that fill in nothing from the run."""
     advice, cut = re.subn(r"^\{\w+\}[ :]+", "", kind.advice)
     advice = advice[:1].upper() + advice[1:] if cut else advice
     for name, words in {**named_as([0], 0), "who": "the rank"}.items():
         advice = advice.replace(f"{{{name}}}", words)
-    return kind.remedy or re.sub(r"\{[^}]*\}", "…", advice)
+    return kind.remedy or " ".join(part for part in re.split(r"(?<=\.) (?=[A-Z`{])", advice) if "{" not in part)
 
 
 def thresholds_of(code: Callable[..., Any]) -> Iterator[tuple[str, Threshold]]:

@@ -187,19 +187,15 @@ def _of_collectives(parallelism: str, half: float) -> str:
 @Kind(
     "warn",
     "DDP reduces gradients {reductions} times per update:| {share:.0%} of a step|; {gain:.2f}x faster with no_sync",
-    "Run forward and backward of the first {but_one} of {reductions} batches under model.no_sync(). Gradients then add"
-    " up on each rank, and the last backward reduces the sum. This saves {transfer_ms:.1f} ms a step ({gain:.2f}x"
-    " faster). Accelerate's accumulate() and Lightning's accumulate_grad_batches do this themselves. If "
-    "the script needs the reduced gradients after each backward, do not change this.",
+    "Run forward and backward of all batches but the last under model.no_sync(). Gradients then add up on each rank,"
+    " and the last backward reduces the sum. This saves {transfer_ms:.1f} ms a step ({gain:.2f}x faster). Accelerate's"
+    " accumulate() and Lightning's accumulate_grad_batches do this themselves. If the script needs the reduced"
+    " gradients after each backward, do not change this.",
     gone="DDP reduces gradients once per update",
     fewest_steps=FEWEST_STEPS,
     by_cost=True,
     outdoes=(communication_bound.name,),
     slows="reducing gradients several times for an update",
-    remedy="Run forward and backward of all batches but the last under `model.no_sync()`. Gradients add up on each"
-    " rank, and the last backward reduces the sum. Accelerate's `accumulate()` and Lightning's"
-    " `accumulate_grad_batches` do this themselves. If the script needs the reduced gradients after each "
-    "backward, do not change this.",
 )
 def needless_reductions(moment: Moment) -> Iterator[Finding]:
     """DDP reduces gradients several times for each update: the script accumulates them without no_sync.
@@ -214,21 +210,18 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
         return
     needless = gradient_transfer(world) * (times - 1) / times
     if found := lasting_cost(moment, needless, least_ms=evidence.clocks_within_ms):
-        facts, beside = {"reductions": times, "transfer_ms": found.cost_ms}, {"but_one": times - 1}
-        yield moment.finding(facts, world.ranks, "transfer", beside=beside, cost=found)
+        yield moment.finding({"reductions": times, "transfer_ms": found.cost_ms}, world.ranks, "transfer", cost=found)
 
 
 @Kind(
     "warn",
     "find_unused_parameters=True takes {search_ms:.1f} ms a step and finds nothing:| {share:.0%} of it",
-    "Remove find_unused_parameters=True: every parameter got a gradient on every rank in {checks}. Keep "
-    "find_unused_parameters=True only if some steps use other parts of the model.",
+    "Remove find_unused_parameters=True. Every parameter got a gradient on every rank in {checks}. Keep the option"
+    " only if some steps use other parts of the model.",
     gone="the search for unused parameters costs little now",
     fewest_steps=FEWEST,
     by_cost=True,
     slows="the search for unused parameters",
-    remedy="Remove `find_unused_parameters=True`: every parameter got a gradient on every rank. Keep "
-    "find_unused_parameters=True only if some steps use other parts of the model.",
 )
 def unused_search(moment: Moment) -> Iterator[Finding]:
     """find_unused_parameters=True is useless here: DDP searches in each step and has never found an unused parameter.

@@ -77,15 +77,11 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who}:| loss {loss:.4g}, the others' {median_loss:.4g}|, for the whole window",
-    "All replicas have the same weights, so the cause is in the data or in the loss. Look at the samples "
-    "and labels that"
-    " {who} get{s}, and at how the script averages {their} loss.",
+    "All replicas have the same weights, so the cause is in the data or in the loss. Look at the samples and labels"
+    " that {who} get{s}, and at how the script averages {their} loss.",
     gone="losses of all ranks are alike again",
     fewest_steps=FEWEST,
     by_cost=True,
-    remedy="Replicas have the same weights, so the cause is in the data or in the loss. Look at the samples and "
-    "labels that"
-    " the rank gets, and at how the script averages its loss.",
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
     """A rank's loss is far from the other ranks' during the whole window.

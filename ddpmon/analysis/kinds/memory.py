@@ -171,9 +171,6 @@ def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
     gone="GPU memory is no longer nearly full",
     device=DeviceMark("GPU nearly full", ["gpu_memory"], 3),
-    remedy="If a batch is longer than all batches so far, it may not fit. Use smaller batches, activation "
-    "checkpointing or"
-    " `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 def gpu_memory(moment: Moment) -> Iterator[Finding]:
     """A GPU is nearly full. The finding covers all such GPUs and names the fullest."""
@@ -211,8 +208,6 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
     " activation checkpointing.",
     gone="torch no longer releases its cache to find GPU memory",
     device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
-    remedy="Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`. If the model needs all of"
-    " the memory, use smaller batches or activation checkpointing.",
 )
 def allocator_retries(moment: Moment) -> Iterator[Finding]:
     """GPU memory allocators release their cache again and again to find memory, and the GPU idles each time.

@@ -24,10 +24,6 @@ library that ddpmon does not know may exchange gradients, but then losses of ran
     " condition, a checkpoint that one rank loads, or clipping or averaging outside of DDP. Another cause is a layer"
     " that runs twice under activation checkpointing (use_reentrant=False). If ranks average their weights only now and"
     " then on purpose (local SGD), this is intended.",
-    remedy="DDP keeps replicas bit-identical. Look for code that changes weights on some ranks only: a conditional"
-    " optimizer step, a checkpoint that one rank loads, or clipping or averaging outside of DDP. A layer that runs"
-    " twice under activation checkpointing (`use_reentrant=False`) has the same effect. If ranks average their weights"
-    " only now and then on purpose (local SGD), this is intended.",
 )
 def replicas_differ(moment: Moment) -> Iterator[Finding]:
     """Replicas of a model differ between ranks."""

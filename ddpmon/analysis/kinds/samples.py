@@ -82,9 +82,6 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
     " by its seed and its epoch only. If the script does not call set_epoch, every epoch has the same "
     "batches in the same order. If you want the same order in every epoch, pass shuffle=False.",
     gone="each epoch has another order of samples again",
-    remedy="Call `sampler.set_epoch(epoch)` before each epoch, on the DataLoader's DistributedSampler. The sampler"
-    " shuffles by its seed and its epoch only, so without this call every epoch has the same order. If you "
-    "want the same order in every epoch, pass `shuffle=False`.",
 )
 def same_order(moment: Moment) -> Iterator[Finding]:
     """Every epoch has the samples in the same order, because the script does not call set_epoch.

@@ -31,7 +31,6 @@ MAX_NAMED = 8
     "info",
     "debugging settings are on{where}:| {names}",
     "{costs}. Switch this setting off when you have found the fault.",
-    remedy="Switch these settings off when you have found the fault.",
 )
 def debugging(moment: Moment) -> Iterator[Finding]:
     """Debugging settings are on. They slow each step down.
@@ -53,7 +52,6 @@ def debugging(moment: Moment) -> Iterator[Finding]:
     "|{who} {have} {name} {odd}, the others {usual}|{more}",
     "All ranks of a training should run the same script with the same arguments, versions and communication settings."
     " Compare the start commands on each machine. What differs: {names}.",
-    remedy="Start all ranks with the same script, arguments, versions and communication settings.",
 )
 def configuration_differs(moment: Moment) -> Iterator[Finding]:
     """Ranks run with different versions, scripts, arguments or communication variables.

@@ -108,13 +108,11 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "{gap_ms:.1f} ms of each step pass {place}, outside of any DataLoader:| {share:.0%}",
-    "The script spends {gap_ms:.1f} ms of each step {place}. If it loads or moves data there, use a DataLoader with"
-    " workers, or a thread that fetches the next batch. `with ddpmon.phase(…)` around parts of the code shows which of"
-    " them takes the time.",
+    "The script spends {gap_ms:.1f} ms of each step {place}. If the script loads or moves data there, use a DataLoader"
+    " with workers, or a thread that fetches the next batch. `with ddpmon.phase(…)` around parts of the code shows"
+    " which of them takes the time.",
     fewest_steps=FEWEST,
     by_cost=True,
-    remedy="If the script loads or moves data there, use a DataLoader with workers, or a thread that fetches the next"
-    " batch. `with ddpmon.phase(…)` around parts of the code shows which of them takes the time.",
 )
 def gap(moment: Moment) -> Iterator[Finding]:
     """Time passes before a forward or a backward pass, outside everything that ddpmon measures.

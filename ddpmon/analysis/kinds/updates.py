@@ -33,9 +33,8 @@ ALIKE = 1e-6
     "critical",
     "the optimizer has no parameter of the DDP model:| the model learns nothing",
     "The weights are the same at step {last:,} as at step {first:,}. Make the optimizer from model.parameters() after"
-    " the model is complete: the optimizer does not contain parts that are replaced later, such as {listed}.",
+    " the model is complete. The optimizer does not contain parts that are replaced later, such as {listed}.",
     gone="an optimizer updates all parameters of the DDP model",
-    remedy="Make the optimizer from `model.parameters()` after the model is complete, before or after wrapping it.",
 )
 def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     """No optimizer updates some or all parameters of a DDP model, because the optimizer does not have them.
@@ -81,9 +80,6 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     "If the script freezes these layers on purpose, for fine-tuning, do not change this.",
     gone="the model trains in training mode again",
     fewest_steps=1,
-    remedy="The script called `model.eval()`, and did not call `model.train()` afterwards: dropout is off, and"
-    " BatchNorm no longer updates its statistics. Call `model.train()` at the beginning of each epoch, on the model"
-    " that trains. If the script freezes these layers on purpose, for fine-tuning, do not change this.",
 )
 def trains_in_eval(moment: Moment) -> Iterator[Finding]:
     """A model trains in evaluation mode, after it has trained in training mode.
