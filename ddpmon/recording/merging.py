@@ -108,7 +108,6 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
     ends = rows.number("end_us")
     paused = np.zeros_like(ends) if (pauses_us := rows.paused_us()) is None else pauses_us
     backwards = rows.number("backwards")
-    rates = rows.learning_rates()
     finite = world.has_loss & np.isfinite(world.loss)
     columns: list[list[list[Any]]] = [
         np.full(count.shape, MINUTE_US).tolist(),
@@ -143,7 +142,7 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
         summed(world.samples).tolist(),
         summed(world.tokens).tolist(),
         summed(world.gradient_bytes).tolist(),
-        rates[last].tolist(),
+        world.learning_rate[last].tolist(),  # SQLite writes NaN as NULL
         summed(np.round(world.gc_ms * 1e3).astype(np.int64)).tolist(),
         summed(backwards).tolist(),
         summed(paused).tolist(),

@@ -12,13 +12,11 @@ from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
+from ddpmon.analysis.slowness.some_ranks import SETTLED_STEPS
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
 from ddpmon.analysis.statistics.arrays import Floats, column_medians, median, medians
 from ddpmon.messages import OWN_PHASES
-
-SETTLED_STEPS = 150
-"""Steps after which the first step stays as described."""
 
 
 def describe_all(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, CLIP, sample_of
+from ddpmon.analysis.slowness.series import BLOCK, CLIP
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Bools, Floats, Ints, column_medians, median, medians
-from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.analysis.threshold import Threshold
 
 LONG_STEP = 8 * (WORTH.enter - 1)

@@ -6,14 +6,12 @@ import numpy as np
 
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, lower_medians, medians
-from ddpmon.analysis.statistics.excess import over_peers
+from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 BLOCK = 5
 """Steps that are judged together: detection waits for 4 steps at most, and a judgement costs little for each step."""
-SAMPLED_RANKS = 64
-"""Ranks from which noise is learned: the spread of 64 is known to 9%, and more would only cost time."""
 CLIP = Threshold(
     4.0,
     of="distance from the baseline, in robust standard deviations, at which ddpmon clips an excess",
@@ -34,11 +32,6 @@ SCALE_RATE = BLOCK / 1000
 """Weight of the latest block in the scale of the noise: it follows a new regime within some 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
 PAST_SERIES = ("own", *OWN_PHASES, "transfer")
-
-
-def sample_of(ranks: int) -> slice:
-    """The columns from which noise is learned: all, or about SAMPLED_RANKS that are evenly spaced."""
-    return slice(None, None, max(1, ranks // SAMPLED_RANKS))
 
 
 class PeerSeries:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import BLOCKS_OF, CONTRASTS, Float32s, support_of
-from ddpmon.analysis.slowness.series import BLOCK, sample_of
+from ddpmon.analysis.slowness.series import BLOCK
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
+from ddpmon.analysis.statistics.excess import sample_of
 
 MEMORY = 25
 """Steps beyond the length of a contrast on which the next value may depend through noise that wanders, at most."""

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import weights_of_contrasts
-from ddpmon.analysis.slowness.series import BLOCK, sample_of
+from ddpmon.analysis.slowness.series import BLOCK
 from ddpmon.analysis.slowness.spread import (
     EARLY,
     FEW_RANKS,
@@ -18,6 +18,7 @@ from ddpmon.analysis.slowness.spread import (
     uncertain,
 )
 from ddpmon.analysis.statistics.arrays import Bools, Floats
+from ddpmon.analysis.statistics.excess import sample_of
 
 UNSEEN_ERRORS = 2.0
 """Standard errors by which noise may wander more than it shows."""

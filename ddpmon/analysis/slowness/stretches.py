@@ -39,8 +39,6 @@ class Stretches:
     """[N] Slow steps in each row."""
     single: bool
     """Each step alone shows whether it is slow."""
-    level_ms: float
-    """Excess of a slow step over a usual one."""
     known: tuple[tuple[int, int], ...] = ()
     """First and last step of stretches that were described before."""
 
@@ -92,10 +90,10 @@ def stretches(
     if by_step is not None:
         return by_step
     variance = np.square(noise) * memory / rows.steps
-    slow, level = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
+    slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
     if level_ms and not slow.any():
         # What was described before has begun, although noise hides it by now, and ends on evidence only.
-        slow, level = _slow_rows(values, variance, rows.steps, start, level_ms, CERTAIN)
+        slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, CERTAIN)
     ends = np.flatnonzero(np.diff(slow.astype(np.int8)) == -1) + 1
     if len(ends) and not slow[-1]:
         # It may have become less instead of over.
@@ -104,7 +102,7 @@ def stretches(
         less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE)
         if size >= (WORTH.enter - 1) * median(rows.length_ms[rest]):
             slow[rest] = less
-    return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False, level_ms=level)
+    return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False)
 
 
 def _slow_rows(
@@ -156,7 +154,7 @@ def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> St
     # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one of them.
     counts = np.maximum(np.rint((values - low) * rows.steps / (high - low)), 0.0)
     counts[noise * np.sqrt(rows.steps) * CERTAIN_Z > high - low] = 0.0
-    return Stretches(counts > 0, np.minimum(counts, rows.steps), single=True, level_ms=high - low)
+    return Stretches(counts > 0, np.minimum(counts, rows.steps), single=True)
 
 
 def _most_likely(ratios: Floats) -> Bools:

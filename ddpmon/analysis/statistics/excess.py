@@ -15,9 +15,8 @@ EXPLAINS = Threshold(
     stay=0.25,
 )
 SOME = 64
-"""Peers enough to estimate what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)).
-
-`some_of` takes fewer than twice as many."""
+"""Ranks enough to estimate what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)), and the spread
+of 64 is known to 9%. Fewer than twice as many are taken."""
 SMOOTHED = 4
 """Steps by which a running median of five is shorter than what it is taken of."""
 
@@ -42,9 +41,14 @@ def share_over_peers(values: Floats) -> Floats:
     return share
 
 
+def sample_of(columns: int) -> slice:
+    """Return as many of so many columns as are enough to estimate the usual value, evenly from all of them."""
+    return slice(None, None, max(1, columns // SOME))
+
+
 def some_of(peers: Ints) -> Ints:
-    """Return as many of these columns as are enough to estimate the usual value, evenly from all of them."""
-    return peers[:: max(1, len(peers) // SOME)]
+    """Return as many of these columns as are enough, evenly from all of them."""
+    return peers[sample_of(len(peers))]
 
 
 def steady(series: NDArray[Number]) -> NDArray[Number]:

@@ -193,13 +193,6 @@ class Rows:
             values.reshape(-1)[place] = np.nan if step.learning_rate is None else step.learning_rate
         return values
 
-    def learning_rates(self) -> NDArray[Any]:
-        """Return learning rates [S, R]; None where one is not known."""
-        values = learning_rates(self.table)
-        for place, step in self.odd.items():
-            values.reshape(-1)[place] = step.learning_rate
-        return values
-
     def paused_us(self) -> Ints | None:
         """Return the time in pauses [S, R]; None: there were none."""
         if not any(step.pauses for step in self.odd.values()):
