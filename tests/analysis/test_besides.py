@@ -78,11 +78,13 @@ def test_workers_that_start_anew_each_epoch_are_a_reason_to_keep_them() -> None:
     (finding,) = of_kinds("pauses", times=times(STARTING_WORKERS, [14.0] * 4, [(0, 1)]), world_size=2)
     assert (finding.severity, finding.ranks, finding.since_step) == ("warn", [], 50)
     assert finding.text == "each start of DataLoader workers takes 14 s: 48% of the time, 4 times"
-    assert "persistent_workers=True" in finding.advice and finding.advice.endswith("only once.")
+    assert "persistent_workers=True" in finding.advice
+    assert finding.advice.endswith("only once.")
     assert "num_workers" not in finding.advice
     kept = {rank: Setup([Loader(2, persistent=True)]) for rank in (0, 1)}
     (finding,) = of_kinds("pauses", times=times(STARTING_WORKERS, [14.0] * 4, [(0, 1)]), world_size=2, setups=kept)
-    assert "makes a new DataLoader for each epoch" in finding.advice and finding.advice.endswith("only once.")
+    assert "makes a new DataLoader for each epoch" in finding.advice
+    assert finding.advice.endswith("only once.")
     (short,) = of_kinds("pauses", times=times(STARTING_WORKERS, [0.5] * 20, [(0, 1)]), world_size=2)
     assert short.severity == "info"
     assert of_kinds("pauses", times=times(STARTING_WORKERS, [14.0], [(0, 1)]), world_size=2) == []
