@@ -39,7 +39,7 @@ LINES = (
     *("forward_hook", "backward_hook", "optimizer_hook", "worker", "disk"),
 )
 OTHERS = {
-    "busy": r"process \d+ \(.*causes_busy.py",
+    "busy": r"[Pp]rocess \d+ \([^)]*causes_busy.py",
     "quota": "CPU quota",
     "affinity": r"core \d+ alone",
     "garbage": "garbage collector|gc.collect",

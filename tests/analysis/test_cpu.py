@@ -97,6 +97,15 @@ def test_where_ranks_outnumber_cores_who_is_late_by_less_than_it_waits_for_one_i
     assert [one.kind for one in found if one.severity != "info"] == kinds
 
 
+def test_a_rank_with_fewer_cores_than_its_peers_is_named_also_where_ranks_outnumber_cores():
+    own = own_times(200, 4, noise=0.03)
+    own[:, 3, 1] += 4.0
+    cpu = [waiting(rank, "n0", [0.4] * 10, 2, 2, frozenset({1} if rank == 3 else {0, 1})) for rank in range(4)]
+    found = judged(world_with(own), Evidence(world_size=4, conditions=cpu))
+    assert [one.kind for one in found if one.severity != "info"] == ["straggler", "cpu_starved"]
+    assert "on core 1 alone" in found[0].text
+
+
 @pytest.mark.parametrize(("cores", "kinds"), [(2, ["cpu_starved"]), (8, ["several_stragglers", "cpu_starved"])])
 def test_so_it_is_with_several_that_are_late_by_as_little_together(cores, kinds):
     own = own_times(600, 8, noise=0.03)

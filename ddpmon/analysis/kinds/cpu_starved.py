@@ -22,12 +22,13 @@ FEWEST_SAMPLES = 5
 def _covers(whole: Finding, part: Finding) -> bool:
     """Return whether ranks are slow by less than each waits for a core in a step, where ranks outnumber them.
 
-    Which of them gets one is the scheduler's matter, and no rank's. What it waits by now counts as well: `whole` stays
-    as it was when ranks have left, and those that are left may have cores enough.
+    Which of them gets one is the scheduler's matter, and no rank's; but a rank that may run on fewer cores than its
+    peers has a cause of its own. What it waits by now counts as well: `whole` stays as it was when ranks have left, and
+    those that are left may have cores enough.
     """
     facts, own = whole.evidence, part.evidence
     outnumbered = 0 < (facts.get("cores") or 0) < facts["ranks"] * facts["compute_threads"]
-    if whole.severity == "info" or not outnumbered:
+    if whole.severity == "info" or not outnumbered or "bound_to" in own:
         return False
     waited = min((facts["by_rank"].get(str(rank), 0.0) for rank in part.ranks), default=0.0)
     return bool(own.get("excess_ms", 0.0) < min(waited, own.get("starved_share", waited)) * own.get("step_ms", 0.0))
