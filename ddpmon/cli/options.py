@@ -119,6 +119,26 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def _place(_context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Check that the client of a tracker is installed, before anything starts."""
+    if value:
+        from ddpmon.export.trackers import check_client
+
+        check_client(f"--{param.name}")
+    return value
+
+
+def trackers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the places of other tools that numbers and findings go to: `wandb`, `mlflow`, `tensorboard`."""
+    for name, metavar, text in (
+        ("tensorboard", "FOLDER", "Write event files for TensorBoard into a folder below this one."),
+        ("mlflow", "URI", "Write to the experiment ddpmon of this MLflow server or database."),
+        ("wandb", "PROJECT", "Write to this project of W&B. WANDB_MODE=offline works too."),
+    ):
+        function = click.option(f"--{name}", metavar=metavar, callback=_place, help=text)(function)
+    return function
+
+
 def every(text: str, default: float, within: Within) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option `every`, a number of seconds. text: its help."""
     return click.option("--every", type=within, default=default, metavar="SECONDS", show_default=True, help=text)

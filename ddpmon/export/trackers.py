@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Protocol
 
 from ddpmon.errors import DdpmonError, UsageError
@@ -82,19 +82,22 @@ def _named(values: Values) -> Values:
     return {f"{PREFIX}{name}": value for name, value in values.items() if math.isfinite(value)}
 
 
-def client(option: str, module: str, package: str) -> ModuleType:
-    """Import a client. UsageError: it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise UsageError(f"{option} needs {package}, which is not installed: pip install {package}") from None
+PACKAGES = {"--wandb": "wandb", "--mlflow": "mlflow-skinny", "--tensorboard": "tensorboard"}
+"""The package of each client. Its module has the name of the option."""
+
+
+def check_client(option: str) -> None:
+    """Find the client of an option without importing it. UsageError: it is not installed."""
+    if importlib.util.find_spec(option.removeprefix("--")) is None:
+        package = PACKAGES[option]
+        raise UsageError(f"{option} needs {package}, which is not installed: pip install {package}")
 
 
 class WandbTracker:
     """A run of W&B, with the id of the run, so that a second time goes on with it."""
 
     def __init__(self, project: str, run: Run) -> None:
-        wandb = client("--wandb", "wandb", "wandb")
+        wandb = importlib.import_module("wandb")
         config = {"script": run.script, "script_args": run.script_args, "world_size": run.world_size}
         # Nothing of this machine that nobody asked for: by default it sends output, code and the machine's load too.
         settings = wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
@@ -114,7 +117,7 @@ class MlflowTracker:
     """A run in the experiment "ddpmon" of an MLflow store."""
 
     def __init__(self, uri: str, run: Run) -> None:
-        mlflow = client("--mlflow", "mlflow", "mlflow-skinny")
+        mlflow = importlib.import_module("mlflow")
         self._metric = importlib.import_module("mlflow.entities").Metric
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         found = self._client.get_experiment_by_name("ddpmon")
@@ -136,7 +139,6 @@ class TensorboardTracker:
     """A folder of TensorBoard's event files."""
 
     def __init__(self, folder: str, run: Run) -> None:
-        client("--tensorboard", "tensorboard", "tensorboard")
         proto = "tensorboard.compat.proto"
         self._event = importlib.import_module(f"{proto}.event_pb2").Event
         self._summary = importlib.import_module(f"{proto}.summary_pb2")
@@ -162,14 +164,14 @@ class TensorboardTracker:
         self._writer.add_event(self._event(wall_time=at, step=self._step, summary=summary))
 
 
-TRACKERS: dict[str, Callable[[str, Run], Tracker]] = {
+_TRACKERS: dict[str, Callable[[str, Run], Tracker]] = {
     "--wandb": WandbTracker, "--mlflow": MlflowTracker, "--tensorboard": TensorboardTracker,
 }  # fmt: skip
 
 
 def opened(option: str, place: str, run: Run) -> Tracker:
-    """Return a tracker. DdpmonError: its client is not installed, or refuses the place."""
-    tracker: Tracker = guarded(option, lambda: TRACKERS[option](place, run))
+    """Return a tracker. DdpmonError: its client refuses the place."""
+    tracker: Tracker = guarded(option, lambda: _TRACKERS[option](place, run))
     return tracker
 
 

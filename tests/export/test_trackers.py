@@ -13,9 +13,9 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.cli.commands.replaying import unpack
-from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.errors import DdpmonError
 from ddpmon.export import trackers
-from tests.conftest import ddpmon_program, wait_for
+from tests.conftest import ddpmon_program
 from tests.ranks import launcher
 
 LOOP = """
@@ -109,40 +109,46 @@ def test_wandb_has_them_offline_and_nothing_of_the_machine(demo, tmp_path):
 
 
 @pytest.mark.e2e
-def test_a_run_that_goes_on_is_followed_to_its_end(home, tmp_path):
+def test_a_run_is_followed_to_its_end_by_an_option_of_the_command_that_starts_it(cli, tmp_path):
     without("tensorboard")
     script = tmp_path / "train.py"
     script.write_text(LOOP)
-    run = subprocess.Popen(
-        [ddpmon_program(), "exec", "--headless", "--", *launcher(2, script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        wait_for(runs.all_runs)
-        done = published("--tensorboard", str(tmp_path / "events"), "--every", "1")
-        assert done.returncode == 0, done.stderr
-    finally:
-        output, errors = run.communicate(timeout=300)
-    assert run.returncode == 0, output + errors
+    done = cli("exec", "--headless", "--tensorboard", str(tmp_path / "events"), "--", *launcher(2, script), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
     tags, own, report = events(tmp_path / "events")
     assert own[-1][0] == 300
     assert {"ddpmon/step_ms", "ddpmon/samples_per_s", "ddpmon/own/highest"} <= set(tags)
     assert "done: 300 steps" in report
 
 
+@pytest.mark.e2e
+def test_a_client_that_fails_is_a_line_at_the_end_of_a_run_that_goes_on(cli, tmp_path):
+    without("tensorboard")
+    script, occupied = tmp_path / "train.py", tmp_path / "occupied"
+    script.write_text(LOOP.replace("range(300)", "range(30)"))
+    occupied.touch()
+    done = cli("exec", "--headless", "--tensorboard", str(occupied), "--", *launcher(2, script), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done: 30 steps" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("ddpmon: --tensorboard: ")
+
+
+@pytest.mark.parametrize("command", [("publish",), ("exec", "--", "true")])
 @pytest.mark.parametrize(("module", "option"), [
     ("wandb", "--wandb"), ("mlflow", "--mlflow"), ("tensorboard", "--tensorboard"),
 ])  # fmt: skip
-def test_a_client_that_is_not_installed_is_one_line(demo, module, option):
+def test_a_client_that_is_not_installed_is_one_line(demo, module, option, command):
     program = f"import sys; sys.modules[{module!r}] = None; from ddpmon.cli import main; main()"
+    name, *rest = command
     done = subprocess.run(
-        [sys.executable, "-c", program, "publish", option, "x"], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", program, name, option, "x", *rest],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(f"ddpmon: {option} needs {module}")
     assert "pip install" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert runs.all_runs() == [demo]
 
 
 def test_nowhere_to_write_is_one_line(demo):
@@ -158,5 +164,3 @@ def test_a_client_that_fails_is_one_line_without_secrets():
     with pytest.raises(DdpmonError) as error:
         trackers.guarded("--mlflow", fail)
     assert str(error.value) == "--mlflow: ConnectionError: no route to --password …"
-    with pytest.raises(UsageError, match="--wandb needs wandb, which is not installed: pip install wandb"):
-        trackers.client("--wandb", "no_such_module_of_anybody", "wandb")

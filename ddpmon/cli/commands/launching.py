@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, theme
+from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, theme, trackers
 
 if TYPE_CHECKING:
     from ddpmon.launch.spec import Spec
@@ -66,6 +66,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "[default: the key in $DDPMON_HUB_KEY]",
         ),
         notifications,
+        trackers,
         theme,
         lines,
     ):
@@ -127,6 +128,7 @@ def run(
     notify: Notify,
     script: str,
     args: tuple[str, ...],
+    **places: str | None,
 ) -> int:
     """Start a script on torchrun."""
     import os
@@ -164,7 +166,7 @@ def run(
         launch_spec = prepare(options, run_id)
         if options.nodes.count == 1:
             remember(typed(options))
-        return _start(launch_spec, run_id, headless, every, notify.way)
+        return _start(launch_spec, run_id, headless, every, notify.way, places)
 
 
 @click.command()
@@ -205,6 +207,7 @@ def key(file: Path) -> int:
 def exec_(
     name: str | None, grace: float, buckets: bool, on_alert: list[str], hub: str | None, hub_key: Path | None,
     headless: bool, every: float, notify: Notify, apart: bool, cmd: tuple[str, ...],
+    **places: str | None,
 ) -> int:  # fmt: skip
     """Run a command line of the user."""
     import os
@@ -226,12 +229,16 @@ def exec_(
         notify=notify.urls, job=task.job if task else "", job_rank=task.rank if task else None, hub=given,
     )  # fmt: skip
     with joining.joined_or_first(launch_spec, task) as job, runs.reserved() as run_id:
-        return _start(launch_spec, run_id, headless, every, notify.way, job)
+        return _start(launch_spec, run_id, headless, every, notify.way, places, job)
 
 
-def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, job: Job | None = None) -> int:
+def _start(
+    launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, places: Mapping[str, str | None],
+    job: Job | None = None,
+) -> int:  # fmt: skip
     from ddpmon import runs
     from ddpmon.cli import watching
+    from ddpmon.cli.publisher import Publisher
     from ddpmon.cli.streams import survive_lost_output
     from ddpmon.errors import RunNotFoundError
     from ddpmon.launch import joining
@@ -241,9 +248,17 @@ def _start(launch_spec: Spec, run_id: str, headless: bool, every: float, notify:
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:
-            return watching.follow(joining.begin(launch_spec, run_id, job, _input()), every, signals)
+            run = joining.begin(launch_spec, run_id, job, _input())
+            publisher = Publisher(run, places)
+            code = watching.follow(run, every, signals)
+            publisher.finish()
+            return code
     try:
-        return watching.dashboard(joining.begin(launch_spec, run_id, job), every, owns_run=True, notify=notify)
+        run = joining.begin(launch_spec, run_id, job)
+        publisher = Publisher(run, places)
+        code = watching.dashboard(run, every, owns_run=True, notify=notify)
+        publisher.finish()
+        return code
     except KeyboardInterrupt:
         # before the dashboard could take the key: whoever just started this wants it gone
         with contextlib.suppress(RunNotFoundError):

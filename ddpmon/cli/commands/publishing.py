@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Within, every, run_argument
+from ddpmon.cli.options import Within, every, run_argument, trackers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddpmon.export.trackers import Tracker
     from ddpmon.runs import Run
 
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--wandb", metavar="PROJECT", help="Write to this project of W&B. WANDB_MODE=offline works too.")
-@click.option("--mlflow", metavar="URI", help="Write to the experiment ddpmon of this MLflow server or database.")
-@click.option("--tensorboard", metavar="FOLDER", help="Write event files for TensorBoard into a folder below this one.")
+@trackers
 @every("Time between two points of a run that goes on.", 15.0, Within(1, 3600))
 def publish(run: str | None, every: float, **places: str | None) -> int:
     """Write the series and findings of RUN to W&B, MLflow or TensorBoard.
@@ -29,24 +29,30 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
     """
     from ddpmon import runs
     from ddpmon.errors import UsageError
-    from ddpmon.export import trackers
+    from ddpmon.export.trackers import PACKAGES, opened
     from ddpmon.plain import plain
 
     target = runs.find(run)
     wanted = {f"--{name}": place for name, place in places.items() if place}
     if not wanted:
-        raise UsageError(f"publish: say where to, with {', '.join(trackers.TRACKERS)}")
-    opened = {option: trackers.opened(option, place, target) for option, place in wanted.items()}
+        raise UsageError(f"publish: say where to, with {', '.join(PACKAGES)}")
     print(plain(f"{target.name} ({target.id}) goes to {', '.join(wanted)}"), flush=True)
-    if target.state() == "running":
-        _follow(target, opened, every)
-    else:
-        _write_recorded(target, opened)
-    return _finish(target.id, opened)
+
+    def begin() -> dict[str, Tracker]:
+        return {option: opened(option, place, target) for option, place in wanted.items()}
+
+    followed = _follow(target, begin, every) if target.state() == "running" else _written(target, begin())
+    if followed is None:
+        print(f"this is not the machine of rank 0: the command that runs there writes to {', '.join(wanted)}")
+        return 0
+    return _finish(target.id, followed)
 
 
-def _follow(run: Run, opened: dict[str, Tracker], every_s: float) -> None:
-    """Write a point now and then until the run ends, or a signal comes."""
+def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
+    """Write a point now and then until the run ends, or a signal comes. None: the run's data is on another machine.
+
+    begin: opens the trackers. This waits for the first step: until then a machine need not know which one has rank 0.
+    """
     import time
 
     from ddpmon.cli.watching import Signals
@@ -54,24 +60,29 @@ def _follow(run: Run, opened: dict[str, Tracker], every_s: float) -> None:
     from ddpmon.messages import END_STATES
     from ddpmon.source import attach
 
-    due, last_step = 0.0, 0
+    due, last_step, opened = 0.0, 0, None
     source = attach(run)
     try:
         with Signals(owns_run=False) as signals:
             while not (signals.stops or signals.hung_up):
                 shot = source.snapshot()
+                if shot is not None and shot.run.id != run.id:
+                    return opened
                 ended = shot is not None and shot.state in END_STATES
                 if shot is not None and shot.step > last_step and (ended or time.monotonic() >= due):
                     due, last_step = time.monotonic() + every_s, shot.step
+                    opened = opened or begin()
                     _each(opened, "write", live_point(shot))
                 if ended:
-                    return
+                    break
                 time.sleep(0.2)
     finally:
         source.close()
+    return opened or begin()
 
 
-def _write_recorded(run: Run, opened: dict[str, Tracker]) -> None:
+def _written(run: Run, opened: dict[str, Tracker]) -> dict[str, Tracker]:
+    """Write all series of a run that has ended."""
     from functools import partial
 
     from ddpmon.export.trackers import recorded_points
@@ -81,6 +92,7 @@ def _write_recorded(run: Run, opened: dict[str, Tracker]) -> None:
     shot, store = recorded_state(run)
     for point in recorded_points(shot, partial(with_parts, shot, store)):
         _each(opened, "write", point)
+    return opened
 
 
 def _finish(run_id: str, opened: dict[str, Tracker]) -> int:
