@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 
@@ -23,6 +24,22 @@ def column(at: float, span: tuple[float, float], columns: int) -> int:
     whole = span[1] - span[0]
     share = (at - span[0]) / whole if 0 < whole < math.inf else 0.0
     return round((columns - 1) * min(2.0, max(-1.0, share)))
+
+
+def nearest(seconds: Sequence[float], span: tuple[float, float], at: float) -> int | None:
+    """Return the place of the point in a span that is nearest to a moment; None: no point is in the span."""
+    first = bisect.bisect_left(seconds, span[0])
+    end = bisect.bisect_right(seconds, span[1])
+    if first >= end:
+        return None
+    after = bisect.bisect_left(seconds, at, first, end)
+    near = [place for place in (after - 1, after) if first <= place < end]
+    return min(near, key=lambda place: abs(seconds[place] - at))
+
+
+def moment_of(x: int, span: tuple[float, float], columns: int) -> float:
+    """Return the time in the middle of a column of cells."""
+    return span[0] + (x + 0.5) / columns * (span[1] - span[0])
 
 
 def curve(

@@ -4,13 +4,14 @@ import re
 
 import msgspec
 import numpy as np
+import pytest
 
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest, Wish
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs, cells_of
-from ddpmon.tui.widgets.heatwords import in_words, labels
+from ddpmon.tui.widgets.heatwords import cell_in_words, in_words, labels
 from tests.findings import judged
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
@@ -131,6 +132,24 @@ def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=Fal
 
 def drawn(shown, width):
     return "".join(text for text, _ in cells_of(shown, 0, width, cell_glyphs(shown)))
+
+
+@pytest.mark.parametrize(("metric", "cell", "words"), [
+    ("own", 0, "nothing recorded"), ("own", 255, "not finite"), ("own", 254, "+100.0% against the median"),
+    ("own", 1, "-25.0% against the median"), ("wait", 254, "100% of the step"), ("gpu", 254, "GPU utilization 0%"),
+    ("loss", 254, "loss 1.000"),
+])  # fmt: skip
+def test_a_mark_in_words(metric, cell, words):
+    shown = view([cell], first=7, metric=metric)
+    assert cell_in_words(shown, shown.rows[0], 0, cell) == f"step 7, rank 0: {words}"
+
+
+@pytest.mark.parametrize(("cell", "words"), [
+    (1, "within the noise"), (2, "late, by less than 5%"), (3, "late, by 5% or more"), (9, "late, by 15% or more"),
+])  # fmt: skip
+def test_a_mark_beyond_noise_in_words(cell, words):
+    shown = view([cell], beyond_chance=True, first=7)
+    assert cell_in_words(shown, shown.rows[0], 0, cell) == f"step 7, rank 0: {words}"
 
 
 def test_time_runs_from_left_to_right():

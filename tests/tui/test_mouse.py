@@ -1,5 +1,7 @@
 """The mouse: heads that sort, double clicks that inspect, the wheel, and a chart that is dragged over."""
 
+import re
+
 import pytest
 
 from ddpmon.source import FakeSource
@@ -114,6 +116,38 @@ def test_the_values_under_the_mouse_are_shown_until_it_leaves():
 
     drive(FakeSource(snapshots.slow()), "z", hover)
     assert shown[0] != shown[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_the_charts_of_world_show_the_values_under_the_mouse_until_it_leaves(size):
+    titles = []
+
+    async def hover(app, pilot):
+        for chart in (app.view.own, app.view.chosen):
+            y = chart.region.y
+            for target, offset in ((chart, (10, 3)), (chart, (2, 3)), (app.view.keys, (5, 0))):
+                await pilot.hover(target, offset=offset)
+                titles.append(screen_text(app).splitlines()[y][chart.region.x : chart.region.right])
+
+    drive(FakeSource(snapshots.slow()), hover, size=size)
+    for pointed, axis, left in (titles[:3], titles[3:]):
+        assert re.search(r" at \d+m\d\ds: [\d.]+", pointed), pointed
+        assert " at " not in axis + left
+
+
+def test_heat_shows_what_the_mark_under_the_mouse_stands_for():
+    notes = []
+
+    async def hover(app, pilot):
+        app.tick()
+        await pilot.pause()
+        for x, y in ((60, 3), (2, 3), (60, 0)):
+            await pilot.hover(app.view.pane, offset=(x, y))
+            notes.append(screen_text(app).splitlines()[app.view.pane.region.bottom - 1])
+
+    drive(through_time.slow(16), "3", hover, size=(120, 40))
+    assert re.match(r" step [\d,]+, rank \d+: (within the noise|late)", notes[0]), notes
+    assert notes[1] == notes[2] != notes[0]
 
 
 def wheel(button: int, column: int, line: int) -> bytes:

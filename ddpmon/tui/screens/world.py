@@ -15,13 +15,13 @@ from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.screens.view import View, edges, give
 from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.views import ViewName
-from ddpmon.tui.widgets.chart import ChosenChart, OwnChart
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
 from ddpmon.tui.widgets.findinglist import EventList, FindingList, findings_height
 from ddpmon.tui.widgets.meanstep import MeanStep
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.ranktable import RankTable
+from ddpmon.tui.widgets.worldcharts import ChosenChart, OwnChart
 from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
 
 

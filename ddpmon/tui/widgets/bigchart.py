@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -49,8 +48,6 @@ class BigChart(ChoosingChart):
         """End of the span that is shown; None: it follows the run."""
         self._at_s: float | None = None
         """Time under the cursor; None: the newest."""
-        self._hover: int | None = None
-        """Column under the mouse."""
         self._drag: tuple[int, int] | None = None
         """Columns in which the mouse was pressed and is now."""
         self._dragged = False
@@ -94,8 +91,8 @@ class BigChart(ChoosingChart):
             return [title(quantity(choice.name).chart, width), [(" coming…", "muted")]]
         span = self._shown(series)
         place = self._point(series, span)
-        if self._hover is not None:
-            place = self._nearest(series, span, self._moment(self._hover, span))
+        if self.pointed is not None and self.pointed[0] >= LABEL:
+            place = curves.nearest(series.seconds, span, self._moment(self.pointed[0], span))
         dots = 2 * (width - LABEL)
         cursor = None if place is None else curves.column(series.seconds[place], span, dots) // 2
         heading = self._heading(series, span)
@@ -153,16 +150,7 @@ class BigChart(ChoosingChart):
 
     def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
         """The point under the cursor: the one on the chart that is nearest to it."""
-        return self._nearest(series, span, span[1] if self._at_s is None else self._at_s)
-
-    def _nearest(self, series: ChartSeries, span: tuple[float, float], at: float) -> int | None:
-        first = bisect.bisect_left(series.seconds, span[0])
-        end = bisect.bisect_right(series.seconds, span[1])
-        if first >= end:
-            return None
-        after = bisect.bisect_left(series.seconds, at, first, end)
-        near = [place for place in (after - 1, after) if first <= place < end]
-        return min(near, key=lambda place: abs(series.seconds[place] - at))
+        return curves.nearest(series.seconds, span, span[1] if self._at_s is None else self._at_s)
 
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
         """Return what stands under the cursor, in two lines."""
@@ -220,7 +208,7 @@ class BigChart(ChoosingChart):
         # Always to the point nearest to the middle of a column, so that left undoes right.
         dot = 2 * (curves.column(series.seconds[place], span, dots) // 2 + by) + 0.5
         at = span[0] + dot / max(1, dots - 1) * (span[1] - span[0])
-        target = self._nearest(series, span, at)
+        target = curves.nearest(series.seconds, span, at)
         if target is None or target == place:
             target = place + (1 if by > 0 else -1)
         if 0 <= dot < dots and 0 <= target < len(series.seconds) and span[0] <= series.seconds[target] <= span[1]:
@@ -284,7 +272,7 @@ class BigChart(ChoosingChart):
 
     def _moment(self, x: int, span: tuple[float, float]) -> float:
         """Return the time in the middle of a column of the screen."""
-        return span[0] + (x - LABEL + 0.5) / self._columns * (span[1] - span[0])
+        return curves.moment_of(x - LABEL, span, self._columns)
 
     def _zoom_to_drag(self) -> None:
         """Show the stretch of time that the mouse was dragged over."""
@@ -311,11 +299,9 @@ class BigChart(ChoosingChart):
         self._drag = (event.x, event.x) if event.x >= LABEL else None
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Show the values under the mouse, and what is dragged over."""
-        self._hover = event.x if event.x >= LABEL else None
+        """Mark what is dragged over. Textual calls the same method of the pane next."""
         if self._drag is not None:
             self._drag = self._drag[0], max(LABEL, event.x)
-        self.redraw()
 
     async def on_mouse_up(self, event: events.MouseUp) -> None:
         if self._drag is not None and abs(self._drag[1] - self._drag[0]) >= LEAST_DRAG:
@@ -324,9 +310,8 @@ class BigChart(ChoosingChart):
         self._drag = None
 
     def on_leave(self) -> None:
-        """Show the values under the cursor again; a drag that leaves the chart is none."""
-        self._hover = self._drag = None
-        self.redraw()
+        """Forget the drag: one that leaves the chart is none. Textual calls the same method of the pane next."""
+        self._drag = None
 
     async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         await self._wheel(event, 1)

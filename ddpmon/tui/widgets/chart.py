@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesRequest, SeriesView, Snapshot, Wish
+from ddpmon.messages import Series, SeriesView, Snapshot
 from ddpmon.messages.quantities import MS, NUMBER
 from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.chart_choice import SMOOTHINGS, ChartChoice, Offered, quantity
+from ddpmon.tui.chart_choice import ChartChoice, Offered, quantity
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, joined, title
-from ddpmon.tui.preferences import Values
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.pane import Actions, Pane
 
@@ -283,6 +282,8 @@ def style_of(choice: ChartChoice, frame: Frame) -> Style:
 class ChoosingChart(Pane):
     """A chart whose quantity and form are chosen by keys."""
 
+    SHOWS_POINTED = True
+
     def __init__(self, choice: ChartChoice, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.choice = choice
@@ -311,80 +312,6 @@ class ChoosingChart(Pane):
     def _smooth(self) -> None:
         self.choice.next_smoothing()
         self.redraw()
-
-
-class KeptChart:
-    """The last chart of a whole run: drawing takes milliseconds, and most frames have the series of the one before."""
-
-    def __init__(self) -> None:
-        self._series: Series | SeriesView | None = None
-        self._asked: tuple[object, ...] = ()
-        self._lines: list[Line] = []
-
-    def chart(
-        self, series: Series | SeriesView, name: str, style: Style, width: int, height: int, empty: str
-    ) -> list[Line]:
-        """The lines of `chart`, kept until its arguments change."""
-        asked = (name, style, width, height, empty)
-        if series is not self._series or asked != self._asked:
-            self._series, self._asked = series, asked
-            self._lines = chart(series, name, style, width, height, empty=empty)
-        return self._lines
-
-
-class ChosenChart(ChoosingChart):
-    """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
-
-    def __init__(self, choice: ChartChoice, *, id: str) -> None:
-        super().__init__(choice, id=id)
-        self._kept = KeptChart()
-
-    @property
-    def preferences(self) -> Values:
-        choice = self.choice
-        return {"chart": choice.name, "log": choice.log, "smoothing": choice.smoothing}
-
-    def restore(self, saved: Values) -> None:
-        if (name := saved.get("chart")) in STEP_SERIES:  # every run has these
-            self.choice.name = str(name)
-        self.choice.log = saved.get("log") is True
-        if (smoothing := saved.get("smoothing")) in SMOOTHINGS:
-            self.choice.smoothing = float(str(smoothing))
-
-    @property
-    def wish(self) -> Wish:
-        if self.choice.name in IN_EVERY_SNAPSHOT:
-            return Wish()
-        width = self.size.width or self.app.size.width // 2
-        points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))
-        return Wish(series=SeriesRequest((self.choice.name,), columns=points, end_s=held_s(self.frame)))
-
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        choice = self.choice
-        style = style_of(choice, frame)
-        if choice.name == "loss":
-            style = replace(style, roles=(None, "info"))
-        series = in_every_snapshot(frame, choice) or requested_series(frame, choice)
-        empty = "coming…" if series is None else nothing(frame.snapshot, choice.name)
-        name = quantity(choice.name).chart
-        curves_shown = f": {style.worst}est, median"
-        if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
-            name += curves_shown
-        return self._kept.chart(series or Series(), name, style, width, height, empty)
-
-
-class OwnChart(Pane):
-    """Own time of the slowest rank against the median: their distance is what waiting costs."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._kept = KeptChart()
-
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        series = Series() if frame.snapshot is None else frame.snapshot.own_series
-        style = style_of(ChartChoice("own"), frame)
-        name = "own ms per step: slowest, median"
-        return self._kept.chart(series, name, style, width, height, nothing(frame.snapshot, "own"))
 
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:

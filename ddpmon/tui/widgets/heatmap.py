@@ -32,7 +32,7 @@ from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
-from ddpmon.tui.widgets.heatwords import hosts_end, in_words, labels
+from ddpmon.tui.widgets.heatwords import cell_in_words, hosts_end, in_words, labels
 from ddpmon.tui.widgets.lanes import LEVELS
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved
@@ -122,6 +122,8 @@ def _below(rows: int, height: int) -> int:
 
 class HeatMap(BlockPane):
     """The heat map with its cursor."""
+
+    SHOWS_POINTED = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,13 +282,24 @@ class HeatMap(BlockPane):
                 self._places.append(-1)
         has_value = any(view.cells[chosen * view.columns : (chosen + 1) * view.columns])
         alone = frame.snapshot is not None and len(frame.snapshot.ranks) < 2
-        note = in_words(view, view.rows[chosen], has_value=has_value, alone=alone)
+        note = self._pointed_cell(view, room) or in_words(view, view.rows[chosen], has_value=has_value, alone=alone)
         return [
             heading(title, frame, width, signs),
             *lines,
             *axes(view, self._left, room)[: below - 1],
             fit([(" " + cut_sentence(note, width - 1), "text")], width),
         ]
+
+    def _pointed_cell(self, view: HeatView, room: int) -> str:
+        """Return the mark under the mouse in words; "": none is there."""
+        if self.pointed is None or not 0 < self.pointed[1] <= len(self._places):
+            return ""
+        place, shown = self._places[self.pointed[1] - 1], min(view.columns, room)
+        x = self.pointed[0] - self._left
+        if place < 0 or not 0 <= x < shown:
+            return ""
+        column = view.columns - shown + x
+        return cell_in_words(view, view.rows[place], column, view.cells[place * view.columns + column])
 
     def _place(self, view: HeatView) -> int:
         """The row under the cursor."""

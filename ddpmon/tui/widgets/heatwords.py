@@ -8,7 +8,8 @@ from itertools import groupby
 from rich.cells import cell_len
 
 from ddpmon import numbers
-from ddpmon.messages import NOTABLE, OWN_PHASES, HeatRow, HeatView
+from ddpmon.messages import HEAT_LEVELS, NOTABLE, OWN_PHASES, HeatRow, HeatView
+from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import padded
 from ddpmon.tui.widgets.worldmap import short_host
@@ -85,6 +86,46 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: boo
         return f"{who}: {over} in every column"  # since when is not to be seen here
     since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
     return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
+
+
+def cell_in_words(view: HeatView, row: HeatRow, column: int, cell: int) -> str:
+    """Return what the mark in a column of a row stands for.
+
+    Args:
+        view: The map that the row is of.
+        row: One of its rows.
+        column: Place of the mark in the row.
+        cell: Its value.
+
+    """
+    first = max(1, (view.first + column) * view.steps)
+    last = min(view.last_step, (view.first + column + 1) * view.steps - 1)
+    steps = f"step {numbers.count(first)}"
+    if last > first:
+        steps = f"steps {numbers.count(first)}-{numbers.count(last)}"
+    worst = f"rank {_span(row)}" if row.count == 1 else f"ranks {_span(row)}, the worst one"
+    return f"{steps}, {worst}: {_cell_value(view, cell)}"
+
+
+def _cell_value(view: HeatView, cell: int) -> str:
+    if cell == NOTHING:
+        return "nothing recorded"
+    if cell == NOT_FINITE:
+        return "not finite"
+    if view.beyond_chance:
+        level = min(cell - LEAST, len(HEAT_LEVELS)) - 1
+        longer = "longer than usual" if view.metric == "step" else "late"
+        if level < 0:
+            return "within the noise"
+        return f"{longer}, by {numbers.percent(HEAT_LEVELS[level])} or more" if level else f"{longer}, by less than 5%"
+    value = view.low + (cell - LEAST) / (MOST - LEAST) * (view.high - view.low)
+    if view.metric == "loss":
+        return f"loss {numbers.loss(value)}"
+    if view.metric == "gpu":
+        return f"GPU utilization {numbers.percent(1 - value)}"
+    if view.metric == "wait":
+        return f"{numbers.percent(value)} of the step"
+    return f"{numbers.over(value)} against the median"
 
 
 def _never(view: HeatView, over: str, *, alone: bool) -> str:

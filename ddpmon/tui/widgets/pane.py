@@ -33,10 +33,14 @@ class Pane(Widget, metaclass=Abstract):
     ALLOW_SELECT = False
     KEEPS_COLOUR = False
     """True if the colours stay when the values are stale."""
+    SHOWS_POINTED = False
+    """True if it shows the values under the mouse."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.frame = Frame()
+        self.pointed: tuple[int, int] | None = None
+        """Column and line under the mouse; None: it is elsewhere, or the terminal does not report its movements."""
         self._palette = DARK
         self._rows: list[Line] = []
         self._base: Style | None = None
@@ -107,6 +111,16 @@ class Pane(Widget, metaclass=Abstract):
         self._rows = []
         self.redraw()
         self.refresh()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self.SHOWS_POINTED:
+            self.pointed = event.x, event.y
+            self.redraw()
+
+    def on_leave(self) -> None:
+        if self.SHOWS_POINTED:
+            self.pointed = None
+            self.redraw()
 
     def render_line(self, y: int) -> Strip:
         """One row, as Textual's compositor asks for it."""
