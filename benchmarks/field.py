@@ -25,13 +25,10 @@ is printed below the table, so that a reader can judge.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -39,9 +36,11 @@ from pathlib import Path
 
 from field_commands import Finished, Tool, of_costs, of_verdicts, run
 from field_faults import NPROC, Scenario, drawn
-from overhead import added, in_place
+from launching import load, middle, options, own_home, print_head, print_row
+from rank_cost import added
+from rank_cost import measured as measured_in_rank
 
-STEPS = Path(__file__).parent / "steps.py"
+STEPS = Path(__file__).parent / "rank_measures.py"
 FAULTS = Path(__file__).parent / "diagnosis_steps.py"
 STEPS_A_VERDICT = "400"
 """More than 14 seconds with the fault."""
@@ -87,7 +86,6 @@ class Costs:
     cpu_ms: float
     """CPU milliseconds of all processes per step."""
     seconds: float
-    """Seconds from start to end."""
     cpu_s: float
     """CPU seconds of all processes from start to end."""
     bytes: float
@@ -95,7 +93,7 @@ class Costs:
 
 
 def measured(tool: Tool, folder: Path, nproc: int, arguments: list[str]) -> tuple[Finished, dict]:
-    """A run of `steps.py`, and what it says of itself."""
+    """Return a run of `rank_measures.py`, and what it says of itself."""
     result = folder / "result"
     finished = run(tool, nproc, STEPS, [*arguments, "--result", str(result)], folder)
     if not result.exists():
@@ -105,7 +103,7 @@ def measured(tool: Tool, folder: Path, nproc: int, arguments: list[str]) -> tupl
 
 
 def costs(tool: Tool, folder: Path, nproc: int, rounds: int, steps: int) -> Costs:
-    finished, said = measured(tool, folder, nproc, ["--rounds", str(rounds), "--steps", str(steps)])
+    finished, said = measured(tool, folder, nproc, ["speed", "--rounds", str(rounds), "--steps", str(steps)])
     step_ms = said["step_ms"]
     return Costs(
         tool.name,
@@ -130,13 +128,14 @@ def folders(base: Path) -> Iterator[Path]:
 def print_place(chosen: list[Tool], base: Path, seconds: float) -> None:
     fresh = folders(base)
     print(f"\ntraining thread in place, one rank, steps of {PLACE_MS:.0f} ms: CPU that a tool adds to a step\n")
-    print("| | by the whole step | less what is inside layers, autograd and optimizer | pairs |\n|---|---|---|---|")
+    print_head("", "µs by the whole step", "less what is inside layers, autograd and optimizer", "pairs")
     for tool in chosen:
         if tool.in_place:
             home = next(fresh)
-            one = in_place(tool.command(1, STEPS), 10, PLACE_MS, seconds, str(home), tool.environment(home))
-            cells = [added(one, "watched", whole=True), added(one, "watched"), len(one["cycles"])]
-            print(f"| {tool.name} | {' | '.join(map(str, cells))} |", flush=True)
+            command, environment = tool.command(1, STEPS), tool.environment(home)
+            found = measured_in_rank(command, "in-place", environment, step_ms=PLACE_MS, seconds=seconds)
+            cycles = found["cycles"]
+            print_row(tool.name, added(cycles, "watched", whole=True), added(cycles, "watched"), len(cycles))
 
 
 def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, steps: int, kept: Path) -> None:
@@ -144,8 +143,9 @@ def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, steps: i
     fresh = folders(base)
     earlier = json.loads(kept.read_text()) if kept.exists() else {}
     runs = [Costs(**one) for one in earlier.get("runs", [])]
-    _, said = measured(chosen[0], next(fresh), nproc, ["--step-ms", str(RUNS_MS)]) if not earlier else (None, earlier)
-    work = said["rounds"]
+    if not earlier:
+        _, earlier = measured(chosen[0], next(fresh), nproc, ["speed", "--step-ms", str(RUNS_MS)])
+    work = earlier["rounds"]
     for number in range(rounds):
         in_turn = chosen[number % len(chosen) :] + chosen[: number % len(chosen)]
         runs += [costs(tool, next(fresh), nproc, work, steps) for tool in in_turn]
@@ -153,41 +153,29 @@ def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, steps: i
     of_each = {tool.name: [one for one in runs if one.tool == tool.name] for tool in chosen}
     bare = of_each[chosen[0].name]
     print(f"\n{nproc} ranks, {steps} steps of the same work, {len(bare)} rounds; medians (lowest to highest)\n")
-    columns = (
-        "a step",
-        "against bare in its round",
-        "CPU a step, all processes",
-        "against bare in its round",
-        "start to end",
-        "CPU, start to end",
-        "bytes a rank and step",
-    )
-    print("| | " + " | ".join(columns) + " |")
-    print("|---" * (1 + len(columns)) + "|")
+    print_head(
+        "", "a step", "against bare in its round", "CPU a step, all processes", "against bare in its round",
+        "start to end", "CPU, start to end", "bytes a rank and step",
+    )  # fmt: skip
     for tool in chosen:
         mine = of_each[tool.name]
-        cells = [
-            _middle([one.step_ms for one in mine], 2) + " ms",
-            _middle([one.step_ms / base.step_ms for one, base in zip(mine, bare, strict=True)], 3),
-            _middle([one.cpu_ms for one in mine], 2) + " ms",
-            _middle([one.cpu_ms / base.cpu_ms for one, base in zip(mine, bare, strict=True)], 3),
-            _middle([one.seconds for one in mine], 1) + " s",
-            _middle([one.cpu_s for one in mine], 1) + " s",
+        print_row(
+            tool.name,
+            middle([one.step_ms for one in mine], 2, " ms"),
+            middle([one.step_ms / base.step_ms for one, base in zip(mine, bare, strict=True)], 3),
+            middle([one.cpu_ms for one in mine], 2, " ms"),
+            middle([one.cpu_ms / base.cpu_ms for one, base in zip(mine, bare, strict=True)], 3),
+            middle([one.seconds for one in mine], 1, " s"),
+            middle([one.cpu_s for one in mine], 1, " s"),
             f"{statistics.median(one.bytes for one in mine):.0f}",
-        ]
-        print(f"| {tool.name} | {' | '.join(cells)} |", flush=True)
-
-
-def _middle(values: list[float], digits: int) -> str:
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+        )
 
 
 def print_verdicts(chosen: list[Tool], base: Path, seed: int, only: list[str]) -> None:
     fresh = folders(base)
     said: list[str] = []
     print(f"\nverdicts, {NPROC} ranks, steps of 40 ms, seed {seed}: right, and seconds until it was first said\n")
-    print("| | " + " | ".join(tool.name for tool in chosen) + " |")
-    print("|---|" + "---|" * len(chosen))
+    print_head("", *(tool.name for tool in chosen))
     for scenario in drawn(seed):
         if only and not any(scenario.name.startswith(name) for name in only):
             continue
@@ -197,14 +185,14 @@ def print_verdicts(chosen: list[Tool], base: Path, seed: int, only: list[str]) -
             after = "" if one.after_s is None or not one.right else f", {one.after_s:.1f} s"
             cells.append(("yes" if one.right else "no" if one.said else "says nothing") + after)
             said.append(f"{scenario.name} ({' '.join(scenario.arguments)}), {tool.name}: {one.said or '–'}")
-        print(f"| {scenario.name} | " + " | ".join(cells) + " |", flush=True)
+        print_row(scenario.name, *cells)
     print("\nwhat was said:\n")
     for line in said:
         print(f"- {line}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured; all of it")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--only", nargs="+", default=[], help="faults whose names begin so")
@@ -215,9 +203,8 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, help="file with the runs of earlier calls; gets those of this one too")
     parser.add_argument("--packages", type=Path, help="where TraceML and py-spy lie already, or shall lie")
     args = parser.parse_args()
-    print(f"load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
-        base = Path(folder)
+    print(load())
+    with own_home() as base:
         packages = args.packages or base / "packages"
         install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages)]
         if not packages.exists():
@@ -232,6 +219,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
     main()
-    print(f"\ntook {time.monotonic() - began:.0f} s")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import fcntl
 import json
 import os
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +18,9 @@ from pathlib import Path
 
 import psutil
 import pyte
+from launching import bare, watched
 from ports import free_port
-from rates import bare as bare_command
-from rates import watched as watched_command
+from terminal import open_terminal
 
 REAPER = Path(__file__).parent / "reaper.py"
 POLL_S = 0.1
@@ -60,7 +56,7 @@ class Tool:
     """True if it shows its sentences on a screen that it draws again and again."""
 
     def command(self, nproc: int, script: Path) -> list[str]:
-        return bare_command(nproc, script)
+        return bare(nproc, script)
 
     def environment(self, folder: Path) -> dict[str, str]:
         return {}
@@ -91,7 +87,7 @@ class Ddpmon(Tool):
     in_place = True
 
     def command(self, nproc: int, script: Path) -> list[str]:
-        return watched_command(nproc, script)
+        return watched(nproc, script)
 
     def environment(self, folder: Path) -> dict[str, str]:
         return {"DDPMON_HOME": str(folder / "home")}
@@ -160,7 +156,7 @@ class PySpy(Tool):
 
     def _top(self, pid: int) -> subprocess.Popen[bytes]:
         """On a terminal of its own, whose other end is read so that it never waits."""
-        ours, theirs = _screen()
+        ours, theirs = open_terminal((COLUMNS, LINES))
         environment = os.environ | {"TERM": "xterm-256color"}
         top = subprocess.Popen(
             [self._program, "top", "--pid", str(pid)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
@@ -184,7 +180,7 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
     """Run a script under a tool to its end."""
     finished = Finished(folder)
     terminal = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)} if tool.draws else {}
-    ours, theirs = _screen() if tool.draws else os.pipe()
+    ours, theirs = open_terminal((COLUMNS, LINES)) if tool.draws else os.pipe()
     cpu_file = folder / "cpu"
     started = subprocess.Popen(
         [sys.executable, str(REAPER), str(cpu_file), *tool.command(nproc, script), *arguments],
@@ -216,13 +212,6 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
         finished.cpu_s += usage.ru_utime + usage.ru_stime
     reader.join()
     return finished
-
-
-def _screen() -> tuple[int, int]:
-    """A terminal: our end and the program's."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    return ours, theirs
 
 
 def _chunks(end: int) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 import zmq
-from made_up_runs import hub_log, make_run, own_home, start_hub
+from launching import hub_log, make_run, own_home, start_hub
 
 from ddpmon import runs
 from ddpmon.messages import (

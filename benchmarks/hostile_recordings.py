@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from made_up_runs import own_home
+from launching import own_home
 
 from ddpmon import cli, runs
 from ddpmon.cli.commands.replaying import unpack

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from made_up_runs import make_run
+from launching import make_run
 
 from ddpmon import runs
 from ddpmon.launch import env

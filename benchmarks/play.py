@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from made_up_runs import make_run, own_home
+from launching import make_run, own_home
 from numpy.typing import ArrayLike
 
 from ddpmon import runs

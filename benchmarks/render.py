@@ -35,8 +35,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from launching import cpu_s, middle, options
 from synthetic_ranks import Viewer, world_at_work
-from terminal import Dashboard, played, shown
+from terminal import Dashboard, first_shown, played, shown
 
 from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, encode
 
@@ -250,10 +251,10 @@ def one_screen(
         presses.append(Press(dashboard.press(screen.key), name, within=False))
         dashboard.read(0.7)
     dashboard.read(1.5)
-    began, used = time.perf_counter(), dashboard.cpu_s()
+    began, used = time.perf_counter(), cpu_s(dashboard.process.pid)
     dashboard.read(seconds)
     ended = time.perf_counter()
-    cpu = (dashboard.cpu_s() - used) / (ended - began)
+    cpu = (cpu_s(dashboard.process.pid) - used) / (ended - began)
     rate = dashboard.bytes_since(began) / (ended - began)
     for number in range(PRESSES if screen.within else 0):
         presses.append(Press(dashboard.press(screen.within), name, within=True))
@@ -268,19 +269,16 @@ def start(run_id: str, ranks: int, size: str, times: int) -> None:
         with shown([sys.executable, "-m", "ddpmon", "attach", run_id], SIZES[size]) as dashboard:
             dashboard.read(START_S, FIRST.encode())
             dashboard.read(FILLED_S)
-            taken.append(full_after(dashboard, SIZES[size]))
+            taken.append(first_shown(dashboard, SIZES[size], is_full))
     known = [seconds for seconds in taken if seconds is not None]
-    said = f"{statistics.median(known):.2f} s ({min(known):.2f} to {max(known):.2f})" if known else "never"
+    said = middle(known, 2, " s") if known else "never"
     print(f"{ranks:5}  {size:6}  ddpmon attach to a full screen: median of {times} {said}", flush=True)
 
 
-def full_after(dashboard: Dashboard, size: tuple[int, int]) -> float | None:
-    """Seconds from the start of the process until everything stood on its screen."""
-    for at, text in played(dashboard, size):
-        last = text.splitlines()[-2].split()
-        if all(mark in text for mark in FULL) and last and last[0].isdigit() and re.search("[⠁-⣿]", text):
-            return at - dashboard.began
-    return None
+def is_full(text: str) -> bool:
+    """Return whether everything stands on the screen."""
+    last = text.splitlines()[-2].split()
+    return all(mark in text for mark in FULL) and bool(last) and last[0].isdigit() and bool(re.search("[⠁-⣿]", text))
 
 
 def hub(run_id: str, ranks: int, seconds: float) -> None:
@@ -289,10 +287,10 @@ def hub(run_id: str, ranks: int, seconds: float) -> None:
 
     (process,) = [each for each in psutil.Process().children() if "ddpmon.hub" in each.cmdline()]
     viewer = Viewer(runs.find(run_id))
-    first, used, began = viewer.next()[1].step, sum(process.cpu_times()[:2]), time.perf_counter()
+    first, used, began = viewer.next()[1].step, cpu_s(process.pid), time.perf_counter()
     while time.perf_counter() - began < seconds:
         last = viewer.next()[1].step
-    took, used = time.perf_counter() - began, sum(process.cpu_times()[:2]) - used
+    took, used = time.perf_counter() - began, cpu_s(process.pid) - used
     viewer.close()
     print(
         f"{ranks:5}  the hub: {used / took:.0%} of a core, at {(last - first) * ranks / took:,.0f} records a second",
@@ -319,7 +317,7 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
                 while dashboard.process.poll() is None:
                     dashboard.read(0.5)
                     dashboard.written.clear()
-                    used = dashboard.cpu_s() if dashboard.process.poll() is None else used
+                    used = cpu_s(dashboard.process.pid) if dashboard.process.poll() is None else used
             took = time.perf_counter() - began
         first, last = json.loads((Path(folder) / "memory.json").read_text())
     print(
@@ -330,7 +328,7 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS))
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--screens", nargs="+", choices=SCREENS, default=list(SCREENS))

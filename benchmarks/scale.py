@@ -4,9 +4,8 @@
     python benchmarks/scale.py --ranks 16384 --seconds 60
     python benchmarks/scale.py --ranks 64 --seconds 20 --faults
     python benchmarks/scale.py --ranks 1024 --viewer    with a viewer that takes every snapshot
-    python benchmarks/scale.py --ranks 1024 --viewer --screen ranks     as one of this screen does
     python benchmarks/scale.py --ranks 1024 --dashboard from the end of a step until `ddpmon attach` shows it
-    python benchmarks/scale.py --ranks 1024 --profile   what the hub's time goes into
+    python benchmarks/scale.py --node-hub --ranks 8     what the hub of a node costs beside them
 
 A real root hub, as a process of its own, and node hubs in others (`scale_nodes.py`): 8 ranks each, real sockets with
 CURVE, real messages, every node's clock hours off. One rank becomes late by 12% of a step. With --faults one node's
@@ -16,19 +15,20 @@ CPU is the kernel's count of the hub's process, all threads, from the eighth sec
 seconds that were played meanwhile: a hub that falls behind on a busy machine does not look cheaper; memory its largest
 resident set; KB/s the bytes of the node hubs' messages for each rank. Then the run ends, and its report is compared
 with what was played: records, the least and largest own time of every rank, who is late, since when, what it gains.
+
+--node-hub: two real hubs, a node's and a root's, that find each other as they do in a run. The node's ranks are made
+up (`synthetic_ranks.py`) and send over its own socket what real ones would.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import re
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -38,36 +38,23 @@ import psutil
 from ddpmon import runs
 from ddpmon.analysis.steps.table import PHASES
 from ddpmon.hub import curve_keys
-from ddpmon.messages import MAX_STEP, Card, SeriesRequest, TimelineRequest, Wish
+from ddpmon.messages import MAX_STEP, Card, SeriesRequest, Wish
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
-from made_up_runs import hub_log, make_run, own_home, start_hub
+from launching import cpu_s, hub_log, kill, make_run, options, own_home, start_hub, wait_until
 from ports import free_port
-from scale_plan import Plan, Said
-from synthetic_ranks import Viewer
+from scale_nodes import Plan, Said
+from synthetic_ranks import Viewer, allow_many_files, start_ranks
 from terminal import Dashboard, played, shown
 
 SIZE = 160, 50
 STEP_SHOWN = re.compile(r"step ([\d,]+)")
-SCREENS = {
-    "overview": Wish(strips=SeriesRequest(ranks=((0, 15),), columns=24)),
-    "ranks": Wish(strips=SeriesRequest(ranks=((0, 43),), columns=24)),
-    "devices": Wish(samples=SeriesRequest(("gpu", "cpu"), ranks=((0, 39),))),
-    "heat": Wish(heat=SeriesRequest(rows=44, columns=140)),
-    "timeline": Wish(timeline=TimelineRequest(rows=44)),
-}
-"""View requests of some screens of that size."""
+WISH = Wish(strips=SeriesRequest(ranks=((0, 15),), columns=24))
+"""The view request of the first screen of that size."""
 PER_NODE = 8
 SETTLE_S = 8.0
 NODES_A_PROCESS = 2048
-PROFILED = """
-import atexit, cProfile, signal, sys
-from ddpmon.hub import hub
-profile = cProfile.Profile()
-profile.runcall(hub.main, sys.argv[1])
-profile.dump_stats(sys.argv[2])
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +65,7 @@ class Wanted:
     rate: float = 10.0
     faults: bool = False
     viewer: bool = False
-    screen: str = "overview"
     dashboard: bool = False
-    profile: str | None = None
 
 
 @dataclasses.dataclass
@@ -131,7 +116,7 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
     root.admitted = {each.public: number + 1 for number, each in enumerate(of_nodes)}
     root.save(runs.run_dir(run.id))
     log = hub_log(run)
-    hub = start_hub(run, *(("-c", PROFILED, run.id, args.profile) if args.profile else ()))
+    hub = start_hub(run)
     started = [supervisor, hub]
     try:
         viewer = Viewer(run)
@@ -152,7 +137,7 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
             path.write_bytes(msgspec.json.encode(plan))
             players.append(subprocess.Popen([sys.executable, str(Path(__file__).with_name("scale_nodes.py")), path]))
         started += players
-        _wait_for(lambda: all((home / f"plan{plan.first}.connected").exists() for plan in plans), players, log)
+        wait_until(_connected(home, plans, players), f"the nodes do not come: {log.read_text()}")
         if args.dashboard:
             viewer.close()  # what is measured is what one viewer gets
             with shown([sys.executable, "-m", "ddpmon", "attach", run.id], SIZE) as dashboard:
@@ -168,9 +153,16 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
         _compare(result, runs.load(run.id), saids, args)
         return result
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        kill(started)
+
+
+def _connected(home: Path, plans: list[Plan], players: list[subprocess.Popen]) -> Callable[[], bool]:
+    def connected() -> bool:
+        if any(player.poll() for player in players):
+            raise SystemExit("the nodes failed")
+        return all((home / f"plan{plan.first}.connected").exists() for plan in plans)
+
+    return connected
 
 
 def _faults(seconds: float, nodes: int) -> dict[str, object]:
@@ -180,14 +172,6 @@ def _faults(seconds: float, nodes: int) -> dict[str, object]:
         "lossy_every": 8 if nodes >= 8 else 2,
         "restart_after_s": 0.2 * seconds,
     }
-
-
-def _wait_for(there, players: list[subprocess.Popen], log: Path) -> None:
-    deadline = time.monotonic() + 180
-    while not there():
-        if time.monotonic() > deadline or any(player.poll() for player in players):
-            raise SystemExit(f"the nodes do not come: {log.read_text()}")
-        time.sleep(0.05)
 
 
 def _measured(
@@ -200,14 +184,13 @@ def _measured(
 ) -> Result:
     """While it is played: what the hub takes."""
     process = psutil.Process(hub.pid)
-    wish = {"wish": SCREENS[args.screen]}
     began = time.monotonic()
     peak, seen = 0.0, []
     at_first, cpu_first, cpu_last = began, 0.0, 0.0
     sizes = []
     while any(player.poll() is None for player in players):
         if args.viewer:
-            frame, shot = viewer.next(**wish)
+            frame, shot = viewer.next(wish=WISH)
             seen.append((time.monotonic_ns() // 1000, shot.step))
             sizes.append(len(frame))
         elif dashboard is not None:
@@ -217,8 +200,8 @@ def _measured(
         now = time.monotonic()
         peak = max(peak, process.memory_info().rss / 1e6)
         if now - began >= SETTLE_S and at_first == began:
-            at_first, cpu_first = now, sum(process.cpu_times()[:2])
-        cpu_last = sum(process.cpu_times()[:2])
+            at_first, cpu_first = now, cpu_s(hub.pid)
+        cpu_last = cpu_s(hub.pid)
     if any(player.returncode for player in players):
         raise SystemExit("the nodes failed")
     if dashboard is not None:
@@ -305,22 +288,52 @@ HEAD = """                     KB/s a  bytes a   seconds to a   KB/s to         
  ranks     CPU     MB     rank   record  viewer   p95  a viewer   records  rec.  min/max  late: told (played)"""
 
 
+def node_hub_cpu(ranks: int, rate: float, seconds: float) -> float:
+    """Return the share of a core that the hub of a node takes, while the root accepts all of it."""
+    with own_home():
+        started = [subprocess.Popen(["sleep", "3600"])]
+        try:
+            keys = [curve_keys.fresh(), curve_keys.fresh()]
+            keys[0].addresses, keys[0].admitted = [f"tcp://127.0.0.1:{free_port()}"], {keys[1].public: 1}
+            root, node = (make_run(name, ranks, nnodes=2, supervisor=started[0].pid) for name in ("root", "node"))
+            for run, own in zip((root, node), keys, strict=True):
+                own.save(runs.run_dir(run.id))
+                started.append(start_hub(run))
+                Viewer(run).next()
+            card = msgspec.json.encode(Card(keys[0].public, root.id, keys[0].addresses)).decode()
+            hub = started[-1].pid
+            started.append(start_ranks(node, ranks, "--rate", str(rate), "--root", card))
+            time.sleep(SETTLE_S)
+            began, before = time.monotonic(), cpu_s(hub)
+            time.sleep(seconds - SETTLE_S)
+            used = (cpu_s(hub) - before) / (time.monotonic() - began)
+            shot = Viewer(root).next()[1]
+            if shot.step < (seconds - 2) * rate * 0.9:
+                raise SystemExit(f"the root has {shot.step} steps only")
+            return used
+        finally:
+            kill(started)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--seconds", type=float, default=40.0, help="of each world")
     parser.add_argument("--rate", type=float, default=10.0, help="steps a second")
     parser.add_argument("--faults", action="store_true", help="cut, lossy and restarted")
     parser.add_argument("--viewer", action="store_true", help="a viewer takes every snapshot")
-    parser.add_argument("--screen", choices=SCREENS, default="overview", help="which one the viewer shows")
     parser.add_argument("--dashboard", action="store_true", help="when a dashboard in a terminal shows a step")
-    parser.add_argument("--profile", help="write cProfile's statistics of the hub there")
+    parser.add_argument("--node-hub", action="store_true", help="measure the hub of a node with so many ranks")
     args = vars(parser.parse_args())
     if args["seconds"] < 2 * SETTLE_S:
         parser.error(f"--seconds: at least {2 * SETTLE_S:g}, as the first {SETTLE_S:g} do not count")
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_many_files()
     ranks = args.pop("ranks")
+    if args.pop("node_hub"):
+        for count in ranks:
+            used = node_hub_cpu(count, args["rate"], args["seconds"])
+            print(f"the hub of a node with {count} ranks of {args['rate']:g} steps a second: {used:.1%} of a core")
+        return
     print(HEAD, flush=True)
     for count in ranks:
         print(line(play(count, Wanted(**args))), flush=True)

@@ -12,10 +12,8 @@ bundle in so many, all ranks restarted once. At the end every rank says goodbye,
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,29 +21,16 @@ import msgspec
 import numpy as np
 import zmq
 from numpy.typing import NDArray
-from scale_plan import Plan, Said
+from synthetic_ranks import World, allow_many_files, made_up_hello, made_up_sample
 
 from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASES, ROW
 from ddpmon.hub.bundles import Closed, in_twos
+from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.uplink import SPARSE_S, Uplink
-from ddpmon.messages import (
-    PROTOCOL,
-    STAGE_TRAINING,
-    SYNC_GRADIENTS,
-    Batch,
-    Bye,
-    Hello,
-    Sample,
-)
+from ddpmon.messages import STAGE_TRAINING, SYNC_GRADIENTS, Batch, Bye, Card
 from ddpmon.messages.nodes import Packed
 from ddpmon.recording.node_blocks import pack_rows
 
-PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
-"""The share of a step that each of the five phases takes on a rank of normal speed."""
-NOISE = 0.02
-TRANSFER_SHARE = 0.1
-LATE_SHARE = 0.12
-"""Extra share of a step that the late rank spends in data."""
 HOUR_US = 3_600_000_000
 SAMPLE_S = 1.0
 SEND_S = 0.34
@@ -59,48 +44,52 @@ FLUSH_S = 60.0
 """The most that the root may take to have all of it at the end."""
 
 
-class World:
-    """The steps of all ranks, the same in every process that plays a part of them."""
+class Plan(msgspec.Struct):
+    """The world to play."""
 
-    def __init__(self, plan: Plan, attempt: int, start_us: int) -> None:
-        self._plan = plan
-        self._rng = np.random.default_rng(100 + attempt)
-        period_us = 1e6 / plan.steps_per_s
-        self._phases_us = np.array(PHASES_SHARE) * period_us
-        self._transfer_us = TRANSFER_SHARE * period_us
-        self._late_us = round(LATE_SHARE * period_us)
-        self._end_us = start_us
-        self._late_at = start_us + round(plan.late_after_s * 1e6)
-        self.step = 0
-        self.late_since: int | None = None
-        self.mended_us = 0
-        self._next: tuple[np.ndarray, int, int] | None = None
-        self.step_us: list[int] = []
-        self.mended_us_of: list[int] = []
-        self.ends_us: list[int] = []
+    root: Card
+    keys: list[Keys]
+    """Keys of each node's hub; the first are those of node 1."""
+    first: int
+    """First of the nodes that this process plays, counted from 0."""
+    nodes: int
+    """That it plays."""
+    per_node: int
+    world_size: int
+    steps_per_s: float
+    seconds: float
+    late_rank: int | None = None
+    late_after_s: float = 0.0
+    cut_node: int | None = None
+    """Its link is cut from `cut_s[0]` to `cut_s[1]`."""
+    cut_s: tuple[float, float] = (0.0, 0.0)
+    lossy_every: int = 0
+    """Every n-th node loses one bundle in ten; 0: none does."""
+    restart_after_s: float | None = None
+    said: str = ""
+    """Path of the file for the answer."""
 
-    def next(self, now_us: int) -> tuple[int, int, int, np.ndarray] | None:
-        """The next step once it has ended: its number, end and length, and [R, 5] phases; all in µs."""
-        if self._next is None:
-            noise = 1 + NOISE * np.abs(self._rng.standard_normal((self._plan.world_size, 5)))
-            own = (self._phases_us * noise).astype(np.int64)
-            mended = int(own.sum(axis=1).max())
-            late = self._plan.late_rank
-            if late is not None and self._end_us >= self._late_at:
-                self.late_since = self.late_since or self.step + 1
-                own[late, 0] += self._late_us
-            transfer = int(self._transfer_us * self._rng.uniform(0.9, 1.1))
-            self._next = own, int(own.sum(axis=1).max()) + transfer, mended + transfer
-        own, length, mended = self._next
-        if self._end_us + length > now_us:
-            return None
-        self._next = None
-        self._end_us += length
-        self.step += 1
-        self.step_us.append(length)
-        self.mended_us_of.append(mended)
-        self.ends_us.append(self._end_us)
-        return self.step, self._end_us, length, own
+
+class Said(msgspec.Struct):
+    """The steps that a process played, to compare with the root's account of them."""
+
+    records: list[int] = msgspec.field(default_factory=list)
+    """Steps of each of its ranks in the last attempt."""
+    own_us: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """The least and the largest own time of each of its ranks in the last attempt, from the second step on."""
+    sent_bytes: int = 0
+    late_since: int | None = None
+    """The first step in which the late rank is late."""
+    step_us: list[int] = msgspec.field(default_factory=list)
+    """The length of each step of the last attempt."""
+    mended_us: list[int] = msgspec.field(default_factory=list)
+    """The same, had the late rank not been late."""
+    ends_us: list[int] = msgspec.field(default_factory=list)
+    """End of each step, CLOCK_MONOTONIC of this machine."""
+    behind_s: float = 0.0
+    """Longest delay of this process: where it is long, its measurements of the root are worthless."""
+    left_over: int = 0
+    """Nodes of which the root had not recorded all at the end."""
 
 
 class Link(Uplink):
@@ -134,7 +123,7 @@ class Node:
     def __init__(self, context: zmq.Context, plan: Plan, number: int) -> None:
         """number: from 0."""
         self.plan, self.number = plan, number
-        self.host = f"node{number:04}"
+        self.host = f"node{number + 1:04}"
         self.registry = SimpleNamespace(host=self.host, seats={})
         self.offset_us = (number % 97) * HOUR_US
         self.link = Link(context, plan.keys[number], self.registry, f"e{number}", *(_nothing,) * 4)  # type: ignore[arg-type]
@@ -147,14 +136,9 @@ class Node:
     def begin(self, attempt: int) -> None:
         """Its ranks start, again perhaps."""
         self.seq = self.sent_step = 0
-        for local in range(self.plan.per_node):
-            rank = self.number * self.plan.per_node + local
-            pid = 1000 + local + attempt * 100
-            hello = Hello(
-                PROTOCOL, "theirs", rank, local, self.plan.world_size, self.number + 1, self.host, pid, STAGE_TRAINING,
-                restart=attempt, device=f"cuda:{local}", device_name="Made-up 80 GB", backend="nccl",
-                torch_version="2.13.0", parameters=124_000_000, gradient_bytes=1 << 26, cores=128, compute_threads=8,
-            )  # fmt: skip
+        for rank in range(self.number * self.plan.per_node, (self.number + 1) * self.plan.per_node):
+            pid = 1000 + rank % self.plan.per_node + attempt * 100
+            hello = made_up_hello("theirs", rank, self.plan.world_size, self.number + 1, pid, restart=attempt)
             process = SimpleNamespace(hello=hello, left=False)
             self.registry.seats[rank] = process
             self.link.add(process, hello)
@@ -172,7 +156,7 @@ class Node:
         batches = []
         for process in self.registry.seats.values():
             hello = process.hello
-            samples = [a_sample(_us(each) + self.offset_us, shares.next()) for each in times]
+            samples = [made_up_sample(_us(each) + self.offset_us, shares.next()) for each in times]
             if self.link.every_s >= SPARSE_S:
                 samples = in_twos(samples)
             batches.append(
@@ -208,14 +192,6 @@ def _nothing(*_: object) -> None:
 
 def _us(seconds: float) -> int:
     return int(seconds * 1e6)
-
-
-def a_sample(time_us: int, share: Sequence[float]) -> Sample:
-    return Sample(
-        time_us, 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),
-        80 << 30, 300 + 100 * share[4], 60 + 10 * share[5], 1700 + 50 * share[6], 0.01 * share[7], 0.0, 120 * share[8],
-        1e6 * share[8], 1e5 * share[0], 40, "", 4, True, 1e8 * share[1], 1e8 * share[2],
-    )  # fmt: skip
 
 
 class Player:
@@ -281,7 +257,11 @@ class Player:
         for node in self.nodes:
             node.begin(attempt)
         self._least[:], self._most[:] = 1 << 60, 0
-        return World(self.plan, attempt, _us(time.monotonic()))
+        plan = self.plan
+        return World(
+            plan.world_size, plan.steps_per_s, _us(time.monotonic()), late_rank=plan.late_rank,
+            late_after_s=plan.late_after_s, seed=100 + attempt,
+        )  # fmt: skip
 
     def _add(self, number: int, end_us: int, length: int, phases: np.ndarray) -> None:
         first = self.plan.first * self.plan.per_node
@@ -331,17 +311,15 @@ class Player:
         said.records = [world.step] * (self.plan.nodes * self.plan.per_node)
         said.own_us = list(zip(self._least.tolist(), self._most.tolist(), strict=True))
         said.sent_bytes = sum(node.link.sent_bytes for node in self.nodes)
-        said.bundles = sum(node.link.bundles for node in self.nodes)
         said.late_since = world.late_since
-        said.step_us, said.mended_us, said.ends_us = world.step_us, world.mended_us_of, world.ends_us
+        said.step_us, said.mended_us, said.ends_us = world.step_us, world.mended_us, world.ends_us
         draft = Path(f"{self.plan.said}.new")
         draft.write_bytes(msgspec.json.encode(said))
         draft.replace(self.plan.said)
 
 
 def main(path: str) -> None:
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection takes several files
+    allow_many_files()
     player = Player(msgspec.json.decode(Path(path).read_bytes(), type=Plan))
     player.connect()
     Path(f"{path}.connected").touch()

@@ -4,21 +4,24 @@
 
 Eight ranks to a host, about five steps a second. Every phase of every rank is another one in each step, so that no
 value on a screen stays what it was; rank 13 is late. The last minutes of the run are told at the start, so that series
-over time are as long as they become.
+over time are as long as they become. With --root, they are ranks of a node, whose hub they give the root's card.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import zmq
-from made_up_runs import hub_log, make_run, own_home, start_hub
+from launching import hub_log, kill, make_run, own_home, start_hub
 
 from ddpmon import runs
 from ddpmon.messages import (
@@ -26,7 +29,9 @@ from ddpmon.messages import (
     STAGE_TRAINING,
     SYNC_GRADIENTS,
     Batch,
+    Card,
     Hello,
+    Meeting,
     Next,
     Sample,
     Snapshot,
@@ -36,11 +41,12 @@ from ddpmon.messages import (
 )
 from ddpmon.messages.changes import changed
 
-PHASES_MS = (10.0, 50.0, 70.0, 5.0, 5.0)
-NOISE = 0.25
-LATE_RANK, LATE_MS = 13, 60.0
-TRANSFER_MS = 20.0
+PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
+"""The share of a step that each of the five phases takes on a rank of normal speed."""
+TRANSFER_SHARE = 0.1
+CHANGING_NOISE, LATE_RANK, LATE_SHARE = 0.25, 13, 0.3
 PER_HOST = 8
+STEPS_PER_S = 5.0
 SENDS_S = 0.5
 """Each rank sends what it has this often; the world's ranks one after the other, as real ones do."""
 TURNS = 10
@@ -48,19 +54,95 @@ TOLD_STEPS = 440
 """Before the first that is told when it ends: so that series are nearly as long as they become."""
 AT_ONCE = 20
 """Steps that each rank sends at once: a hub treats ranks that send no steps for seconds as lost."""
+FIRST_PID = 4_000_000
+
+
+class World:
+    """The steps of all ranks, the same in every process that plays a part of them."""
+
+    def __init__(
+        self,
+        world_size: int,
+        steps_per_s: float,
+        start_us: int,
+        *,
+        noise: float = 0.02,
+        late_rank: int | None = None,
+        late_share: float = 0.12,
+        late_after_s: float = 0.0,
+        seed: int = 100,
+    ) -> None:
+        """late_share: the part of a step that the late rank spends in data besides."""
+        self._size, self._noise, self._rng = world_size, noise, np.random.default_rng(seed)
+        period_us = 1e6 / steps_per_s
+        self._phases_us = np.array(PHASES_SHARE) * period_us
+        self._transfer_us = TRANSFER_SHARE * period_us
+        self._late_rank, self._late_us = late_rank, round(late_share * period_us)
+        self._end_us = start_us
+        self._late_at = start_us + round(late_after_s * 1e6)
+        self.step = 0
+        self.late_since: int | None = None
+        self._next: tuple[np.ndarray, int, int] | None = None
+        self.step_us: list[int] = []
+        self.mended_us: list[int] = []
+        """The length of each step, had the late rank not been late."""
+        self.ends_us: list[int] = []
+
+    def next(self, now_us: int) -> tuple[int, int, int, np.ndarray] | None:
+        """Return the next step once it has ended: its number, end and length, and [R, 5] phases; all in µs."""
+        if self._next is None:
+            noise = 1 + self._noise * np.abs(self._rng.standard_normal((self._size, 5)))
+            own = (self._phases_us * noise).astype(np.int64)
+            mended = int(own.sum(axis=1).max())
+            if self._late_rank is not None and self._end_us >= self._late_at:
+                self.late_since = self.late_since or self.step + 1
+                own[self._late_rank, 0] += self._late_us
+            transfer = int(self._transfer_us * self._rng.uniform(0.9, 1.1))
+            self._next = own, int(own.sum(axis=1).max()) + transfer, mended + transfer
+        own, length, mended = self._next
+        if self._end_us + length > now_us:
+            return None
+        self._next = None
+        self._end_us += length
+        self.step += 1
+        self.step_us.append(length)
+        self.mended_us.append(mended)
+        self.ends_us.append(self._end_us)
+        return self.step, self._end_us, length, own
+
+
+def made_up_hello(run_id: str, rank: int, world_size: int, node: int, pid: int, **more: Any) -> Hello:
+    """Return how a rank of a made-up GPU machine presents itself. more: other fields of it."""
+    local = rank % PER_HOST
+    return Hello(
+        PROTOCOL, run_id, rank, local, world_size, node, f"node{node:04}", pid, STAGE_TRAINING,
+        device=f"cuda:{local}", device_name="Made-up 80 GB", backend="nccl", torch_version="2.13.0",
+        parameters=124_000_000, gradient_bytes=1 << 26, cores=128, compute_threads=8, **more,
+    )  # fmt: skip
+
+
+def made_up_sample(time_us: int, share: Sequence[float]) -> Sample:
+    """Return the state of a rank's devices. share: nine random numbers."""
+    return Sample(
+        time_us, 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),
+        80 << 30, 300 + 100 * share[4], 60 + 10 * share[5], 1700 + 50 * share[6], 0.01 * share[7], 0.0, 120 * share[8],
+        1e6 * share[8], 1e5 * share[0], 40, "", 4, True, 1e8 * share[1], 1e8 * share[2],
+    )  # fmt: skip
 
 
 class Ranks:
     """All ranks of a run in one process. Their pids are made up, and their hosts are others than this one."""
 
-    def __init__(self, run_id: str, world_size: int) -> None:
-        self.run_id, self.world_size = run_id, world_size
+    def __init__(self, run_id: str, world_size: int, rate: float, root: Card | None) -> None:
+        self.run_id, self.world_size, self._root = run_id, world_size, root
         self._rng = np.random.default_rng(1)
-        self._step = 0
         self._seq = [0] * world_size
         self._waiting: list[list[Step]] = [[] for _ in range(world_size)]
-        mean_us = int((sum(PHASES_MS) * (1 + NOISE) + LATE_MS + TRANSFER_MS) * 1e3)
-        self._end_us = _now_us() - TOLD_STEPS * mean_us
+        late = LATE_RANK if world_size > LATE_RANK else None
+        start_us = _now_us() - round(TOLD_STEPS / rate * 1e6)
+        self._world = World(
+            world_size, rate, start_us, noise=CHANGING_NOISE, late_rank=late, late_share=LATE_SHARE, seed=1
+        )
         context = zmq.Context()
         context.set(zmq.MAX_SOCKETS, world_size + 16)
         self._sockets = [context.socket(zmq.DEALER) for _ in range(world_size)]
@@ -70,41 +152,25 @@ class Ranks:
 
     def hello(self) -> None:
         for rank in range(self.world_size):
-            node, local = divmod(rank, PER_HOST)
-            facts = Hello(
-                PROTOCOL, self.run_id, rank, local, self.world_size, node, f"node{node:03}", 4_000_000 + rank,
-                STAGE_TRAINING, device=f"cuda:{local}", device_name="Made-up 80 GB", backend="nccl",
-                torch_version="2.13.0", parameters=124_000_000, gradient_bytes=1 << 26, cores=128, compute_threads=8,
-            )  # fmt: skip
+            node = rank // PER_HOST + (self._root is not None)
+            facts = made_up_hello(self.run_id, rank, self.world_size, node, FIRST_PID + rank)
             self._sockets[rank].send(encode(facts))
+        if self._root is not None:  # rank 0 would make its hub the root
+            meeting = Meeting(1, FIRST_PID + 1, 1, 2, "127.0.0.1", root=self._root)
+            self._sockets[1].send(encode(meeting))
 
     def make_steps(self) -> bool:
-        """Return those that ended since, a few of them; says whether that is all."""
+        """Make the steps that ended since, a few of them, and return whether that is all."""
         for _ in range(AT_ONCE):
-            if (length := self._one_step()) is None:
+            if (step := self._world.next(_now_us())) is None:
                 return True
-            self._end_us += length
+            number, end_us, length, own = step
+            losses = 1 + 3 * np.exp(-number / 400) + 0.1 * self._rng.standard_normal(self.world_size)
+            for rank, waiting in enumerate(self._waiting):
+                phases = own[rank].tolist()
+                sync = Sync(SYNC_GRADIENTS, sum(phases), length, 1 << 26)
+                waiting.append(Step(number, end_us, length, *phases, [sync], float(losses[rank]), 64))
         return False
-
-    def _one_step(self) -> int | None:
-        """Length of the next step in µs, once it has ended."""
-        state = self._rng.bit_generator.state
-        noise = 1 + NOISE * np.abs(self._rng.standard_normal((self.world_size, 5)))
-        own = (np.array(PHASES_MS) * noise * 1e3).astype(int)
-        if self.world_size > LATE_RANK:
-            own[LATE_RANK, 2] += int(LATE_MS * 1e3)
-        arrivals = own.sum(axis=1)
-        length = int(arrivals.max() + TRANSFER_MS * self._rng.uniform(0.5, 1.5) * 1e3)
-        end = self._end_us + length
-        if end > _now_us():
-            self._rng.bit_generator.state = state
-            return None
-        self._step += 1
-        losses = 1 + 3 * np.exp(-self._step / 400) + 0.1 * self._rng.standard_normal(self.world_size)
-        for rank, waiting in enumerate(self._waiting):
-            sync = Sync(SYNC_GRADIENTS, int(arrivals[rank]), length, 1 << 26)
-            waiting.append(Step(self._step, end, length, *own[rank].tolist(), [sync], float(losses[rank]), 64))
-        return length
 
     def send(self, part: slice) -> None:
         """Send the steps of some ranks, and the state of their devices."""
@@ -112,29 +178,20 @@ class Ranks:
             steps, self._waiting[rank] = self._waiting[rank], []
             self._seq[rank] += 1
             batch = Batch(
-                rank, 4_000_000 + rank, self._seq[rank], _now_us(), STAGE_TRAINING, self._step, 0, steps=steps,
-                samples=[self._sample()], total_steps=50_000,
+                rank, FIRST_PID + rank, self._seq[rank], _now_us(), STAGE_TRAINING, self._world.step, 0, steps=steps,
+                samples=[made_up_sample(_now_us(), self._rng.random(9).tolist())], total_steps=50_000,
             )  # fmt: skip
             self._sockets[rank].send(encode(batch))
             while self._sockets[rank].poll(0):
                 self._sockets[rank].recv()  # what the hub has recorded is of no interest
 
-    def _sample(self) -> Sample:
-        share = self._rng.random(9).tolist()
-        return Sample(
-            _now_us(), 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),
-            80 << 30, 300 + 100 * share[4], 60 + 10 * share[5], 1700 + 50 * share[6], 0.01 * share[7], 0.0, 0.0,
-            1e6 * share[8], 1e5 * share[0], 40, "",
-        )  # fmt: skip
-
     def serve(self) -> None:
-        """Until killed."""
+        """Tell the hub of steps until killed."""
         self.hello()
         turn = 0
         due = time.monotonic()
         while True:
-            done = self.make_steps()
-            if not done:
+            if not self.make_steps():
                 self.send(slice(None))
                 continue
             self.send(slice(turn, None, TURNS))
@@ -162,7 +219,7 @@ class Viewer:
         self._newest: Snapshot | None = None
 
     def next(self, **wish: object) -> tuple[bytes, Snapshot]:
-        """The next snapshot, as it came and decoded. wish: of Next."""
+        """Return the next snapshot, as it came and decoded. wish: of Next."""
         newest = self._newest
         asked = Next(newest.version, newest.epoch, base=newest.version, **wish) if newest else Next(base=0, **wish)
         self._socket.send(encode(asked))
@@ -177,18 +234,28 @@ class Viewer:
         self._context.term()
 
 
+def allow_many_files() -> None:
+    """Raise the limit of open files: a socket takes several."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def start_ranks(run: runs.Run, ranks: int, *words: str) -> subprocess.Popen[bytes]:
+    """Start made-up ranks of a run in a process of their own."""
+    return subprocess.Popen([sys.executable, __file__, run.id, str(ranks), *words])
+
+
 @contextlib.contextmanager
 def world_at_work(world_size: int) -> Iterator[runs.Run]:
     """A run with a real hub and made-up ranks at work, in a DDPMON_HOME of its own for as long as it is entered."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a rank's socket takes two files
+    allow_many_files()
     with own_home():
         run = make_run("synthetic", world_size, nnodes=-(-world_size // PER_HOST), age_s=200)
         started = [start_hub(run)]
         try:
             viewer = Viewer(run)
             viewer.next()
-            started.append(subprocess.Popen([sys.executable, __file__, run.id, str(world_size)]))
+            started.append(start_ranks(run, world_size))
             deadline = time.monotonic() + 300
             while viewer.next()[1].step < TOLD_STEPS:
                 if time.monotonic() > deadline or any(process.poll() is not None for process in started):
@@ -200,10 +267,18 @@ def world_at_work(world_size: int) -> Iterator[runs.Run]:
         except NoAnswerError:
             raise SystemExit(f"the hub does not come on; it said: {hub_log(run).read_text()}") from None
         finally:
-            for process in started:
-                process.kill()
-                process.wait()
+            kill(started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("--rate", type=float, default=STEPS_PER_S, help="steps a second")
+    parser.add_argument("--root", type=lambda text: msgspec.json.decode(text, type=Card), help="the root hub's card")
+    args = parser.parse_args()
+    Ranks(args.run, args.ranks, args.rate, args.root).serve()
 
 
 if __name__ == "__main__":
-    Ranks(sys.argv[1], int(sys.argv[2])).serve()
+    main()

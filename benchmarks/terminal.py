@@ -13,19 +13,24 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import psutil
 import pyte
+
+
+def open_terminal(size: tuple[int, int]) -> tuple[int, int]:
+    """Return both ends of a terminal of so many columns and rows: ours and the program's."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    return ours, theirs
 
 
 class Dashboard:
     """A command in a terminal, and all that it writes, with the time at which it came."""
 
     def __init__(self, command: list[str], size: tuple[int, int]) -> None:
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        self.master, slave = open_terminal(size)
         login = f"import os; os.login_tty(0); os.execv({command[0]!r}, {command!r})"
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
@@ -64,11 +69,6 @@ class Dashboard:
     def bytes_since(self, since: float) -> int:
         return sum(len(data) for at, data in self.written if at >= since)
 
-    def cpu_s(self) -> float:
-        """Return the CPU seconds of all threads, as the kernel counts them in nanoseconds."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(path.read_text().split()[0]) for path in tasks) / 1e9
-
     def memory_mb(self) -> float:
         return psutil.Process(self.process.pid).memory_info().rss / 1e6
 
@@ -104,6 +104,11 @@ def played(dashboard: Dashboard, size: tuple[int, int]) -> Iterator[tuple[float,
         held = whole[cut.start() :] if cut else b""
         stream.feed(_UNKNOWN_TO_PYTE.sub(b"", whole.removesuffix(held)))
         yield at, "\n".join(screen.display)
+
+
+def first_shown(dashboard: Dashboard, size: tuple[int, int], is_it: Callable[[str], bool]) -> float | None:
+    """Return the seconds from the start of the process until such a text was on its screen; None: it never was."""
+    return next((at - dashboard.began for at, text in played(dashboard, size) if is_it(text)), None)
 
 
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=?][0-9;]*u|\x1b\[\?[0-9;]*\$p|\x1b\[>[0-9;]*[a-z]")

@@ -36,8 +36,8 @@ BUSY = Threshold(
     0.05,
     of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; also "
     "the utilization of its GPU",
-    why="The probe itself uses less than a tenth of this value (benchmarks/inside.py). GPU drivers report 1 or 2% for"
-    " an idle GPU.",
+    why="The probe itself uses less than a tenth of this value (benchmarks/rank_cost.py). GPU drivers report 1 or 2%"
+    " for an idle GPU.",
 )
 BUSY_BYTES_PER_S = Threshold(
     65_536,
