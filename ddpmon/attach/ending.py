@@ -17,7 +17,7 @@ _LOOK_S = 0.1
 
 
 def exit_code(
-    run: Run, launcher: Stranger | None, ranks: Sequence[Stranger], pause: Callable[[float], None]
+    run: Run, launcher: Stranger | None, ranks: Sequence[Stranger], pause: Callable[[float], object]
 ) -> tuple[int | None, str | None]:
     """The exit code of the job, or None with a line that says why it is not known.
 

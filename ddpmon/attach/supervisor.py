@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 
 from ddpmon import runs
 from ddpmon.attach import ending, jobs, output, texts
@@ -27,34 +26,32 @@ from ddpmon.attach.entries import Entries
 from ddpmon.attach.signals import DETACH
 from ddpmon.launch import processes
 from ddpmon.launch.exit_traces import Stranger
-from ddpmon.launch.keeper import HubKeeper
-from ddpmon.launch.life import HUB_END_S, STOP_MARGIN_S
+from ddpmon.launch.life import STOP_MARGIN_S
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.signing import become_supervisor
+from ddpmon.launch.supervising import IDLE_S, Supervising
 from ddpmon.launch.supervisor_log import SupervisorLog
 from ddpmon.runs import Process, proc
 from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
-IDLE_S, BUSY_S = 1.0, 0.05
+BUSY_S = 0.05
 LEAVING_S = 20.0
 """Longest time for ranks to remove the probe. One in C code removes it when it returns, even if nobody waits then."""
 RESTART_S = 30.0
 """Longest time for a launcher whose ranks have ended to end too, or to start others."""
 SEARCH_S = 2.0
 """Interval at which ranks that a launcher started anew are searched for."""
-WRITE_END_S = 600.0
 SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
 
 journal = SupervisorLog(sys.stderr.fileno())
 say = journal.say
 
 
-class Supervisor:
+class Supervisor(Supervising):
     """One attached run, from the entry into its ranks to the end of the job, or to the moment it leaves them."""
 
     def __init__(self, file: RunFile, takes_over: bool) -> None:
-        self.file = file
-        self.hub = HubKeeper(file.run.id, say)
+        super().__init__(file, say)
         self.folder = runs.run_dir(file.run.id) / "attach"
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.launcher = Stranger(file.run.agent) if file.run.agent else None
@@ -75,10 +72,6 @@ class Supervisor:
         self._takes_over = takes_over
         self._woken = self._listen()
 
-    @property
-    def run(self) -> runs.Run:
-        return self.file.run
-
     def supervise(self) -> None:
         """Enter the ranks, wait for the end, write it down, and end the hub."""
         if self._takes_over:
@@ -88,26 +81,13 @@ class Supervisor:
             with contextlib.suppress(OSError):  # a full disk
                 output.note(self.run.id, self.run.attached)
             self._enter(self.run.attached)
-        last_fault = ""
-        while True:
-            try:
-                if self._turn():
-                    break
-            except Exception:
-                # a fault of ours must not leave the run without a supervisor
-                if (text := traceback.format_exc()) != last_fault:
-                    say(text)
-                    last_fault = text
-                time.sleep(IDLE_S)
+        self._until_over()
         self._finish()
-        self._end_hub()
-        runs.remove_sockets(self.run.id)
-        say("run ended")
+        self._conclude()
 
     # --- one turn of the loop --------------------------------------------------------------------------------------
 
-    def _turn(self) -> bool:
-        """Look once at everything; return whether the run is over."""
+    def _is_over(self) -> bool:
         now = time.monotonic()
         self._take_signals(now)
         self._advance()
@@ -313,17 +293,9 @@ class Supervisor:
         else:
             code, error = ending.exit_code(run, self.launcher, list(self.ranks.values()), self._pause)
             self.file.finish(ended_at=run.unix_now(), exit_code=code, error=error)
-        deadline = time.monotonic() + WRITE_END_S
-        while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
-            self._pause(IDLE_S)
+        self._until_written()
 
     # --- the hub ---------------------------------------------------------------------------------------------------
-
-    def _keep_hub(self, even_if_not_due: bool = False) -> None:
-        now = time.monotonic()
-        self.hub.notice_end(now)
-        if self.hub.start_if_due(now, even_if_not_due):
-            self.file.change(hub=self.hub.process)
 
     def _reap(self, now: float) -> None:
         """Take notice of a hub that ended."""
@@ -335,35 +307,9 @@ class Supervisor:
             if pid:
                 self.hub.ended(now, os.waitstatus_to_exitcode(status))
 
-    def _pause(self, seconds: float) -> None:
-        """Wait, and keep the hub meanwhile."""
-        self._reap(time.monotonic())
-        self._keep_hub()
+    def _look(self, seconds: float) -> None:
         time.sleep(seconds)
-
-    def _end_hub(self) -> None:
-        """Let the hub write its last records, then make sure that it has ended."""
         self._reap(time.monotonic())
-        self._keep_hub(even_if_not_due=True)
-        hub: Process | None
-        hub, self.hub.process = self.hub.process, None
-        if hub is None:
-            return
-        for number in (signal.SIGTERM, signal.SIGCONT):
-            processes.send(hub, number)
-        self._until_gone(hub, HUB_END_S)
-        if hub.alive():
-            say("the hub does not end; sending SIGKILL to the hub")
-            processes.send(hub, signal.SIGKILL)
-            self._until_gone(hub, 1.0)
-
-    @staticmethod
-    def _until_gone(process: Process, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while process.alive() and time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(process.pid, os.WNOHANG)
-            time.sleep(BUSY_S)
 
 
 def main() -> None:

@@ -21,46 +21,37 @@ import os
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, exit_traces, memory_kills, processes
 from ddpmon.launch.draining import Draining
-from ddpmon.launch.keeper import HubKeeper
-from ddpmon.launch.life import HUB_END_S, Do, Life
+from ddpmon.launch.life import Do, Life
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses
 from ddpmon.launch.run_processes import ranks as ranks_of
 from ddpmon.launch.signing import become_supervisor, shell_code
+from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising
 from ddpmon.launch.supervisor_log import SupervisorLog
 from ddpmon.runs import Process, jobs
 
-STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 SIGNALS = STOPS | {signal.SIGCHLD}
-IDLE_S = 1.0
-ENDING_S = 0.1
-"""Interval at which it looks while the run ends: a process that is left need not be a child, whose end would be
-signalled."""
 GOODBYES_S = 5.0
 """Longest time for the hub to record the goodbyes that ranks left behind."""
-WRITE_END_S = 600.0
 
 journal = SupervisorLog(sys.stderr.fileno())
 say = journal.say
 
 
-class Supervisor:
+class Supervisor(Supervising):
     """One run from its start, or from where a killed supervisor left it, to the end of its last process."""
 
     def __init__(self, file: RunFile, takes_over: bool = False, umask: int = 0o077) -> None:
         """umask: the command's; whoever started the run knows what its files are to be."""
+        super().__init__(file, say)
         self.umask = umask
-        self.file = file
         self.takes_over = takes_over
         self.life = Life(file.run.grace_s)
-        self.hub = HubKeeper(file.run.id, say)
         self.drain = Draining(file.run.id, say)
         self.processes = RunProcesses(file.run.id, say, takes_over or bool(file.run.job))
         self.exit_code: int | None = None
@@ -69,13 +60,8 @@ class Supervisor:
         """The command of a run that was taken over, while it lives."""
         self._goodbyes_tell = True
         """True if a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
-        self._last_fault = ""
         self._goes_on_without = False
         """The command has ended, and members of the job have not."""
-
-    @property
-    def run(self) -> runs.Run:
-        return self.file.run
 
     def supervise(self) -> None:
         """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
@@ -95,9 +81,7 @@ class Supervisor:
             self.exit_code = self._unseen_exit_code()
         self.file.finish(ended_at=over_since or self.run.unix_now(), exit_code=self.exit_code, memory_kills=killed)
         self._until_written()
-        self._end_hub()
-        runs.remove_sockets(self.run.id)
-        say("run ended")
+        self._conclude()
 
     def _take_over(self) -> float | None:
         """See what there is of the run; if nothing is left, since when."""
@@ -114,12 +98,6 @@ class Supervisor:
         self.life.take_over(ended, None if grace_left_s is None else time.monotonic() + grace_left_s)
         say(f"this supervisor replaces one that was killed; {len(alive)} processes of the run are alive")
         return over_since
-
-    def _keep_hub(self, even_if_not_due: bool = False) -> None:
-        now = time.monotonic()
-        self.hub.notice_end(now)
-        if self.hub.start_if_due(now, even_if_not_due):
-            self.file.change(hub=self.hub.process)
 
     def _start_command(self) -> bool:
         try:
@@ -144,19 +122,6 @@ class Supervisor:
         alone = run.nnodes == 1 and run.world_size > 0  # else the command starts its ranks itself, or nodes may come
         variables = {**os.environ, **run.environment}
         return env.armed(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
-
-    def _until_over(self) -> None:
-        while True:
-            try:
-                if self._is_over():
-                    return
-            except Exception:
-                # a fault of ours must not leave the run without a supervisor
-                text = traceback.format_exc()
-                if text != self._last_fault:
-                    say(text)
-                    self._last_fault = text
-                time.sleep(ENDING_S)
 
     def _is_over(self) -> bool:
         """Check the run once, and do what follows."""
@@ -191,6 +156,11 @@ class Supervisor:
     def _wait(seconds: float) -> int | None:
         arrived = signal.sigtimedwait(SIGNALS, seconds)
         return arrived.si_signo if arrived else None
+
+    def _look(self, seconds: float) -> int | None:
+        number = self._wait(seconds)
+        self._reap(time.monotonic())
+        return number
 
     def _stop(self, at: float, now: bool) -> None:
         # a run that ended by itself is not a stopped one
@@ -285,42 +255,8 @@ class Supervisor:
             and self.run.world_size
             and time.monotonic() < deadline
         ):
-            self._keep_hub()
-            self._wait(ENDING_S)
-            self._reap(time.monotonic())
+            self._pause(ENDING_S)
         return code_left
-
-    def _until_written(self) -> None:
-        """Have run.json say how the run ended, as far as that can be waited for."""
-        deadline = time.monotonic() + WRITE_END_S
-        while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
-            if self._wait(IDLE_S) in STOPS:
-                say("the supervisor ends on request, before run.json says how the run ended")
-                return
-            self._keep_hub()
-            self._reap(time.monotonic())
-
-    def _end_hub(self) -> None:
-        """Let the hub write its last records, then make sure that it has ended."""
-        self._reap(time.monotonic())
-        self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
-        hub, self.hub.process = self.hub.process, None
-        if hub is None:
-            return
-        processes.send(hub, signal.SIGTERM)
-        processes.send(hub, signal.SIGCONT)  # one that was stopped has not taken what the last ranks left
-        self._wait_until(HUB_END_S, lambda: not hub.alive())
-        if hub.alive():
-            say("the hub does not end; sending SIGKILL to the hub")
-            processes.send(hub, signal.SIGKILL)
-            self._wait_until(1.0, lambda: not hub.alive())
-
-    def _wait_until(self, seconds: float, so: Callable[[], bool]) -> None:
-        """Wait for something at most so long, and take notice of children that end meanwhile."""
-        deadline = time.monotonic() + seconds
-        while not so() and time.monotonic() < deadline:
-            self._wait(ENDING_S)
-            self._reap(time.monotonic())
 
 
 def _close_stdin() -> None:
