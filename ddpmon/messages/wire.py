@@ -17,12 +17,11 @@ from ddpmon.messages.ranks import (
     Hello,
     Layout,
     Meeting,
-    Pause,
     Stack,
-    Step,
     ToRank,
 )
 from ddpmon.messages.stack_samples import StackSamples
+from ddpmon.messages.steps import Pause, Step
 from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
     DEVICE_COURSES,

@@ -204,10 +204,8 @@ class Registry:
             return None
         other_peer = peer is not None and process.peer is not None and peer != process.peer
         if other_peer or process.rank != rank or not self._may_speak(identity, process.key):
-            return self._refuse(
-                f"the sender is not process {pid} with rank {rank}"
-                + (f", but {peer.pid}" if other_peer and peer else "")
-            )
+            another = f", but {peer.pid}" if other_peer and peer else ""
+            return self._refuse(f"the sender is not process {pid} with rank {rank}{another}")
         self._bind(process, identity)
         process.heard_at = now
         if process.dead:
@@ -244,8 +242,9 @@ class Registry:
             self._begin_attempt(new)
         elif not self._seat_is_free(new, now):
             return
-        if new.settled:
-            self._agree(new.hello.world_size)
+        if new.settled and new.hello.world_size != self.world_size:
+            self.world_size = new.hello.world_size
+            self.seats = {rank: p for rank, p in self.seats.items() if rank < self.world_size}
         self.world = self.world or new.hello.world
         self.restarts[new.hello.through] = new.hello.restart
         new.attempt = self.attempt
@@ -350,9 +349,7 @@ class Registry:
         self.world = next_world
 
     def _fits(self, hello: Hello, key: int, *, launched: bool) -> bool:
-        """Return whether its world size can be: the run's own, or one that a script agreed on before any other rank
-        did.
-        """
+        """Return whether its world size can be: the run's own, or one on which a script agreed first."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
             return True
@@ -362,11 +359,6 @@ class Registry:
             return True  # of a world that is to come, or has come
         others = [p for p in self.seats.values() if p.key != key and p.settled and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
-
-    def _agree(self, world_size: int) -> None:
-        if world_size != self.world_size:
-            self.world_size = world_size
-            self.seats = {rank: p for rank, p in self.seats.items() if rank < world_size}
 
     def _may_speak(self, identity: bytes, key: int) -> bool:
         return self._speakers.get(identity, key) == key

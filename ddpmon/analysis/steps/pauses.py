@@ -16,7 +16,7 @@ import numpy as np
 from ddpmon.analysis.steps.table import PHASES, Rows
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import APART, OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
-from ddpmon.messages import ranks as wire
+from ddpmon.messages import steps as wire
 
 RECENT = 50
 """Steps whose median is the usual length: enough for a median, few enough to follow a run that changes its pace."""
