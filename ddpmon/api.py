@@ -83,6 +83,11 @@ def flops(step: float, peak: float) -> None:
     _probe.log({"mfu": used})
 
 
+def counts_flops() -> bool:
+    """Return whether the script calls `flops`."""
+    return _flops_at > 0
+
+
 class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
     """Mark one step of a loop: `with ddpmon.step(samples=64, total=5000):`.
 

@@ -52,6 +52,7 @@ SETTINGS = (
     Setting("folders.sockets", "an absolute path", "Folder of the sockets; choose a short path.",
             variable="DDPMON_RUNTIME_DIR"),
     Setting("ranks.columns", "a list of columns", "Columns of the screen Ranks, in this order.", kind=list),
+    Setting("gpu.peak_tflops", "a number above 0", "Peak of a rank's GPU or CPU in TFLOP/s, for the MFU.", kind=float),
     Setting("price.gpu_hour", "a number above 0", "Price of an hour of one GPU; of a rank, in runs without GPUs.",
             kind=float),
     Setting("price.currency", "1 to 4 characters", "Currency of the price.", "$"),

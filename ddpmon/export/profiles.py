@@ -19,6 +19,8 @@ def facts(view: ProfileView) -> dict[str, Any]:
                 "step_ms": round(one.step_ms, 3) if one.answered else None,
                 "usual_step_ms": round(one.usual_ms, 3) or None,
                 "cost_ms": round(one.cost_ms, 3) if one.answered else None,
+                "flops": one.flops or None,
+                "mfu": one.mfu,
             }
             for one in view.ranks
         ],

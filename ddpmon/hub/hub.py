@@ -307,7 +307,7 @@ class Hub:
 
     def _ask(self, request: Ask) -> None:
         if request.profile_steps:
-            self._profile_requests.ask(request.ranks, request.profile_steps, time.monotonic())
+            self._profile_requests.ask(request.ranks, request.profile_steps, time.monotonic(), request.peak_flops)
         else:
             self._asking.ask(request.ranks, time.monotonic())
         self._viewers.hurry()

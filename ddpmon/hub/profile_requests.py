@@ -55,21 +55,26 @@ class ProfileRequests:
         self._asked: list[_Asked] = []
         self._number = 0
 
-    def ask(self, ranks: Sequence[int], steps: int, now: float) -> None:
-        """Profile these ranks, or a slow one and a peer. A request in the middle of another one changes nothing."""
+    def ask(self, ranks: Sequence[int], steps: int, now: float, peak_flops: float = 0.0) -> None:
+        """Profile these ranks, or a slow one and a peer; with a peak, count operations instead.
+
+        A request in the middle of another one changes nothing.
+        """
         if any(one.waits for one in self._asked):
             return
         store = self._store
         step_s = 0.0 if store.world is None else float(store.world.step_ms.mean()) / 1e3
         within = min(max(START_S, START_STEPS * step_s), MAX_SAMPLED_S)
-        request = ProfileSteps(steps, within)
+        request = ProfileSteps(steps, within, peak_flops)
         until = now + within + ANSWER_S + ANSWER_TIMES * steps * step_s
         chosen = list(dict.fromkeys(ranks)) or [process.rank for process in slow_rank_and_peer(store)]
         self._number += 1
         self._asked = []
         for rank in chosen[:MAX_PROFILED_RANKS]:
             process = store.registry.seats.get(rank)
-            shown = ProfiledRank(rank, why=self._why_not(rank, process), steps=steps, usual_ms=step_s * 1e3)
+            shown = ProfiledRank(
+                rank, why=self._why_not(rank, process), steps=steps, usual_ms=step_s * 1e3, peak_flops=peak_flops
+            )
             self._asked.append(_Asked(shown, process, request, until))
             if process is not None and not shown.why:
                 process.profile = None
@@ -115,6 +120,8 @@ class ProfileRequests:
     def _take(self, one: _Asked, profile: Profile) -> None:
         one.profile = profile
         why = why_not_profiled(profile, one.request.seconds)
+        if one.request.peak_flops and not why and not profile.flops:
+            why = f"rank {profile.rank}: no operation of the step can be counted, as where a CUDA graph replays it"
         if why or profile.outcome != ProfileOutcome.PROFILED or not profile.steps:
             one.shown = replace(one.shown, why=why or f"rank {profile.rank}: the profile is empty")
             return
@@ -127,6 +134,7 @@ class ProfileRequests:
             step_ms=profile.step_us / 1e3,
             cost_ms=(profile.start_us + profile.end_us) / 1e3,
             left_out=profile.left_out,
+            flops=profile.flops,
         )
 
     def _show(self) -> None:
@@ -135,7 +143,7 @@ class ProfileRequests:
         made = [one for one in self._asked if one.shown.answered and one.profile is not None]
         profiles = [one.profile for one in made if one.profile is not None]
         trace = ""
-        if profiles and not waits:
+        if profiles and not waits and not any(one.request.peak_flops for one in made):
             trace = write_trace(self._folder, self._store, self._number, profiles)
             for one in made:
                 one.profile = replace(one.profile, names=[], tracks=[]) if one.profile else None

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.profiles import MAX_PROFILED_STEPS, ProfileSteps
+from ddpmon.messages.profiles import MAX_PROFILED_STEPS, PeakFlops, ProfileSteps
 from ddpmon.messages.ranks import AskedOfRank, Hello, Where
 from ddpmon.messages.snapshots import check_printed
 from ddpmon.messages.stack_samples import MAX_SAMPLED_S, SampleStacks
@@ -153,19 +153,22 @@ class Locate(msgspec.Struct, array_like=True, tag="locate"):
     """Have it sample its stack for so long instead; 0: one stack."""
     steps: Annotated[int, Meta(ge=0, le=MAX_PROFILED_STEPS)] = 0
     """Have it profile so many steps instead, from one that ends within `seconds`; 0: no profile."""
+    peak_flops: PeakFlops = 0.0
 
     @classmethod
     def of(cls, pid: int, request: AskedOfRank) -> Locate:
         """Return what passes a request on."""
         if isinstance(request, Where):
             return cls(pid, request.brief)
-        return cls(pid, seconds=request.seconds, steps=request.steps if isinstance(request, ProfileSteps) else 0)
+        if isinstance(request, ProfileSteps):
+            return cls(pid, seconds=request.seconds, steps=request.steps, peak_flops=request.peak_flops)
+        return cls(pid, seconds=request.seconds)
 
     @property
     def request(self) -> AskedOfRank:
         """Return the request that is passed on."""
         if self.steps and self.seconds:
-            return ProfileSteps(self.steps, self.seconds)
+            return ProfileSteps(self.steps, self.seconds, self.peak_flops)
         return SampleStacks(self.seconds) if self.seconds else Where(self.brief)
 
 

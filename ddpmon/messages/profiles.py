@@ -26,6 +26,9 @@ OperatorName = Annotated[str, Meta(max_length=MAX_OPERATOR_CHARS)]
 Slices = Annotated[list[Micros], Meta(max_length=MAX_SLICES)]
 
 
+PeakFlops = Annotated[float, Meta(ge=0, le=1e21)]
+
+
 class ProfileOutcome(IntEnum):
     """Why a rank answers with a profile, or without one."""
 
@@ -36,6 +39,8 @@ class ProfileOutcome(IntEnum):
     """The rank did not come to the end of a step in time."""
     FAILED = 3
     """The profiler raised an exception."""
+    COMPILED = 4
+    """The script uses torch.compile, whose operators cannot be counted."""
 
 
 class ProfileSteps(msgspec.Struct, array_like=True, tag="profile"):
@@ -44,6 +49,8 @@ class ProfileSteps(msgspec.Struct, array_like=True, tag="profile"):
     steps: Annotated[int, Meta(gt=0, le=MAX_PROFILED_STEPS)]
     seconds: Annotated[float, Meta(gt=0, le=MAX_SAMPLED_S)]
     """Time in which the rank must come to the end of a step, where the profiler starts."""
+    peak_flops: PeakFlops = 0.0
+    """Count the operations of one step instead, on a device that can do so many a second; 0: profile operators."""
 
 
 class Operator(msgspec.Struct, array_like=True, frozen=True):
@@ -95,6 +102,8 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     tracks: Annotated[list[Track], Meta(max_length=MAX_TRACKS)] = []
     left_out: Count = 0
     """Slices that were left out of the tracks."""
+    flops: Amount = 0.0
+    """Floating-point operations of the model in one step, if these were asked for."""
 
 
 class ProfiledRank(msgspec.Struct, frozen=True):
@@ -114,6 +123,17 @@ class ProfiledRank(msgspec.Struct, frozen=True):
     cost_ms: Amount = 0.0
     """Time to start the profiler and to end it."""
     left_out: Count = 0
+    flops: Amount = 0.0
+    """Floating-point operations of the model in one step, if these were asked for."""
+    peak_flops: Amount = 0.0
+    """Operations that its device can do in a second, if those of a step were asked for."""
+
+    @property
+    def mfu(self) -> float | None:
+        """Return the model FLOPs utilization in a step of the usual length; None: it is not known."""
+        if not (self.answered and self.peak_flops and self.usual_ms):
+            return None
+        return self.flops / (self.usual_ms / 1e3) / self.peak_flops
 
 
 class OperatorRow(msgspec.Struct, array_like=True, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.profiles import MAX_PROFILED_STEPS
+from ddpmon.messages.profiles import MAX_PROFILED_STEPS, PeakFlops
 from ddpmon.messages.values import Rank, StepCount
 from ddpmon.messages.vocabulary import (
     HEAT_MOST,
@@ -127,6 +127,8 @@ class Ask(msgspec.Struct, array_like=True, tag="ask"):
     """Empty: all of them; for a profile, a slow rank and one of its peers."""
     profile_steps: Annotated[int, Meta(ge=0, le=MAX_PROFILED_STEPS)] = 0
     """Steps to profile; 0: the ranks are to say where they are."""
+    peak_flops: PeakFlops = 0.0
+    """As of `ProfileSteps`."""
 
 
 FromViewer: TypeAlias = Next | Ask

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd import DeviceType
 from torch.autograd import profiler as torch_profiler
 
-from ddpmon.messages import PROFILING, Profile, ProfileOutcome, ProfileSteps
+from ddpmon import api
+from ddpmon.messages import PROFILING, Profile, ProfileOutcome, ProfileSteps, Scalar, Step
 from ddpmon.plain import utf8
 from ddpmon.probe.account import OPTIMIZER_ENDS, Account
 from ddpmon.probe.changes import Changes
@@ -48,6 +49,8 @@ class Profiler:
         self._guards = Changes()
         """Wrappers of what the script's profiler calls, while a profile runs."""
         self._undoes = False
+        self._counted: tuple[int, float] | None = None
+        """Operations of a step, and those that the device can do in a second, once somebody asked for them."""
         self._answer: Profile | None = None
         self._reset(None, 0)
 
@@ -56,7 +59,8 @@ class Profiler:
         self._key: int | None = None
         """The id of the optimizer whose steps are counted."""
         self._is_between_steps = False
-        self._profile: torch_profiler.profile | None = None
+        self._profile: Any = None
+        """torch's profiler, or a counter of operations."""
         self._begins = False
         """The training thread starts the profiler, or has done so."""
         self._is_expired = self._is_over = False
@@ -65,6 +69,7 @@ class Profiler:
         """Ends of the passes of the training loop under the profiler."""
         self._begin = self._end = self._ahead = self._start_cost = self._end_cost = 0
         self._events: list[Any] = []
+        self._flops = 0
         self._phases: list[tuple[int, int]] = []
         self._syncs: list[RawSync] = []
         self._steps: list[int] = []
@@ -106,6 +111,13 @@ class Profiler:
             self._steps.append(raw.step)
             self._syncs += [sync for part in parts(raw) for sync in part.syncs if self._begin <= sync.arrival]
 
+    def utilization(self, step: Step) -> list[Scalar]:
+        """Return the model FLOPs utilization in a step; nothing if nobody asked for it, or the script logs it."""
+        if self._counted is None or not step.length_us or api.counts_flops():
+            return []
+        flops, peak = self._counted
+        return [Scalar(step.step, "mfu", flops / (step.length_us / 1e6) / peak)]
+
     # --- on the training thread --------------------------------------------------------------------------------
 
     def _mark(self, note: Note) -> None:
@@ -139,13 +151,18 @@ class Profiler:
         self._mark_next((Account.pause_ends, monotonic_ns(), None, None, None, None))
         if self._profile is not None and not self._begin:
             self._begin = monotonic_ns()
-            with torch_profiler.record_function(ANCHOR):
-                pass
+            if not self._counts:
+                with torch_profiler.record_function(ANCHOR):
+                    pass
 
     def _start(self) -> None:
         began, self._begins = monotonic_ns(), True
         if self._is_expired:
             self._outcome, self._is_over = ProfileOutcome.NO_STEP, True
+            return
+        if self._counts:
+            self._count()
+            self._start_cost = monotonic_ns() - began
             return
         if _is_profiled():
             self._outcome, self._is_over = ProfileOutcome.OWN_PROFILER, True
@@ -160,21 +177,41 @@ class Profiler:
         self._ahead = time_ns() - monotonic_ns()
         self._start_cost = monotonic_ns() - began
 
+    def _count(self) -> None:
+        """Start to count operations instead."""
+        from ddpmon.probe.flop_counter import FlopCounter, is_compiled  # few runs need its import
+
+        if is_compiled():
+            self._outcome, self._is_over = ProfileOutcome.COMPILED, True
+            return
+        self._profile = FlopCounter()
+        self._profile.__enter__()
+        atexit.register(self._leave)
+
     def _stop(self) -> None:
         """End the profiler; the training thread takes its events, so that no other step is held up by that."""
         self._end = monotonic_ns()
         profile = self._release()
-        if profile is not None:
+        if self._counts:
+            self._flops = profile.flops
+        elif profile is not None:
             profile.__exit__(None, None, None)
             self._events = profile.kineto_results.events()
         self._end_cost = monotonic_ns() - self._end
         self._is_over = True
 
-    def _release(self) -> torch_profiler.profile | None:
-        """Take the guards off the script's profiler, and return the profile that runs."""
+    @property
+    def _counts(self) -> bool:
+        """Return whether operations are to be counted, and not profiled."""
+        return self._request is not None and self._request.peak_flops > 0
+
+    def _release(self) -> Any:
+        """Take the guards off the script's profiler, and return the profile that runs; a counter ends here."""
         self._guards.undo_all()
         atexit.unregister(self._leave)
         profile, self._profile = self._profile, None
+        if profile is not None and self._counts:
+            profile.end()
         return profile
 
     def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -221,6 +258,13 @@ class Profiler:
         if self._outcome != ProfileOutcome.PROFILED:
             return Profile(rank, os.getpid(), self._outcome, self._error)
         begin, end = self._begin, self._end
+        if self._request is not None and self._counts:
+            self._counted = self._flops, self._request.peak_flops
+            return Profile(
+                rank, os.getpid(), ProfileOutcome.PROFILED, first_step=min(self._steps, default=0),
+                last_step=max(self._steps, default=0), steps=len(self._passes), step_us=(end - begin) // 1000,
+                start_us=self._start_cost // 1000, end_us=self._end_cost // 1000, flops=float(self._flops),
+            )  # fmt: skip
         found = recorded(self._events, self._ahead, DeviceType.CPU, self._make_way)
         self._events = []
         phases = Phases(self._phases, begin, end)

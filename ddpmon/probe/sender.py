@@ -89,7 +89,7 @@ class Sender(threading.Thread):
         """Count of checks that found the training thread at work although it does not train."""
         self._samples: list[Sample] = []
         self._step_records = StepRecords()
-        self._losses: list[Scalar] = []
+        self._of_steps: list[Scalar] = []
         """Losses of each model, from steps that update several models."""
         self._progress = Progress()
         self._timeline = DeviceTimeline()
@@ -263,8 +263,8 @@ class Sender(threading.Thread):
                 raw = self._placed(raw)
             step, losses = self._step_records.record(raw)
             self._stacks.step_took(step.length_us * 1000)
-            if losses:
-                self._losses += [Scalar(step.step, LOSS_OF + name, loss) for name, loss in losses.items()]
+            self._of_steps += [Scalar(step.step, LOSS_OF + name, loss) for name, loss in losses.items()]
+            self._of_steps += self._profiler.utilization(step)
             steps.append(step)
         return steps
 
@@ -279,7 +279,7 @@ class Sender(threading.Thread):
 
     def _scalars(self) -> list[Scalar]:
         waiting = self._listener.account.scalars
-        scalars, self._losses = self._losses, []
+        scalars, self._of_steps = self._of_steps, []
         while waiting and not pending(waiting[0][2]):
             step, name, value = waiting.popleft()
             number = resolve(value)

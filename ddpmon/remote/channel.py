@@ -112,6 +112,7 @@ class AskThere(msgspec.Struct, array_like=True, tag="ask"):
 
     ranks: list[int] = msgspec.field(default_factory=list)
     profile_steps: int = 0
+    peak_flops: float = 0.0
 
 
 class StopThere(msgspec.Struct, array_like=True, tag="stop"):

@@ -114,7 +114,7 @@ class Relay:
             self._want = message
             self._source.wish(message.wish)
         elif isinstance(message, AskThere):
-            self._source.ask(message.ranks, message.profile_steps)
+            self._source.ask(message.ranks, message.profile_steps, message.peak_flops)
         else:
             self._stop(message)
 

@@ -153,8 +153,8 @@ class RemoteSource:
     def logs(self) -> Log:
         return self._log
 
-    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
-        self._send(AskThere(list(ranks), profile_steps))
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
+        self._send(AskThere(list(ranks), profile_steps, peak_flops))
 
     def stop(self, now: bool = False) -> None:
         self.stop_there(self.run_id, now)

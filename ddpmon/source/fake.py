@@ -44,7 +44,7 @@ class FakeSource(LocalSource):
         lines, self.said = self.said, []
         return lines
 
-    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
         (self.profiles if profile_steps else self.asks).append(list(ranks))
 
     def stop(self, now: bool = False) -> None:

@@ -82,9 +82,9 @@ class LiveSource(LocalSource):
     def askable(self) -> bool:
         return not self._ended
 
-    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
         if not self._ended:
-            self._questions.append(Ask(list(ranks), profile_steps))
+            self._questions.append(Ask(list(ranks), profile_steps, peak_flops))
             self._wake()
 
     def _wake(self) -> None:

@@ -82,10 +82,11 @@ class Source(Protocol):
     def askable(self) -> bool:
         """Return whether ranks can be asked where they are: those of a recording cannot; it has their last stacks."""
 
-    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
         """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for.
 
         profile_steps: profile so many of their steps instead; without ranks, of a slow one and a peer.
+        peak_flops: count the operations of one step instead of that, for a device that can do so many a second.
         """
 
     def stop(self, now: bool = False) -> None:
@@ -115,7 +116,7 @@ class EndedSource(LocalSource):
     def silent_for(self) -> float:
         return 0.0
 
-    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0) -> None:
+    def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
         """Nobody is there to answer."""
 
     def stop(self, now: bool = False) -> None:

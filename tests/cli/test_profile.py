@@ -35,7 +35,7 @@ def trains(launch, home):
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(trains, cli, home):
+def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(trains, cli, home, monkeypatch):
     _, live = trains
     told = cli("profile", *BOTH, "--json", timeout=LONGEST_S)
     assert told.returncode == 0, told.stderr
@@ -49,6 +49,7 @@ def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(tr
     the_trace_has_both_ranks_on_one_clock(Path(facts["trace"]))
     shot = until(lambda: (s := live.snapshot()) and s.times and s.times.counts.get("profiling") and s, "marked steps")
     assert not [finding for finding in shot.findings if finding.subject == "profiling"]
+    operations_are_counted(cli, home, live, monkeypatch)
     the_scripts_own_profiler_is_left_alone(cli, home)
     none = cli("profile", "--ranks", "0,7")
     assert none.stderr.splitlines()[-1] == f"ddpmon: --ranks 7: test ({runs.find(None).id}) has ranks 0 to 1"
@@ -78,6 +79,24 @@ def the_trace_has_both_ranks_on_one_clock(path):
     # No rank leaves an all-reduce before the other one has come: on one clock the ranks' ends lie side by side.
     assert any(abs(mine - theirs) < 1_000_000 for mine in ends[0] for theirs in ends[1])
     assert min(event["ts"] for event in slices) >= 0
+
+
+def operations_are_counted(cli, home, live, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    counted = ("profile", "--flops", "--ranks", "0,1", "--json")
+    unknown = cli(*counted)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("ddpmon: --flops: ddpmon does not know the peak of a CPU; set peak_tflops under")
+    (home / "ddpmon").mkdir()
+    (home / "ddpmon" / "config.toml").write_text("[gpu]\npeak_tflops = 0.5\n")
+    told = cli(*counted, timeout=LONGEST_S)
+    assert told.returncode == 0, told.stderr
+    facts = json.loads(told.stdout)
+    linear = 2 * 8 * 16 * 16 * 2 + 2 * 8 * 16 * 3  # the first layer's input needs no gradient
+    assert [one["flops"] for one in facts["ranks"]] == [linear, linear + 10 * 2 * 500**3]
+    assert all(one["steps"][1] - one["steps"][0] == 1 and 0 < one["mfu"] < 1 for one in facts["ranks"])
+    assert (facts["operators"], facts["trace"]) == ([], None)
+    until(lambda: (shot := live.snapshot()) and "log:mfu" in shot.quantities, "mfu", LONGEST_S)
 
 
 def the_scripts_own_profiler_is_left_alone(cli, home):

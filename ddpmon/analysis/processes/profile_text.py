@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpmon import numbers
 from ddpmon.errors import UsageError
 from ddpmon.messages import MAX_PROFILED_RANKS, MAX_WORLD, ProfiledRank, ProfileView
 from ddpmon.plain import plain
@@ -11,6 +12,7 @@ COST = (
     " the rank once, for up to a second, on a GPU for longer."
 )
 """Said before a profile is made."""
+MFU = "From now on, these ranks show mfu, as if each step computed as much."
 MAX_NAME, MIN_NAME, NUMBER, WHERE = 60, 20, 10, 15
 """Characters of an operator's name, of a column of numbers, and of the phase."""
 
@@ -41,6 +43,8 @@ def summary(view: ProfileView) -> list[str]:
     lines.append(f"Steps {first:,} to {last:,} are marked as profiled: no mean and no finding counts them.")
     if any(one.left_out for one in made):
         lines.append(f"The trace leaves out the {max(one.left_out for one in made):,} shortest calls of a rank.")
+    if any(one.peak_flops for one in made):
+        return [*lines, MFU]
     lines.append(f"trace: {plain(view.trace)} (for ui.perfetto.dev)" if view.trace else "the trace cannot be written")
     return lines
 
@@ -63,6 +67,10 @@ def table(view: ProfileView, rows: int, width: int) -> list[str]:
 def _cost(one: ProfiledRank) -> str:
     if not one.answered:
         return plain(one.why) or f"rank {one.rank}: waiting for the end of {one.steps} steps"
+    if one.peak_flops:
+        flops, peak = numbers.short(one.flops), numbers.short(one.peak_flops)
+        share = "" if one.mfu is None else f"; in {one.usual_ms:.1f} ms, an MFU of {100 * one.mfu:.3g}% of {peak}FLOP/s"
+        return f"rank {one.rank}: {flops}FLOP in a step{share}"
     usual = f", {one.usual_ms:.1f} ms before" if one.usual_ms else ""
     return (
         f"rank {one.rank}: {one.steps} steps of {one.step_ms:.1f} ms under the profiler{usual};"

@@ -42,6 +42,8 @@ def why_not_profiled(profile: Profile, seconds: float) -> str:
         return (
             f"{rank} ended no optimizer step within {seconds:.0f} s, so nothing was profiled; try again once it trains"
         )
+    if profile.outcome == ProfileOutcome.COMPILED:
+        return f"{rank}: the script uses torch.compile, so ddpmon cannot count its operations; use ddpmon.flops instead"
     if profile.outcome == ProfileOutcome.FAILED:
         return f"{rank}: torch's profiler failed: {profile.error}"
     return ""

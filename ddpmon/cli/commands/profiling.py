@@ -28,9 +28,10 @@ SILENT_S = 15.0
 @run_argument("run", required=False)
 @click.option("--ranks", metavar="K,…", help="Ranks to profile. Default: the slow rank and one of the others.")
 @click.option("--steps", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of steps to profile.")
+@click.option("--flops", is_flag=True, help="Count the operations of one step instead, and show the MFU from then on.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
-def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> int:
+def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json: bool) -> int:
     """Compare the operators of a slow rank and of another one.
 
     torch's profiler runs in both ranks for a few steps. The ranks keep running, and their weights stay bit-identical.
@@ -40,6 +41,10 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
     Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses the
     rank once, for up to a second, on a GPU for longer. The other ranks wait meanwhile. No mean and no finding counts
     these steps. If the script uses torch.profiler itself, ddpmon leaves it alone and profiles nothing.
+
+    With --flops, ddpmon counts the floating-point operations of the model in one step, forward and backward, which also
+    counts in no mean. From then on the ranks show mfu, the model FLOPs utilization, as ddpmon.flops does. ddpmon knows
+    the peak of A100, H100 and H200. For others, set peak_tflops under [gpu] in the config file.
 
     \b
     Exit codes:
@@ -58,7 +63,7 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
     check_askable(target, "ddpmon profile")
     source = attach(target)
     try:
-        view = _profile(source, target, chosen, steps)
+        view = _profile(source, target, chosen, steps, flops)
     finally:
         source.close()
     if as_json:
@@ -69,7 +74,7 @@ def profile(run: str | None, ranks: str | None, steps: int, as_json: bool) -> in
     return 0 if all(one.answered for one in view.ranks) else 1
 
 
-def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileView:
+def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool) -> ProfileView:
     """Return the profile once every rank has answered; DdpmonError if that cannot be."""
     from ddpmon.analysis.processes.profile_text import COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
@@ -79,6 +84,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileV
     shot = first_answer(source, run, lambda shot: shot.run.world_size > 0)
     if wrong := [rank for rank in ranks if rank >= shot.run.world_size]:
         raise UsageError(f"--ranks {wrong[0]}: {run.name} ({run.id}) has ranks 0 to {shot.run.world_size - 1}")
+    peak_flops = _peak_flops(shot, ranks) if flops else 0.0
     granted = wait(source, HUB_S, lambda shot: shot.profile is not None)
     if granted is None or granted.profile is None:
         raise HubUnreachableError(f"the hub of {run.name} ({run.id}) makes no profiles: an older ddpmon started it")
@@ -87,7 +93,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileV
     number = granted.profile.number
     now = f" A step takes {shot.step_ms_p50:.1f} ms now." if shot.step_ms_p50 else ""
     print(f"{COST}{now}", file=sys.stderr)
-    source.ask(ranks, steps)
+    source.ask(ranks, 1 if flops else steps, peak_flops)
 
     def asked(shot: Snapshot) -> bool:
         return shot.profile is not None and shot.profile.number > number
@@ -98,6 +104,22 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int) -> ProfileV
     if not view.ranks:
         raise DdpmonError(f"no rank of {run.name} ({run.id}) is connected yet; try again once it trains")
     return view
+
+
+def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
+    """Return the peak of the config file, else of the ranks' GPU. UsageError: it is not known."""
+    from ddpmon import config
+    from ddpmon.analysis.processes.peak_flops import peak_flops
+    from ddpmon.errors import UsageError
+
+    if (tflops := config.current().get("gpu.peak_tflops")) is not None:
+        return float(tflops) * 1e12
+    named = {one.environment.device_name for one in shot.ranks if one.environment and (one.rank in ranks or not ranks)}
+    if len(peaks := {peak_flops(name) for name in named}) == 1 and (peak := peaks.pop()) is not None:
+        return peak
+    place = config.path() or "the config file"
+    names = " and ".join(sorted(name or "a CPU" for name in named)) or "these ranks"
+    raise UsageError(f"--flops: ddpmon does not know the peak of {names}; set peak_tflops under [gpu] in {place}")
 
 
 def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -> ProfileView:
