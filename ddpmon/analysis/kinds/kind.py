@@ -252,7 +252,10 @@ class Kind:
     def findings(self, moment: Moment) -> Iterable[Finding]:
         """Return the findings of this kind at a moment, or of its family."""
         steps = 0 if moment.steps is None else len(moment.steps)
-        return self.detect(replace(moment, asked=self)) if self.detect and steps >= self.fewest_steps else ()
+        if self.detect is None or steps < self.fewest_steps:
+            return ()
+        moment.asked = self
+        return list(self.detect(moment))
 
     def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
         """Return what a finding of this kind is about. Equal identities: the same finding at two moments."""

@@ -19,6 +19,8 @@ class Engine:
         self._past = Past()
         self._slowdowns: Sequence[Slowdown] = ()
         """The result of the last judgement."""
+        self._has_new = False
+        """Steps came since then."""
 
     def append(self, part: World) -> None:
         """Add the steps that the window adds. A change of the ranks begins anew."""
@@ -26,6 +28,7 @@ class Engine:
             self._detector, self._past, self._slowdowns = Detector(part.ranks), Past(), ()
         self._detector.append(part)
         self._past.append(part)
+        self._has_new = True
 
     def judge(self, world: World | None, hosts: Mapping[int, str]) -> Sequence[Slowdown]:
         """Describe the slowdowns up to now, the present ones first.
@@ -37,5 +40,7 @@ class Engine:
         """
         if world is None or world.ranks != self._detector.ranks:
             return ()
-        self._slowdowns = describe(world, self._past, self._detector.signals(), hosts, self._slowdowns)
+        if self._has_new:  # a hub judges twice a second, however long a step takes
+            self._slowdowns = describe(world, self._past, self._detector.signals(), hosts, self._slowdowns)
+            self._has_new = False
         return self._slowdowns

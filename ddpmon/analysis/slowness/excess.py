@@ -75,10 +75,12 @@ def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> 
     theirs = np.concatenate([theirs, theirs.sum(axis=2, keepdims=True)], axis=2)
     mine = rows.phases_ms(chosen).mean(axis=1)
     mine = np.column_stack([mine, mine.sum(axis=1)])
-    over = mine - medians(theirs)
-    among = len(others) > FEW_PEERS
-    # One or two peers may be quiet while all others are not.
-    noise, memory = _noise(rows, theirs if among else np.column_stack([theirs, mine[:, None]]), among=among)
+    usual = medians(theirs)
+    over = mine - usual
+    if len(others) > FEW_PEERS:
+        noise, memory = _noise(rows, theirs, usual)
+    else:  # One or two peers may be quiet while all others are not.
+        noise, memory = _noise(rows, np.column_stack([theirs, mine[:, None]]))
     return Excess(over[:, :-1], over[:, -1], noise, memory)
 
 
@@ -87,7 +89,7 @@ def own_change(rows: RunRows, values: Floats, before: int) -> tuple[Floats, Floa
     over = values - median(values[:before])
     rest = over.copy()
     rest[before:] -= median(over[before:])
-    noise, memory = _noise(rows, rest[:, None, None], among=False)
+    noise, memory = _noise(rows, rest[:, None, None])
     return over, noise[:, 0], float(memory[0])
 
 
@@ -96,16 +98,16 @@ def sample_of_peers(columns: Sequence[int]) -> Sequence[int]:
     return columns[:: -(-len(columns) // PEERS)]
 
 
-def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Floats]:
+def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[Floats, Floats]:
     """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
 
-    values: [N, P, 6], or 1 of the 6. among: each is compared with the median of all, otherwise with its own past.
+    values: [N, P, 6], or 1 of the 6. usual: [N, 6] their median, with which each is compared; None: with its own past.
     """
     count, ranks, series = values.shape
     group = np.minimum(np.arange(count) // NOISE_ROWS, max(count // NOISE_ROWS - 1, 0))
-    if among:
+    if usual is not None:
         # Compared with a median of which it is a part, a rank of few strays less than by itself.
-        local = stray = (values - medians(values)[:, None]) * (ranks / (ranks - 1)) ** 0.5
+        local = stray = (values - usual[:, None]) * (ranks / (ranks - 1)) ** 0.5
     else:
         local, stray = values - _middles_of(values, NOISE_ROWS)[group], values - column_medians(values)
     single = np.abs(local * np.sqrt(rows.steps)[:, None, None])
@@ -117,7 +119,7 @@ def _noise(rows: RunRows, values: Floats, *, among: bool) -> tuple[Floats, Float
     for block in BLOCKS:
         if len(window) >= 4 * block:
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
-            if among:
+            if usual is not None:
                 variance = np.square(means).mean(axis=(0, 1))
             else:  # One change for good is no noise.
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])

@@ -137,11 +137,14 @@ def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> St
     if len(some) < NOISE_ROWS:
         return None
     low, high = float(np.quantile(some, 0.05)), float(some.max())
+    last = np.zeros(len(some), np.bool_)
     for _ in range(8):
         above = some > (low + high) / 2
         if above.all() or not above.any():
             return None
-        low, high = float(np.mean(some[~above])), median(some[above])
+        if (above == last).all():
+            break
+        last, low, high = above, float(np.mean(some[~above])), median(some[above])
     runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
     share = float(above.mean())
     # Independent steps would make len * share * (1 - share) runs. Stretches of many steps make far fewer.
