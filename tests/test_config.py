@@ -148,14 +148,13 @@ def test_a_theme_of_the_file_has_its_colours_and_else_those_of_its_base(written)
     assert palette.theme_name("mine") == "mine"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
-def test_the_dashboard_opens_as_the_file_says(written, home, size):
+def test_the_dashboard_opens_as_the_file_says(written, home):
     written(
         "theme = 'mine'\nfirst_screen = 'ranks'\n[ranks]\ncolumns = ['wait', 'own']\n"
         "[keys]\nq = 'Q'\n[themes.mine]\nstrong = 'bold #010203'\nwarn = 'bold #010203'\n"
     )
     environment = {"COLORTERM": "truecolor", "NO_COLOR": ""}
-    with Terminal("ddpmon", "demo", columns=size[0], rows=size[1], fresh=True, environment=environment) as terminal:
+    with Terminal("ddpmon", "demo", fresh=True, environment=environment) as terminal:
         terminal.wait_for("rank    wait  own ms▾")
         terminal.wait_for("Q quit")
         assert b"38;2;1;2;3" in terminal.raw

@@ -41,18 +41,6 @@ def test_the_first_block_is_always_whole(wanted, width, height):
     assert (first.x, first.y) == (0, 0)
 
 
-@given(st.lists(blocks, min_size=1, max_size=6), sizes, st.integers(0, 80))
-def test_where_there_is_room_for_nothing_else_the_first_has_all_of_the_width(wanted, width, height):
-    boxes = arrange(wanted, width, height)
-    if not any(boxes[1:]):
-        assert boxes[0].width == width
-
-
-def test_what_is_asked_next_stands_below_where_the_first_leaves_lines():
-    assert arrange([TABLE, DETAIL], 160, 46) == [Box(0, 0, 160, 6), Box(0, 6, 160, 30)]
-    assert arrange([TABLE, DETAIL, SIDE], 160, 46) == [Box(0, 0, 160, 6), Box(0, 6, 84, 30), Box(85, 6, 75, 10)]
-
-
 def test_it_stands_beside_a_first_block_that_takes_all_lines_and_is_not_there_where_it_is_too_narrow():
     long = Block(60, 3, 160, 1024)
     assert arrange([long, DETAIL], 240, 66) == [Box(0, 0, 160, 66), Box(161, 0, 79, 30)]
@@ -67,11 +55,6 @@ def test_lines_that_a_band_cannot_use_go_to_the_next():
         Box(0, 30, 80, 10),
     ]
     assert arrange([TABLE, lanes], 80, 10)[1] == Box(0, 6, 80, 2)
-
-
-def test_beside_the_first_block_lanes_have_all_of_its_lines():
-    lanes = Block(40, 5, used=lambda lines: lines // 8 * 8)
-    assert arrange([Block(60, 3, 60, 1024), lanes], 160, 23)[1] == Box(61, 0, 99, 23)
 
 
 def test_the_last_in_the_list_is_the_first_to_go():

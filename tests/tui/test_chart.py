@@ -14,12 +14,10 @@ from ddpmon.store.parts import with_parts
 from ddpmon.tui.axis import moment
 from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import size as size_of
 from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.chart import LABEL
 from tests.tui import charted, golden, snapshots
 from tests.tui.driving import drive, screen_text, seen
-from tests.tui.tape import replaying
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +54,6 @@ def test_own_time_of_the_last_ten_minutes_smoothed_with_a_cursor(source, size):
     _, text = drive(source, "M", "M", "z", "w", "o", *["left"] * 6, size=size)
     golden.check("chart-own", text, size)
     assert "rank 5" in body(text)[-1]
-
-
-def test_world_shows_what_was_chosen(source):
-    golden.check("chart-on-world", drive(source, "M", "M", "M")[1], golden.NARROW)
 
 
 def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
@@ -103,16 +97,6 @@ def test_the_cursor_goes_along_the_curve_and_tells_what_is_there(source):
     assert float(first["median"]) > 2.5
     assert float(at_end["low"]) <= float(at_end["median"]) <= float(at_end["high"])
     assert drive(charted.source(source.store.histories), "z", "g", "G")[1] == drive(source, "z")[1]
-
-
-def test_left_and_right_undo_each_other(source):
-    places = []
-
-    def look(app, _):
-        places.append(app.views["chart"].pane._at_s)
-
-    drive(source, "z", *["left"] * 12, look, *["left"] * 5, look, *["right"] * 5, look)
-    assert places[0] == places[2] > places[1]
 
 
 def test_a_click_puts_the_cursor_there(source):
@@ -196,12 +180,6 @@ def test_smoothing_is_named_and_the_raw_curve_stays(source):
     assert {key: some[key] for key in raw} == raw
 
 
-def test_esc_goes_back_to_world_and_what_was_chosen_stays(source):
-    app, text = drive(source, "z", "M", "M", "l", "escape")
-    assert app.current_mode == "world"
-    assert "own ms per step, log scale" in text
-
-
 def test_a_held_screen_has_all_charts_up_to_then(histories):
     """Only what is asked for comes with a snapshot: the past is asked for again."""
     source = charted.source(charted.histories_of(steps=1200))
@@ -219,13 +197,6 @@ def test_a_held_screen_has_all_charts_up_to_then(histories):
     assert app.frame.series.name == "own"
     _, text = drive(source, "z", "space", go_on, "[", "m", "end", "enter")
     assert "accuracy" in body(text)[0]
-
-
-def test_a_replay_shows_them_too():
-    source = replaying(snapshots.slow())
-    assert "REPLAY" in drive(source, "z")[1]
-    drive(source, "z", "[")
-    assert source.tape.asked == [("skip", -1)]
 
 
 def view(seconds, low, median, high, name="loss", **more):
@@ -322,22 +293,6 @@ def test_a_cursor_that_moves_repaints_little(source):
     curve = [region for regions in painted for region in regions if 0 < region.y < 40]
     assert curve
     assert max(region.width for region in curve) <= 3
-
-
-def test_a_title_from_a_script_cannot_write_to_the_terminal():
-    told = view([1.0], [1.0], [1.0], [1.0], "log:\x1b[2Jbad\x07")
-    assert not any(ord(ch) < 32 for line in drawn(told) for ch in line)
-
-
-def test_lines_are_as_wide_as_the_screen(source):
-    def look(app, _):
-        chart = app.views["chart"].pane
-        for line in chart._rows[1:-2]:
-            assert size_of(line) <= chart.size.width
-
-    for size in ((60, 12), (61, 13), (300, 100), (80, 24)):
-        app, _ = drive(charted.source(source.store.histories), "z", "left", look, size=size)
-        assert app._exception is None
 
 
 def test_an_answer_that_is_late_is_waited_for():

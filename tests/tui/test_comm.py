@@ -1,7 +1,5 @@
 """Comm: what all-reduce costs and why, rank by rank and bucket by bucket."""
 
-import math
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -166,12 +164,6 @@ def test_a_count_that_began_late_says_since_when():
     assert cost.of_steps(replace(sums, window=(2, 9_000))) == "since the start, steps 2–9,000"
 
 
-def test_until_another_window_has_come_the_title_names_the_one_that_is_shown():
-    app, text = drive(FakeSource(measured.slow()), "4", "w", size=(160, 50))
-    assert "and why: steps 11,887–12,486" in text
-    assert app.views["comm"].cost.over == "last"
-
-
 def test_without_gradients_it_says_so_and_the_efficiency_stays():
     calm = replace(measured.slow(), all_reduce=None, all_reduce_ms=None)
     _, text = drive(calm, "4")
@@ -187,12 +179,6 @@ def test_a_bar_never_leaves_its_scale(wait, transfer, longest, width):
     assert lines.size(waittable.blocked_bar(rank, longest, width)) <= width
 
 
-def test_two_tones_share_one_scale():
-    rank = RankView(0, phases_ms=(0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 10.0))
-    assert waittable.blocked_bar(rank, 80.0, 40) == [("╌" * 15, "wait"), ("═" * 5, "comm")]
-    assert waittable.blocked_bar(RankView(0), 80.0, 40) == []
-
-
 @example(launch=1e308, end=0.0, transfer=0.0, payload=0, width=67)
 @given(launch=number, end=number, transfer=number, payload=st.integers(0, 1 << 40), width=st.integers(30, 200))
 def test_any_bucket_can_be_drawn(launch, end, transfer, payload, width):
@@ -203,25 +189,6 @@ def test_any_bucket_can_be_drawn(launch, end, transfer, payload, width):
     for row in bucketlist.bucket_lines(buckets, range(2), width, 0)[1:]:
         assert lines.size(lines.fit(row, width)) == width
     assert "\x1b" not in str(bucketlist.contents(buckets[0], "0.0", width, 3))
-
-
-def test_a_bucket_waits_until_all_ranks_have_it_and_then_transfers():
-    bucket = BucketView(0, 0, 1, 20.0, 80.0, 20.0, [])
-    text = "".join(piece for piece, _ in bucketlist.bucket_bar(bucket, 0.0, 100.0, 90.0, 10))
-    assert text == "  ╌╌╌╌═══│"
-
-
-def test_numbers_that_are_none_are_shown_as_such():
-    nan = math.nan
-    broken = replace(
-        measured.bucketed(),
-        all_reduce=replace(measured.slow().all_reduce, wait_ms=nan, transfer_ms=math.inf, gain_without_waiting=nan),
-        efficiency=EfficiencyView(nan, math.inf, -1.0, nan, 2.0),
-        bus_bandwidth_gb_s=nan,
-        buckets=[BucketView(0, 0, -5, nan, math.inf, -math.inf, []), BucketView(0, 1, 1, 3.0, 1.0, 9.0, [])],
-    )
-    _, text = drive(broken, "4", size=(160, 50))
-    assert "nan" in text
 
 
 @golden.at(golden.WIDE)
@@ -267,11 +234,3 @@ def test_waits_share_a_scale_that_ends_at_the_longest_or_at_5_percent():
     assert shown(bytes([1, 128]), bytes([0, 64])) == (127 / 253, [[1, 254], [0, 127]])
     assert shown(bytes([1, 7]), bytes([255, 1]))[0] == 0.05
     assert shown(bytes([255, 0])) == (1.0, [[255, 0]])
-
-
-def test_the_picture_of_the_buckets_is_as_wide_as_they_are_large():
-    made = [BucketView(0, place, size, 1.0, 2.0, 1.0, []) for place, size in enumerate((30_000_000, 10_000_000, 0))]
-    drawn = "".join(text for text, _ in bucketlist.sizes(made, 48, None))
-    assert drawn == " sizes 0" + "▓" * 29 + "1" + "░" * 9
-    assert "".join(text for text, _ in bucketlist.sizes(made[2:], 48, None)).strip() == "sizes"
-    assert lines.size(bucketlist.sizes(made, 9, 1)) <= 9

@@ -47,13 +47,6 @@ def test_the_comparison_tells_what_diff_tells(two):
         assert any(line.removesuffix(".") in row for row in shown), line
 
 
-def test_the_comparison_is_scrolled_and_left(two):
-    _, text = drive(snapshots.slow(), *COMPARED, "G", size=(80, 24))
-    assert "The 95% interval covers chance" in text
-    _, text = drive(snapshots.slow(), *COMPARED, "G", "g", "j", "escape", size=(80, 24))
-    assert "runs, the latest first" in text
-
-
 def test_the_first_of_the_two_is_marked_and_can_be_let_go(two):
     app, text = drive(snapshots.slow(), "8", "G", "c", "k")
     assert "A: before, c on another compares" in text

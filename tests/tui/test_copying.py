@@ -12,7 +12,6 @@ from msgspec.structs import replace as replace_in
 from ddpmon import runs
 from ddpmon.launch.prepare import command_line
 from ddpmon.runs.logs import Said
-from ddpmon.source import FakeSource
 from ddpmon.tui import copying
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen, until
@@ -72,12 +71,6 @@ def test_the_stack_of_the_inspected_rank_is_copied():
     assert taken == copying.stack_text(snapshot, snapshot.ranks[shown])
 
 
-def test_of_a_failed_rank_the_traceback_is_copied():
-    snapshot = snapshots.STATES["failed"]()
-    rank = next(rank for rank in snapshot.ranks if rank.exit and rank.exit.traceback)
-    assert copying.stack_text(snapshot, rank).splitlines()[-1].endswith(rank.exit.error)
-
-
 def test_the_output_in_sight_and_what_the_search_found_are_copied():
     clipboard, _, listed = copied(printing(), "7", "slash", *"loss", "enter", choose=[*"found"])
     assert "output: 12 lines found" in listed
@@ -115,15 +108,6 @@ def test_where_no_file_can_be_written_the_key_bar_says_so(monkeypatch):
     assert "copied; no file was written: No space left on device" in copied(snapshots.slow())[1]
 
 
-def test_before_the_first_snapshot_there_is_nothing_to_copy():
-    assert "nothing to copy yet" in drive(FakeSource(None), "y")[1].splitlines()[-1]
-
-
-def test_a_list_that_is_left_copies_nothing(folder):
-    drive(snapshots.slow(), "y", "escape")
-    assert list(folder.iterdir()) == []
-
-
 def test_the_command_of_a_run_starts_it_again():
     run = runs.Run(
         "20260909-120000-7f3a", "digits",
@@ -143,9 +127,8 @@ def clipboard_of(terminal) -> str:
 
 
 @pytest.mark.terminal
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_the_report_of_a_recording_is_copied_in_a_terminal(home, size):
-    with Terminal("ddpmon", "demo", columns=size[0], rows=size[1]) as terminal:
+def test_the_report_of_a_recording_is_copied_in_a_terminal(home):
+    with Terminal("ddpmon", "demo") as terminal:
         terminal.wait_for("node01")
         terminal.press(b" ")
         terminal.wait_for("paused")
@@ -161,18 +144,3 @@ def test_the_report_of_a_recording_is_copied_in_a_terminal(home, size):
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert b"Traceback" not in terminal.raw
-
-
-@pytest.mark.parametrize(("key", "suffix"), [("I", "svg"), ("T", "txt")])
-def test_the_screen_is_saved_as_it_is_shown(folder, key, suffix):
-    def saved():
-        return list(folder.glob(f"ddpmon-ranks-*.{suffix}"))
-
-    _, text = drive(snapshots.slow(), "2", key, until(lambda _: saved()), size=(160, 50))
-    content = saved()[0].read_text()
-    assert f"saved as {saved()[0]}"[:100] in text.splitlines()[-1]
-    if suffix == "txt":
-        assert content.splitlines()[:-1] == text.splitlines()[:-1]
-    else:
-        assert "ddpmon&#160;gpt2-124m" in content
-        assert "problems&#160;first" in content

@@ -13,15 +13,6 @@ from ddpmon.tui.lines import size
 from ddpmon.tui.widgets.chart import Style, chart
 
 
-def test_points_fall_into_their_columns_and_gaps_are_interpolated():
-    assert curves.curve([0, 10], [1, 2], 3, curves.mean) == [1, 1.5, 2]
-    assert curves.curve([0, 1, 9, 10], [1, 3, 5, 7], 2, max) == [3, 7]
-
-
-def test_what_is_missing_breaks_the_curve():
-    assert curves.curve([0, 1, 2, 3, 4], [1, None, math.nan, 4, 5], 5, curves.mean) == [1, None, None, 4, 5]
-
-
 def test_a_span_cuts_the_curve_where_it_leaves_it():
     assert curves.curve([0, 10, 20], [0, 10, 20], 3, curves.mean, (5, 15)) == [5, 10, 15]
     assert curves.curve([0, 10], [0, 10], 3, curves.mean, (20, 30)) == [None] * 3
@@ -39,13 +30,6 @@ def test_smoothing_begins_without_a_bias_and_skips_what_is_no_number():
     assert curves.smoothed([], 0.9) == []
 
 
-def test_nothing_to_show():
-    assert curves.curve([], [], 3, curves.mean) == [None, None, None]
-    assert curves.curve([1.0], [2.0], 3, curves.mean) == [2.0, None, None]
-    assert curves.curve([1.0], [2.0], 0, curves.mean) == []
-    assert curves.limits([None, math.nan], []) is None
-
-
 def test_a_warm_up_step_does_not_press_the_chart_flat():
     assert curves.ceiling([500.0] + [20.0] * 99) == 30.0
     assert curves.ceiling([20.0] * 50 + [35.0] * 50) == 35.0
@@ -53,13 +37,6 @@ def test_a_warm_up_step_does_not_press_the_chart_flat():
     assert curves.ceiling([100.0, 60.0, 30.0, 10.0, 2.0]) == 100.0
     assert curves.ceiling([100.0, 2.0]) == 100.0
     assert curves.ceiling([20.0, *[-6.0, -5.0] * 10]) == -4.5, "values below zero are measured from the lowest"
-
-
-def test_an_axis_has_its_first_and_last_label_at_the_edges():
-    assert axis.ages(120.0, 40) == "-2m00s           -1m00s              now"
-    assert axis.moments(10.0, 40.0, 30) == "10.0s       25.0s        40.0s"
-    assert axis.steps(1200, 8, 30) == "968         1,088   step 1,200"
-    assert axis.steps(100, 8, 30).split() == ["step", "100"], "no step is before the first"
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12), st.integers(1, 400), st.integers(0, 1 << 60))

@@ -4,14 +4,13 @@ from functools import partial
 
 import pytest
 
-from ddpmon.analysis.kinds import KINDS
-from ddpmon.messages import BUCKETS, GPU_COUNTERS, Environment, RankView, Sample
+from ddpmon.messages import Environment, RankView, Sample
 from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
 from tests.findings import finding
 from tests.tui import golden, inspected, measured, snapshots
-from tests.tui.driving import drive, resized, seen, until
+from tests.tui.driving import drive, seen, until
 
 STATES = {
     "waiting": snapshots.waiting, "cores": measured.cpu, "slow": measured.slow, "many": measured.many,
@@ -44,13 +43,6 @@ def test_a_thousand_ranks_fold_and_keep_what_is_wrong_on_top():
     assert "thermal" in rows[3]
     assert "77" in rows[5]
     assert "the worst per host" in heading(text)
-
-
-def test_f_opens_every_rank_and_folds_again():
-    _, text = drive(measured.slow(), *"6f")
-    assert sum(row.lstrip("▲ ")[:1].isdigit() for row in below(text)) > 10
-    assert "worst per host" not in heading(text)
-    assert drive(measured.slow(), *"6ff")[1] == drive(measured.slow(), "6")[1]
 
 
 def test_every_rank_can_be_reached_and_the_cursor_is_always_in_sight():
@@ -158,28 +150,6 @@ def test_columns_never_need_more_than_they_were_given(make):
             assert {lines.size(column.cell(rank, "text")) for rank in ranks} == {len(column.heading)}
 
 
-def test_names_from_outside_cannot_write_to_the_terminal():
-    evil = "\x1b[2J\x1b]0;owned\x07\r\n"
-    calm = measured.bucketed()
-    ranks = [
-        replace(
-            rank, host=evil, device=evil,
-            sample=replace(rank.sample, gpu_throttled=evil),
-            environment=Environment(evil, torch_version=evil, backend=evil),
-        )
-        for rank in calm.ranks
-    ]  # fmt: skip
-    buckets = [replace(bucket, parameters=[evil]) for bucket in calm.buckets]
-    for missing in ({}, {BUCKETS: evil, GPU_COUNTERS: evil}):
-        shown = replace(calm, ranks=ranks, buckets=[] if missing else buckets, notes=[evil], missing=missing)
-        for size in golden.SIZES:
-            texts, keys = [], ("enter", "4", "6")
-            drive(shown, *[step for key in keys for step in (key, seen(texts))], size=size)
-            assert len(set(texts)) == len(keys)
-            for key, text in zip(keys, texts, strict=True):
-                assert not {ch for ch in text if not ch.isprintable()} - {"\n"}, key
-
-
 def test_inspect_says_what_a_rank_runs_on():
     _, text = drive(measured.slow(), "enter", size=(160, 50))
     assert "NVIDIA H100 80GB HBM3, torch 2.13.0, nccl, 124,439,808 parameters in DDP" in text
@@ -205,12 +175,6 @@ def test_of_several_troubles_of_a_machine_the_gravest_is_said_whatever_their_ord
             assert machines.troubles(replace(calm, findings=order))[2].words == said[most - 1]
 
 
-def test_a_column_shows_whatever_a_finding_says_of_machines():
-    shown = {gauge.name for gauge in gauges.GAUGES}
-    for kind in KINDS:
-        assert kind.device is None or set(kind.device.columns) <= shown, kind.name
-
-
 @pytest.mark.parametrize(
     ("name", "size", "world"),
     [
@@ -227,15 +191,6 @@ def at_work(size, **world):
     return drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=size)[1]
 
 
-def test_on_a_tall_screen_the_cores_stand_below_the_lanes():
-    text = at_work((240, 70), ranks=16)
-    assert text.index("─through time, the last 104 s") < text.index("─the 16 cores of node00, the last 2 min")
-
-
-def test_ranks_without_room_for_a_lane_are_counted():
-    assert "6 of 8 ranks" in at_work((80, 24), ranks=8)
-
-
 def test_as_many_cores_are_shown_as_there_is_room_for():
     source = inspected.at_work(4)
     source.cores = 128
@@ -246,14 +201,6 @@ def test_as_many_cores_are_shown_as_there_is_room_for():
     assert "cores of node00" not in texts[28], "no room for all of them"
     ended = FakeSource(replace(source.current, state="done"))
     assert "─cores" not in drive(ended, "6", size=(160, 50))[1], "they are not recorded"
-
-
-def test_cores_that_had_no_room_are_there_once_the_terminal_is_larger():
-    source = inspected.at_work(4)
-    there = until(lambda _: source.current.samples is not None)
-    wished = until(lambda _: source.wished.cores is not None)
-    _, text = drive(source, "6", there, resized(160, 50), wished, lambda app, _: app.tick(), size=(80, 24))
-    assert "the 16 cores of node00, the last" in text
 
 
 def test_cores_of_which_nobody_tells_take_no_room_and_do_not_come_and_go():

@@ -84,6 +84,7 @@ def test_a_recording_answers_on_every_screen(home):
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert b"Traceback" not in terminal.raw
+    assert runs.all_runs() == [], "the demo leaves no run"
 
 
 def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):

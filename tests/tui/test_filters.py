@@ -8,7 +8,6 @@ from ddpmon.messages import Sample
 from ddpmon.runs.logs import LAUNCHER, Said
 from ddpmon.source import FakeSource
 from ddpmon.tui.filters import QUANTITIES, FilterError, parse
-from ddpmon.tui.frame import Frame
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen
 
@@ -114,14 +113,6 @@ def test_the_filter_is_the_same_on_world_ranks_and_inspect():
     assert "of 64 ranks" not in text
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("1-3,7", ((1, 3), (7, 7))), ("0-99", ((0, 63),)), ("own>300", ((13, 13),)), ("own>9999", ()),
-])  # fmt: skip
-def test_a_hub_is_told_of_the_ranks_in_spans(text, found):
-    assert Frame(WORLD, filter=parse(text)).listed_spans == found
-    assert Frame(WORLD).listed_spans is None
-
-
 def test_the_filter_holds_for_the_logs():
     source = FakeSource(WORLD)
     source.said = [Said(rank, "out", ["all say this", f"only {rank}"]) for rank in range(64)]
@@ -168,9 +159,3 @@ def test_a_filter_that_fits_no_rank_says_so_and_nothing_is_inspected():
     app, text = drive(WORLD, "2", "slash", *typed("own>9999"), "enter", "j", "enter")
     assert app.current_mode == "ranks"
     assert "no rank" in text.splitlines()[-1]
-
-
-@pytest.mark.parametrize("size", [(59, 11), (10, 3), (1, 1)])
-def test_the_prompt_stands_on_any_terminal(size):
-    app, _ = drive(WORLD, "slash", *typed("own>40"), "enter", size=size)
-    assert app.filter.text == "own>40"

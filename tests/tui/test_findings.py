@@ -43,12 +43,6 @@ def test_a_standstill_is_told_with_what_it_rests_on():
     golden.check("findings-stalled", drive(snapshots.stalled(), "9")[1], golden.NARROW)
 
 
-def test_the_second_finding_is_there_without_inspecting_a_rank():
-    text = " ".join(drive(found(), "9", size=(160, 50))[1].split())
-    for part in (STARVED, "starved share 51%", "next: Start fewer ranks there."):
-        assert part in text
-
-
 def test_what_has_happened_stands_below_in_a_small_terminal_too():
     text = drive(found(), "9", "G")[1]
     assert "64 of 64 ranks connected in 41 s" in text
@@ -71,12 +65,6 @@ def test_more_than_fit_are_scrolled():
     assert "more lines" not in text
     assert "pause number 0" in drive(many, "9", "G", "pagedown", "g")[1]
     assert "pause number 0" not in drive(many, "9", "j")[1]
-
-
-def test_the_screen_has_its_key_in_the_help_and_in_the_key_bar():
-    _, text = drive(found(), "9", "question_mark", size=(140, 60))
-    assert "Findings: what is wrong" in text
-    assert "123456789 screens" in drive(found(), "9")[1].splitlines()[-1]
 
 
 @pytest.mark.parametrize(("evidence", "said"), [

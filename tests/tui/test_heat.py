@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest, Wish
+from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs, cells_of
+from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs
 from ddpmon.tui.widgets.heatwords import cell_in_words, in_words, labels
 from tests.findings import judged
 from tests.tui import golden, inspected, snapshots, through_time
@@ -111,14 +111,6 @@ def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
     assert "rank 5, worst of 2 of 5 (0…6)" in text
 
 
-def test_columns_of_several_steps():
-    texts = []
-    wider = ["w"] * len(HEAT_STEPS)
-    _, around = drive(through_time.slow(), "3", tick, tick, seen(texts), "w", seen(texts), *wider, tick, tick)
-    assert "8 steps/column" in texts[1]
-    assert around == texts[0]
-
-
 def tick(app, _):
     """A further frame: what fits is known, and asked for."""
     app.tick()
@@ -128,10 +120,6 @@ def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=Fal
     row = HeatRow(("n0", "n0"), (0, 0), 1, 0)
     last = first + len(cells) - 1
     return HeatView(metric, 1, first, len(cells), last, low, high, [row], bytes(cells), beyond_chance)
-
-
-def drawn(shown, width):
-    return "".join(text for text, _ in cells_of(shown, 0, width, cell_glyphs(shown)))
 
 
 @pytest.mark.parametrize(("metric", "cell", "words"), [
@@ -150,13 +138,6 @@ def test_a_mark_in_words(metric, cell, words):
 def test_a_mark_beyond_noise_in_words(cell, words):
     shown = view([cell], beyond_chance=True, first=7)
     assert cell_in_words(shown, shown.rows[0], 0, cell) == f"step 7, rank 0: {words}"
-
-
-def test_time_runs_from_left_to_right():
-    levels = view(range(1, 9), first=1, metric="wait", low=0.0)
-    assert drawn(levels, 20) == drawn(levels, 8)
-    assert len(drawn(levels, 8)) == 8
-    assert drawn(levels, 5) == drawn(levels, 8)[3:]
 
 
 def test_the_map_fills_from_the_left_and_then_moves_by_a_column_for_each_of_its_steps():
@@ -262,13 +243,6 @@ def test_a_late_rank_in_such_a_world_is_one_line():
     assert "rank 13 alone of 4 (12-15): late in every column" in text
 
 
-def test_what_a_hub_that_knows_of_no_noise_sends_is_shown_as_what_it_is():
-    source = through_time.slow()
-    grants, source.wish = source.wish, lambda wish: None
-    grants(Wish(SeriesRequest(("own",), per_column=1, rows=17, columns=76)))
-    assert "· <5%" in drive(source, "3")[1]
-
-
 def test_a_row_says_whose_it_is_how_often_and_since_when():
     one = HeatRow(("node01.cluster", "node01.cluster"), (5, 5), 1, 5, 0.42, 141)
     assert in_words(view([0]), one) == "rank 5 on node01: 5%+ slower than peers in 42% of columns, since step 141"
@@ -365,15 +339,6 @@ def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
     rows = {tuple(row.split()[1:3]): row[20:] for row in text.splitlines() if row.lstrip().startswith("rank ")}
     assert rows["2", "data"].count("█") > 50
     assert "█" not in "".join(row for key, row in rows.items() if key != ("2", "data"))
-
-
-def test_its_columns_stand_below_those_of_own_time():
-    _, text = few((160, 50), begin=575)
-    rows = text.splitlines()
-    own = next(row for row in rows if row[:20].split()[-1:] == ["2"])
-    data = next(row for row in rows if "rank 2 data" in row)
-    assert own.index("█") == data.index("█")
-    assert own.rindex("█") == data.rindex("█")
 
 
 def test_the_rank_under_the_cursor_comes_first_where_not_all_fit():

@@ -3,7 +3,6 @@
 from textual import events
 
 from ddpmon.messages import Course, SeriesRequest
-from ddpmon.source import FakeSource
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.phasehistory import strip
 from tests.tui import golden, inspected, snapshots
@@ -109,12 +108,6 @@ def test_another_rank_is_not_shown_the_stack_of_the_one_before():
     assert "its Python stack" not in text
 
 
-def test_who_may_only_look_may_ask_too():
-    source = inspected.late()
-    assert "just now" in seen(source, "p", readonly=True)[1]
-    assert source.asks == [[2]]
-
-
 def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
     source = inspected.late()
     assert "frozen: press space, then p" in seen(source, "space", "p")[1]
@@ -190,21 +183,6 @@ def test_a_column_is_marked_where_the_rank_takes_longer_and_nowhere_else():
     assert [level_glyph(value) for value in (1, 32, 33, 254)] == ["▁", "▁", "▂", "█"]
 
 
-def test_an_equal_rank_has_no_mark_and_one_rank_alone_has_no_peers():
-    assert "▲" not in seen(inspected.late(begin=600), rank=1)[1].split("─rank 1", 1)[1]
-    _, text = seen(inspected.late(steps=200, ranks=1, begin=200, rank=0), rank=0)
-    assert not any(row.lstrip().startswith("peers") for row in text.splitlines())
-    assert "▅" in text or "▆" in text
-
-
-def test_a_silent_rank_shows_its_process_before_its_numbers():
-    source = inspected.late()
-    source.store.registry.seats[2].heard_at -= 60.0
-    source.renew()
-    _, text = seen(source)
-    assert text.index("─process") < text.index("own ms")
-
-
 def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
     """After the key, frames come in quick succession until the rank has answered."""
     source = inspected.late()
@@ -217,10 +195,6 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
 
     answered = until(lambda app: "model.py:88" in str(app.views["inspect"].pane._rows))
     assert "model.py:88" in seen(source, "p", answer, answered)[1]
-
-
-def test_an_unknown_state_of_the_source_is_no_error():
-    assert "no data of this rank yet" in seen(FakeSource())[1]
 
 
 def test_what_its_device_does_through_time_stands_below_where_all_else_fits():
@@ -238,7 +212,3 @@ def test_it_has_the_whole_screen_where_nothing_is_measured_of_a_device():
     app, text = seen(source, size=(160, 50))
     assert "through time" not in text
     assert app.views["inspect"].pane.box.height == 46
-
-
-def test_of_a_rank_that_the_world_does_not_have_nothing_is_known():
-    assert "no data of this rank yet" in seen(FakeSource(snapshots.waiting()), rank=77, size=(160, 50))[1]

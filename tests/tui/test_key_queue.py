@@ -7,7 +7,7 @@ from textual.widgets import Input
 from ddpmon.source import FakeSource
 from ddpmon.tui import key_queue
 from tests.tui import snapshots
-from tests.tui.driving import drive, settle, until
+from tests.tui.driving import drive, until
 
 NAMED = {"enter", "escape", "tab", "ctrl+p"}
 
@@ -57,12 +57,6 @@ def test_what_is_pasted_after_the_key_that_opens_the_prompt_is_in_it():
     assert app.filter.text == "rank:1"
 
 
-def test_help_is_left_and_the_next_key_is_not_lost():
-    app, text = drive(snapshots.slow(), typed("2?", "escape", "5?q4"), until(quiet))
-    assert app.current_mode == "comm"
-    assert "what does all-reduce cost" in text
-
-
 def entries(into):
     """A step of `drive`: what stands in the fields of the dialog, into a list."""
 
@@ -76,13 +70,6 @@ def test_a_form_is_filled_in_field_by_field():
     found = []
     drive(snapshots.slow(), typed("ntrain.py", "tab", "--lr 1", "tab", "tab", "x"), until(quiet), entries(found))
     assert found[:4] == ["train.py", "--lr 1", "1", "x"]
-
-
-def test_the_command_palette_is_typed_into():
-    found = []
-    # The palette searches in a task of its own, which fails if the palette closes before it has ended.
-    drive(snapshots.slow(), typed("ctrl+p", "Comm: what"), until(quiet), entries(found), settle)
-    assert found == ["Comm: what"]
 
 
 def test_a_key_that_goes_nowhere_does_not_hold_up_the_others(monkeypatch):

@@ -6,7 +6,6 @@ from ddpmon.errors import UsageError
 from ddpmon.source import FakeSource
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import under_cursor
 from ddpmon.tui.watched import Outcome
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen
@@ -24,10 +23,6 @@ def test_q_leaves_the_run_running():
     app, _ = drive(source, "q", owns_run=True)
     assert app.watched.outcome is Outcome.DETACHED
     assert source.stops == []
-
-
-def test_q_after_the_end_says_so():
-    assert drive(snapshots.done(), "q")[0].watched.outcome is Outcome.ENDED
 
 
 def test_stop_asks_and_cancel_is_focused():
@@ -206,11 +201,6 @@ def test_a_key_that_does_nothing_says_so(screen, key, said):
     assert drive(snapshots.slow(), screen, key)[1].splitlines()[-1].strip() == said
 
 
-@pytest.mark.parametrize("key", ["left_shift", "ctrl+t", "m", "j", "ctrl+l"])
-def test_keys_that_are_held_or_do_something_say_nothing(key):
-    assert keys.idle(key, key if len(key) == 1 else "", Frame()) == ""
-
-
 def test_a_letter_in_a_dialog_is_no_key_of_the_screen_behind():
     assert "does nothing" not in drive(snapshots.slow(), "x", "u", "escape")[1]
 
@@ -234,12 +224,3 @@ def test_a_list_is_narrowed_by_typing_and_left_as_it_was():
 def test_a_replay_of_80_columns_shows_the_digits_of_all_screens():
     bar = drive(replaying(snapshots.slow()))[1].splitlines()[-1]
     assert bar.startswith(" q quit  ? help  123456789 screens  space pause  ⏎ inspect")
-
-
-@pytest.mark.parametrize(
-    ("line", "shown"), [("▲  13 node01", "▲› 13 node01  "), ("  13", " ›13          "), (" 13", "›13           ")]
-)
-def test_the_cursor_stands_before_what_it_is_on(line, shown):
-    marked = under_cursor([(line[:1], "warn"), (line[1:], "text")], 14)
-    assert "".join(text for text, _ in marked) == shown
-    assert all(role.endswith("+select") for _, role in marked)

@@ -185,16 +185,6 @@ def test_the_form_opens_in_a_folder_that_is_gone(home, monkeypatch, tmp_path):
     drive(FakeSource(snapshots.slow()), "n", holds("folder", ""))
 
 
-def test_the_form_can_be_left(started):
-    _, text = drive(snapshots.slow(), "n", typed("train.py"), "escape")
-    assert "Start a run" not in text
-    assert started == []
-
-
-def test_q_and_other_keys_are_letters_in_the_form():
-    drive(snapshots.slow(), "n", typed("q?x1n"), holds("script", "q?x1n"))
-
-
 def test_where_runs_may_not_be_changed_nothing_is_offered_and_each_key_says_why(started):
     made(1)
     for key in "neDR":
@@ -238,11 +228,6 @@ def test_the_form_at_any_size():
             assert any("esc leave" in row for row in rows)
     assert len(left) == len(sizes)
     assert not any("Start a run" in text for text in left)
-
-
-def test_colours_are_not_needed_for_the_form(monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "› arguments" in drive(snapshots.slow(), "n", "a", "tab")[1]
 
 
 # --- again ---
@@ -292,12 +277,6 @@ def test_a_run_gets_another_name(ended):
     _, text = drive(snapshots.slow(), "8", "e", holds("name", "old"), typed("after-fix"), "enter", settle)
     assert "after-fix" in text.splitlines()[5]
     assert runs.load(ended.id).name == "after-fix"
-
-
-def test_a_running_run_gets_another_name_too(living):
-    run = made(2, ended_at=None, exit_code=None, supervisor=living)
-    drive(snapshots.slow(), "8", "e", typed("after-fix"), "enter", settle)
-    assert runs.load(run.id).name == "after-fix"
 
 
 def test_what_is_no_name_is_told_and_nothing_is_renamed(ended):

@@ -1,55 +1,31 @@
 """Any field of a snapshot may be missing, none, huge or hostile: every pane of every screen draws what is left."""
 
-import math
-import typing
 from functools import cache
-from operator import itemgetter
 
-import msgspec
 from rich.cells import cell_len
 
 from ddpmon.messages import (
     BUCKETS,
     GPU_COUNTERS,
-    AllReduceView,
-    BucketView,
     Collective,
-    EfficiencyView,
     Environment,
     Event,
     Exit,
     Finding,
-    HeatRow,
-    HeatView,
-    Quantity,
-    RankView,
-    RunView,
-    Sample,
     Series,
     SeriesRequest,
-    Snapshot,
-    Stack,
     TimelineRequest,
-    TimelineRow,
-    TimelineStep,
-    TimelineView,
     Wish,
 )
 from ddpmon.store.parts import with_parts
-from ddpmon.tui.filters import parse
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit
-from ddpmon.tui.widgets.devicelist import DeviceList
-from ddpmon.tui.widgets.fulltable import FullTable
-from ddpmon.tui.widgets.ranktable import RankTable
 from tests.findings import finding
 from tests.tui import measured, snapshots, through_time
 from tests.tui.driving import drive
 from tests.tui.snapshots import replace
 
 SIZES = ((78, 18), (150, 44), (8, 3), (1, 1))
-NUMBERS = (math.nan, math.inf, -1e308, 1e308)
-COUNTS = (0, -1, 2**53)
 TEXTS = (
     "",
     "\x1b[2J\x1b]0;owned\x07\x9b31m",
@@ -84,92 +60,6 @@ def whole():
     return with_parts(shot, through_time.slow(ranks=4, late=3).store, wish)
 
 
-def values_for(kind):
-    """What a field of this type may hold at worst."""
-    if getattr(kind, "__metadata__", ()) and isinstance(kind.__metadata__[0], Quantity):
-        kind = kind.__origin__
-    kinds = (
-        typing.get_args(kind) if typing.get_origin(kind) in {typing.Union, getattr(typing, "UnionType", None)} else ()
-    )
-    kinds = kinds or (typing.get_args(kind) if type(kind).__name__ == "UnionType" else (kind,))
-    for each in kinds:
-        origin = typing.get_origin(each) or each
-        if each is type(None):
-            yield None
-        elif each is float:
-            yield from NUMBERS
-        elif each is bool:
-            yield from (True, False)
-        elif each is int:
-            yield from COUNTS
-        elif each is str:
-            yield from TEXTS[:4]
-        elif origin in {list, dict, bytes}:
-            yield origin()
-        elif origin is tuple:
-            inner = [arg for arg in typing.get_args(each) if arg is not Ellipsis]
-            if Ellipsis in typing.get_args(each):
-                yield ()
-            yield from (
-                tuple(value for _ in range(7 if len(inner) == 1 else len(inner))) for value in values_for(inner[0])
-            )
-
-
-def at(path, part):
-    """(the struct at a path of fields and places, how to put another one there)."""
-    if not path:
-        return part, lambda value: value
-    first, *rest = path
-    inner = part[first] if isinstance(first, int) else getattr(part, first)
-    found, put = at(rest, inner)
-    if isinstance(first, int):
-        return found, lambda value: [*part[:first], put(value), *part[first + 1 :]]
-    return found, lambda value: replace(part, **{first: put(value)})
-
-
-PARTS = {
-    Snapshot: (), RunView: ("run",), RankView: ("ranks", 3), Sample: ("ranks", 3, "sample"),
-    Stack: ("ranks", 3, "stack"),
-    Environment: ("ranks", 3, "environment"), Collective: ("ranks", 0, "stack", "collective"),
-    Series: ("own_series",), Event: ("events", 0), Finding: ("findings", 0), BucketView: ("buckets", 1),
-    AllReduceView: ("all_reduce",), EfficiencyView: ("efficiency",), HeatRow: ("heat", "rows", 0),
-    TimelineStep: ("timeline", "steps", 0), TimelineRow: ("timeline", "rows", 0), Exit: ("ranks", 3, "exit"),
-}  # fmt: skip
-"""Where each kind of part stands in a whole snapshot."""
-NOT_FROM_OUTSIDE = {
-    # The hub makes these itself, and they must fit each other: a whole table of cells, an index of a list.
-    (HeatView, "cells"), (HeatView, "columns"), (TimelineView, "rows"), (Snapshot, "state"), (Finding, "evidence"),
-    (RunView, "world_size"),  # the ranks told it, and the hub checked it
-}  # fmt: skip
-
-
-def worst(part_type):
-    """Whole snapshots with fields of one part changed: (what, snapshot).
-
-    Each field is missing once and at one of its worst once, by itself; and all of them are at their worst at once.
-    """
-    base = whole()
-    if part_type is Exit:
-        ranks = [*base.ranks[:3], replace(base.ranks[3], health="dead", exit=Exit(1, "SIGKILL", "error", "a\nb"))]
-        base = replace(base, ranks=ranks, state="failed")
-    if part_type in {Stack, Collective}:
-        base = replace(base, state="stalled")
-    part, put = at(PARTS[part_type], base)
-    name, changes = part_type.__name__, {}
-    for number, field in enumerate(msgspec.structs.fields(part_type)):
-        if (part_type, field.name) in NOT_FROM_OUTSIDE:
-            continue
-        values = sorted(values_for(field.type), key=lambda value: value is not None)
-        if not values:
-            continue  # a part of its own, and never missing
-        missing, *rest = changes[field.name] = values
-        for value in (missing, *rest[number % len(rest) :][:1]) if rest else (missing,):
-            yield f"{name}.{field.name} = {value!r:.60}", put(replace(part, **{field.name: value}))
-    for place in range(5):
-        worst_of_all = {field: values[place % len(values)] for field, values in changes.items()}
-        yield f"{name} = {worst_of_all!r:.400}", put(replace(part, **worst_of_all))
-
-
 def draw_all(app, frame, size):
     """Every pane of every screen in a rectangle of this size; nothing that it draws may steer a terminal."""
     width, height = size
@@ -183,30 +73,6 @@ def draw_all(app, frame, size):
                 assert sum(cell_len(text) for text, _ in shown) == width
                 assert all(text.isprintable() for text, _ in shown)
             pane.frame = before
-
-
-def all_tries():
-    """(a size, what of a snapshot is how, its frame) for the worst of all parts."""
-    for part_type in PARTS:
-        tried = 0
-        for tried, (what, snapshot) in enumerate(worst(part_type), 1):
-            size = SIZES[tried % 2] if tried % 9 else SIZES[2 + tried % 2]
-            wanted = parse("rank:0-3 own>1") if tried % 3 == 0 else None
-            yield size, what, Frame(snapshot, can_stop=True, filter=wanted)
-        # a count that must be there has no odd value that a viewer would take
-        assert tried >= len(msgspec.structs.fields(part_type)) // 2
-
-
-def test_every_pane_draws_whatever_a_field_holds():
-    async def go(app, pilot):
-        for name in app.views:
-            await app.action_go(name)
-        by_size = sorted(all_tries(), key=itemgetter(0))  # charts that stay the same are drawn once
-        for size, what, frame in by_size:
-            print(what, size)
-            draw_all(app, frame, size)
-
-    drive(whole(), go, size=(160, 50))
 
 
 def everywhere(text):
@@ -256,11 +122,3 @@ def test_wide_names_leave_the_columns_where_they_are():
         assert len(set(rows)) == len(ranks)
         ends = {cell_len(row.partition(f" {own} ")[0]) for row, own in zip(rows, own_times, strict=True)}
         assert len(ends) == 1, rows
-
-
-def test_a_list_is_drawn_in_a_single_column():
-    for pane in (DeviceList(), FullTable(), RankTable()):
-        for frame in (Frame(measured.many()), Frame(measured.slow())):
-            pane.frame, pane.chosen = frame, 13
-            for width in (1, 2, 3):
-                pane.draw(frame, width, 12)

@@ -155,9 +155,8 @@ def wheel(button: int, column: int, line: int) -> bytes:
 
 
 @pytest.mark.terminal
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_the_mouse_in_a_terminal(size):
-    with Terminal("tests.tui.show", "slow", columns=size[0], rows=size[1]) as terminal:
+def test_the_mouse_in_a_terminal():
+    with Terminal("tests.tui.show", "slow") as terminal:
         terminal.wait_for("q detach")
         terminal.press(b"2")
         shown = terminal.wait_for("problems first, then own time").splitlines()

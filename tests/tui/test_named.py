@@ -26,12 +26,3 @@ def test_what_the_script_named_stands_under_the_phases_and_an_excess_is_marked()
     assert augment.split() == ["in", "augment", "41.9", "0.5", "0.5–0.5", "▲", "+41.4"]
     (augment,) = [line for line in lines(named(), 5) if line.startswith(" in augment ")]
     assert augment.split() == ["in", "augment", "0.5", "0.5", "0.5–41.9"]
-
-
-def test_a_long_name_is_cut():
-    (long,) = [line for line in lines(named(), 5) if line.startswith(" in augmentation")]
-    assert long.startswith(" in augmentation… ")
-
-
-def test_without_names_there_is_no_line():
-    assert not [line for line in lines(snapshots.slow(), 13) if line.startswith(" in ")]

@@ -73,11 +73,6 @@ def test_sequences():
     assert within == "".join(wrapped)
 
 
-def test_without_a_verdict_the_last_event_or_the_state_is_told():
-    assert "CUDA out of memory" in sequence("desktop", snapshots.replace(FAILED, verdict=""), {})
-    assert ": failed\x1b" in sequence("desktop", snapshots.replace(FAILED, verdict="", events=[]), {})
-
-
 @given(st.text(), st.text(), st.sampled_from(NOTIFY), st.booleans())
 def test_nothing_from_outside_reaches_the_terminal_as_a_command(name, verdict, way, tmux):
     shot = snapshots.replace(FAILED, verdict=verdict, run=snapshots.replace(FAILED.run, name=name))

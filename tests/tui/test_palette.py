@@ -6,10 +6,7 @@ import pytest
 from rich.color import ColorType
 
 from ddpmon import runs
-from ddpmon.cli import watching
-from ddpmon.errors import UsageError
 from ddpmon.tui import palette
-from ddpmon.tui.frame import BADGES
 from tests.tui import snapshots
 from tests.tui.driving import drive
 from tests.tui.terminal import Terminal
@@ -105,12 +102,6 @@ def test_the_terminal_s_own_colours_are_the_first_eight_so_that_any_terminal_has
         assert palette.NONE.style(role).color is None
 
 
-def test_no_state_is_told_by_its_colour_alone():
-    assert len({badge.word for badge in BADGES.values()}) == len(BADGES)
-    for one, other in itertools.combinations(BADGES.values(), 2):
-        assert (one.glyph, one.word) != (other.glyph, other.word)
-
-
 @pytest.mark.parametrize(("environment", "theme"), [
     ({}, None),
     ({"DDPMON_THEME": "dark"}, "ddpmon-dark"),
@@ -126,13 +117,6 @@ def test_no_state_is_told_by_its_colour_alone():
 ])  # fmt: skip
 def test_the_theme_is_chosen_by_the_person_else_by_what_the_terminal_says(environment, theme):
     assert palette.chosen_theme(environment) == theme
-
-
-@pytest.mark.parametrize("wrong", ["purple", "dark;light", "\x1b[2J"])
-def test_a_theme_that_there_is_not_is_one_line_with_the_way_out(wrong):
-    with pytest.raises(UsageError, match="ddpmon has dark, light, ansi") as told:
-        palette.chosen_theme({"DDPMON_THEME": wrong})
-    assert "\x1b" not in str(told.value)
 
 
 @pytest.mark.parametrize(("set_", "colours"), [
@@ -160,13 +144,3 @@ def test_a_wrong_theme_is_told_before_a_run_is_started(home, monkeypatch):
     assert "ddpmon: DDPMON_THEME: there is no theme 'purple'; ddpmon has dark, light, ansi" in shown
     assert "Traceback" not in shown
     assert runs.all_runs() == []
-
-
-def test_where_there_is_no_dashboard_a_wrong_theme_does_not_matter(monkeypatch):
-    monkeypatch.setenv("DDPMON_THEME", "purple")
-    assert not watching.interactive()
-
-
-def test_help_tells_how_to_choose():
-    _, text = drive(snapshots.slow(), "question_mark", size=(140, 70))
-    assert "DDPMON_THEME=dark, light or ansi" in text

@@ -69,12 +69,6 @@ def test_movements_and_foreign_themes_do_not_fill_the_list_that_it_opens_with():
     assert not {"Go up one screen", "Theme: nord"} & at_once
 
 
-def test_a_command_goes_to_a_screen():
-    app, text = chosen(snapshots.slow(), name="devices")
-    assert app.current_mode == "devices"
-    assert "what are the machines doing" in text
-
-
 def test_a_command_does_what_the_key_does_on_the_screen_that_is_shown():
     source = FakeSource(snapshots.slow())
     _, text = chosen(source, name="sort")
@@ -93,9 +87,3 @@ def test_a_theme_is_chosen_by_name():
 def test_without_colours_there_is_no_theme_to_choose(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert not any(name.startswith("Theme") for name in offered(snapshots.slow())[1])
-
-
-@pytest.mark.parametrize("size", [(10, 3), (1, 1), (300, 100)])
-def test_it_opens_on_any_terminal(size):
-    app, _ = drive(snapshots.slow(), "ctrl+p", "escape", size=size)
-    assert app._exception is None

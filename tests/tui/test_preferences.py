@@ -43,11 +43,6 @@ def test_sort_chart_marks_and_theme_come_back():
     assert "trouble first" not in text
 
 
-def test_a_dashboard_of_tests_and_pictures_remembers_nothing():
-    drive(snapshots.slow(), "s", "l")
-    assert saved() is None
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", "\x00", '{"theme": ', "9" * 5000, "[" * 9000])
 def test_a_damaged_file_is_ignored_with_a_line(content):
     runs.private_dir(runs.home())

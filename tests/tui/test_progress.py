@@ -27,16 +27,6 @@ def test_a_narrow_one_leaves_out_the_least_important(width, gone):
     assert "step 12,486/50,000" in line
 
 
-def test_eighty_columns_hold_step_share_epoch_and_what_is_left():
-    line = first_line(80)
-    for words in ("step 12,486/50,000", " 25%", "epoch 2/3", "ETA"):
-        assert words in line
-
-
-def test_an_epoch_of_nobody_knows_how_many():
-    assert "epoch 2  " in first_line(160, training_epochs=None)
-
-
 def test_without_a_total_the_epoch_is_told_all_the_same():
     line = first_line(80, total_steps=None, eta_s=None)
     assert "step 12,486  epoch 2/3" in line

@@ -57,36 +57,3 @@ def test_signals_end_it_and_give_the_terminal_back(number):
         assert "left: detached" in "\n".join(terminal.screen.display)
         assert terminal.settings() == terminal.before
         assert b"Traceback" not in terminal.raw
-
-
-def test_it_starts_and_ends_in_the_smallest_terminal():
-    with Terminal(SHOW, "slow", columns=1, rows=1) as terminal:
-        terminal.wait_for_output("▲".encode())  # a terminal of one cell may show what was written after it
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        assert b"Traceback" not in terminal.raw
-
-
-def test_every_screen_is_reached_by_its_keys_in_a_terminal():
-    with Terminal(SHOW, "slow") as terminal:
-        terminal.wait_for("q detach")
-        for key, shown in (
-            (b"2", "problems first, then own time"),
-            (b"\r", "◂ -42.0"),
-            (b"]", "rank 14 ·"),
-            (b"7", "output of rank 14"),
-            (b"4", "what does all-reduce cost, and why"),
-            (b"s", "longest wait first"),
-            (b"6", "the worst per host"),
-            (b"f", "gpu  gpu%"),
-            (b"8", "runs, the latest first"),
-            (b"1", "world: slower than peers"),
-            (b"/", "enter applies"),
-            (b"own>300", "own>300"),
-            (b"\r", "1 of 64 ranks: own>300"),
-        ):
-            terminal.press(key)
-            terminal.wait_for(shown)
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        assert b"Traceback" not in terminal.raw

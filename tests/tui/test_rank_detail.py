@@ -64,12 +64,6 @@ def test_where_the_table_fills_the_screen_there_is_no_detail_unless_beside_it():
     assert "show all" in beside.splitlines()[3]
 
 
-def test_what_it_printed_last_stands_there():
-    source = inspected.late()
-    _, text = drive(source, "2", THERE, NEXT_FRAME, NEXT_FRAME, size=(160, 50))
-    assert "the data loader has to decode very large images" in text
-
-
 def test_a_rank_whose_own_time_is_not_known_says_so(monkeypatch):
     source = inspected.late()
     monkeypatch.setattr(

@@ -3,7 +3,6 @@
 import pytest
 
 from ddpmon.source import FakeSource
-from ddpmon.tui.lines import CURSOR
 from tests.tui import golden, inspected, odd, snapshots
 from tests.tui.driving import drive, until
 
@@ -51,30 +50,6 @@ def test_missing_values_are_a_dash_and_never_an_error():
     _, text = drive(odd.empty(), size=(160, 50))
     assert "–" in text
     assert "None" not in text
-
-
-def test_numbers_that_are_none_are_shown_as_such():
-    assert "nan" in drive(odd.not_finite(), size=(160, 50))[1]
-
-
-def test_no_color_leaves_no_colour(monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    seen = []
-
-    def look(app, _):
-        for strip in app.screen._compositor.render_strips():
-            for segment in strip:
-                seen.append(segment)
-                assert segment.style is None or all(
-                    colour is None or colour.is_default for colour in (segment.style.color, segment.style.bgcolor)
-                )
-
-    _, text = drive(
-        snapshots.slow(), look, "j", look, "x", look, "escape", "question_mark", look, "escape", size=(160, 50)
-    )
-    golden_text = (golden.FOLDER / "slow-160x50.txt").read_text().splitlines()
-    assert text.replace(CURSOR, " ").splitlines() == golden_text
-    assert any(segment.style and segment.style.bold and "SLOW" in segment.text for segment in seen)
 
 
 @pytest.mark.parametrize("theme", ["ddpmon-dark", "ddpmon-light", "ansi-dark", "nord"])

@@ -5,7 +5,6 @@ import pytest
 from ddpmon.messages import STATES, HeatView, RankView, RunView, Series
 from ddpmon.source import FakeSource
 from ddpmon.tui.frame import BADGES
-from ddpmon.tui.widgets import keybar
 from tests.findings import finding
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, seen
@@ -184,16 +183,6 @@ def test_read_only_is_not_said_where_nothing_could_be_stopped_anyway():
     assert "read-only" not in drive(snapshots.done(), readonly=True)[1]
     assert "read-only" not in drive(replaying(snapshots.slow()), readonly=True)[1]
     assert "read-only" not in drive(snapshots.slow())[1]
-
-
-def test_read_only_leaves_clicks_on_keys_where_they_were():
-    async def click(app, pilot):
-        line = "".join(piece for piece, _ in app.view.keys._rows[0])
-        await pilot.click(app.view.keys, offset=(line.index("? help"), 0))
-        placed = keybar.shown(app.frame, app.size.width)
-        assert max(each.end for each in placed) < app.size.width - len(" read-only")
-
-    assert "─keys" in drive(snapshots.slow(), click, readonly=True)[1]
 
 
 def test_a_standstill_names_who_is_late_first_and_where_the_others_wait():

@@ -1,11 +1,9 @@
 """Every name of a screen has one, and no key of a screen is dead."""
 
 import pytest
-from textual.actions import parse
 
 from ddpmon.source.place import Here
 from ddpmon.tui import keys
-from ddpmon.tui.app import DdpmonApp
 from ddpmon.tui.keymap import Key
 from ddpmon.tui.screens import table
 from ddpmon.tui.views import VIEW_FACTS, ViewName
@@ -41,16 +39,6 @@ def test_a_key_that_its_screen_knows_nothing_of_fails_at_once(monkeypatch):
 def test_no_screen_does_what_neither_key_nor_mouse_asks_for():
     for name, view in made().items():
         assert set(view.actions) - {"move", "page", "first", "last", "zoom_to_drag"} <= keys.needed(name)
-
-
-def test_every_action_of_the_app_is_there():
-    actions = [parse(key.action) for key in keys.KEYS]
-    assert {target for target, _, _ in actions} == {"app", "screen"}
-    for target, name, parameters in actions:
-        if target == "app":
-            assert hasattr(DdpmonApp, f"action_{name}"), name
-        if (target, name) == ("app", "go"):
-            assert parameters[0] in set(ViewName)
 
 
 def test_a_screen_has_the_keys_of_the_table():

@@ -52,10 +52,6 @@ def test_where_brackets_go_from_rank_to_rank_they_do_not_move_time(opening):
     assert source.tape.asked == [("jump", 1)]
 
 
-def test_a_log_has_no_times_so_a_replay_says_that_it_stands_whole():
-    assert "output of all ranks, of the whole run" in drive(replaying(snapshots.slow()), "7")[1]
-
-
 def test_a_replay_can_be_left_but_not_stopped_or_frozen():
     _, text = drive(replaying(snapshots.slow()), "question_mark", size=(140, 60))
     assert "to the next event" in text

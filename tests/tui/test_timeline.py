@@ -27,12 +27,6 @@ def test_slow(size):
     golden.check("timeline-slow", drive(through_time.slow(), "5", tick, tick, size=size)[1], size)
 
 
-def test_even():
-    source = through_time.slow(4, late=1, extra_ms=0.0)
-    source.store.findings = []
-    golden.check("timeline-even", drive(source, "5", tick, tick)[1], golden.NARROW)
-
-
 def test_many():
     source = through_time.slow(1024, late=813, steps=40, begin=30, per_host=8)
     _, text = drive(source, "5", tick, tick, size=golden.WIDE)
@@ -51,13 +45,6 @@ def test_a_bar_tells_the_phases_in_their_order_and_to_scale():
     assert drawn == "▒▒··░░░░──────━━━━━━━━╌╌╌╌╌╌╌╌╌╌════"
     marked = "".join(text for text, _ in bar((2, 3, 4, 1, 1, 0, 2), 2.0, 40, last=True))
     assert marked == "▒▒··░░░░──────━━━━━━━◆════"
-
-
-def test_a_bar_never_leaves_its_place():
-    for scale in (0.0, 0.1, 3.0, 1e6):
-        assert len("".join(text for text, _ in bar((9.0,) * 7, scale, 20, last=True))) <= 20
-    assert bar((1.0,), 1.0, 20, last=True) == []
-    assert "".join(t for t, _ in bar((0.0,) * 7, 1.0, 20, last=True)) == ""
 
 
 def test_what_mending_gains_in_words():
@@ -172,16 +159,6 @@ def test_steps_of_few_ranks_stand_below_one_another(size):
     golden.check("timeline-few", few(size)[1], size)
 
 
-def test_all_steps_in_sight_are_on_one_scale():
-    source, text = few((160, 50), long=(110, 118))
-    rows = [row for row in text.splitlines() if row[2:].startswith("node00")]
-    assert len(rows) == 4 * 7
-    assert sum(step.length_ms for step in source.current.timeline.steps) > 21 * 30
-    longest = max(source.current.timeline.steps, key=lambda step: step.length_ms)
-    assert longest.step == 119
-    assert longest.length_ms > 2.5 * source.current.timeline.steps[0].length_ms
-
-
 def test_v_goes_through_the_longest_steps_of_the_run_and_back_to_the_last():
     source, text = few((160, 50), "v")
     assert "step 91, one of the longest" in text
@@ -222,11 +199,6 @@ def test_how_well_the_clocks_of_hosts_agree_stands_under_their_bars():
     source.plain = snapshots.replace(source.plain, clocks=[one])
     assert f"{text}, surely within ±6.20" in drive(source, "5", size=golden.SIZES[0])[1]
     assert text in drive(source, "5", size=golden.SIZES[1])[1]  # in one line with what mending gains
-
-
-def test_a_host_that_is_late_is_mended_by_its_name():
-    steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
-    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 fixed, these steps")
 
 
 def test_ranks_that_are_late_together_are_mended_together():

@@ -108,30 +108,11 @@ def test_logs_of_one_rank():
     assert "output of all ranks" in text
 
 
-def test_a_frozen_screen_does_not_go_on_printing():
-    source = talking()
-
-    def more(app, _):
-        source.said = [Said(0, "out", ["late"])]
-        app.tick()
-
-    assert "late" not in drive(source, "7", "space", more)[1]
-    source = talking()
-    assert "late" in drive(source, "7", "space", more, "space")[1]
-
-
 @pytest.mark.parametrize("keys", [("2",), ("4",), ("6",), ("enter",), ("2", "enter"), ("7",), ("8",)])
 def test_before_the_first_snapshot_every_screen_stands(keys):
     _, text = drive(FakeSource(), *keys)
     assert "STARTING" in text
     assert "q detach" in text or "no rank" in text
-
-
-def test_each_screen_stays_as_it_was_left():
-    app, text = drive(snapshots.slow(), "2", "j", "j", "S", "1", "2")
-    assert app.views["ranks"].pane.chosen is not None
-    assert first_column(text)[0] != 13
-    assert "own time" not in text.split("─ranks,", maxsplit=1)[1].splitlines()[0]
 
 
 def test_ranks_are_sorted_by_every_column_both_ways():
@@ -197,35 +178,6 @@ def test_inspect_says_where_a_rank_is_and_what_it_waits_in():
     _, text = drive(snapshots.replace(stalled, ranks=ranks), "enter")
     assert "› train.py:212 main" in text
     assert "waits in DDP's gradient all-reduce" in text
-
-
-def test_an_equal_world_marks_no_phase():
-    _, text = drive(snapshots.running(), "enter", size=(160, 50))
-    assert "▲" not in text
-    assert "wait\n" not in text
-
-
-@pytest.mark.parametrize("size", [(59, 11), (20, 5), (1, 1)])
-def test_every_screen_is_its_head_alone_on_a_small_terminal(size):
-    texts, modes = [], set()
-
-    def note(app, _):
-        modes.add(app.current_mode)
-
-    steps = [step for key in ("2", "4", "6", "7", "8", "1", "enter") for step in (key, note, seen(texts))]
-    drive(snapshots.slow(), seen(texts), *steps, size=size)
-    alone, *others = (text.splitlines()[:-1] for text in texts)
-    assert len(modes) == len(others) == 7
-    assert all(text == alone for text in others)
-
-
-def test_a_click_on_a_digit_opens_its_screen():
-    async def click(app, pilot):
-        line = "".join(piece for piece, _ in app.view.keys._rows[0])
-        await pilot.click(app.view.keys, offset=(line.index(" screens") - 1, 0))
-
-    app, _ = drive(snapshots.slow(), click)
-    assert app.current_mode == [key.opens for key in keys_that_open()][-1]
 
 
 def keys_that_open():
