@@ -86,8 +86,3 @@ def test_ranks_are_compared_where_they_exchange_less_than_the_model_has(
             apart.exchanged(exchanged_bytes / 2)
     assert taken[:9] == [None] * 9
     assert (taken[9] is not None) == is_compared
-
-
-def test_one_process_is_compared_with_nobody() -> None:
-    apart, optimizer = Apart(Parallelism()), torch.optim.SGD([torch.nn.Parameter(torch.zeros(4))])
-    assert [apart.updated(optimizer, [id(optimizer)], world_size=1) for _ in range(10)] == [None] * 10

@@ -86,34 +86,6 @@ def test_epochs_that_a_bar_outside_counts_are_multiplied_and_evaluation_is_none_
     assert training.totals[-1] == 300, "kept when the bars are gone"
 
 
-def test_a_bar_of_evaluation_alone_tells_nothing(training: Training) -> None:
-    shown = bar(total=40)
-    for _ in range(4):
-        for _ in bar(range(50), disable=True):
-            training.batch(0.1)
-        for _ in bar(range(50)):
-            training.passes(0.1)
-        shown.update(10)
-    shown.close()
-    # The bar of the rounds advances once in 50 steps and is one: that of evaluation is not.
-    assert training.told <= {200}
-
-
-def test_bars_that_are_switched_off_know_nothing(training: Training) -> None:
-    for _ in bar(range(100), disable=True):
-        training.batch(0.1)
-    assert training.told == set()
-
-
-@pytest.mark.parametrize(("accumulated", "seconds"), [(2, 0.05), (4, 0.3), (64, 0.5)])
-def test_gradients_that_are_accumulated_over_several_batches(
-    training: Training, accumulated: int, seconds: float
-) -> None:
-    for number, _ in enumerate(bar(range(12 * 8 * accumulated)), 1):
-        training.batch(seconds, step=number % accumulated == 0)
-    assert training.told == {96}
-
-
 def count_samples(training: Training, total: int, batch: int, seconds: float, *, accumulated: int = 1) -> int:
     """Train for one epoch, with a bar that counts samples or tokens. Return its steps: the last may be of fewer."""
     with bar(total=total) as shown:
@@ -152,20 +124,6 @@ def test_samples_are_counted_anew_in_each_epoch(training: Training) -> None:
     assert set(training.epochs[3:]) == {(1, 3), (2, 3), (3, 3)}
 
 
-def test_samples_that_are_counted_once_in_ten_steps_are_no_epochs(training: Training) -> None:
-    with bar(total=512 * 200) as shown:
-        for step in range(1, 201):
-            training.batch(0.4)
-            shown.update(512 * 10 if step % 10 == 0 else 0)
-    assert set(training.epochs[5:]) == {(None, None)}
-
-
-@pytest.mark.parametrize("accumulated", [3, 5])
-def test_two_batches_between_any_two_looks_are_not_taken_for_one(training: Training, accumulated: int) -> None:
-    count_samples(training, 32 * 120, 32, 0.5, accumulated=accumulated)
-    assert training.told <= {training.step}
-
-
 def test_bars_of_downloads_and_of_validation_samples_tell_nothing(training: Training) -> None:
     validated = bar(total=100_000)
     with bar(total=3_000_000_000, unit="B", unit_scale=True) as downloaded:
@@ -180,13 +138,6 @@ def test_bars_of_downloads_and_of_validation_samples_tell_nothing(training: Trai
                     validated.update(250)
     validated.close()
     assert training.told == set()
-
-
-@pytest.mark.parametrize("interval", [2.0, 10.0])
-def test_a_bar_that_is_drawn_seldom(training: Training, interval: float) -> None:
-    for _ in bar(range(2000), mininterval=interval):
-        training.batch(0.1)
-    assert training.told == {2000}
 
 
 def test_steps_before_the_bar_began_are_added(training: Training) -> None:
@@ -243,14 +194,6 @@ def test_a_bar_that_comes_again_is_not_the_whole_run(training: Training) -> None
     assert all(total is None for total in training.totals[20:]), "from its second pass on"
 
 
-def test_a_bar_that_began_after_the_sampler_was_told_of_an_epoch_is_of_that_epoch_alone(training: Training) -> None:
-    for _ in range(2):
-        training.epoch_at = training.now
-        for _ in bar(range(40)):
-            training.batch(0.2)
-    assert training.told == set()
-
-
 def test_a_bar_around_epochs_that_nobody_shows_is_the_whole_run(training: Training) -> None:
     shown = bar(total=120)
     for _ in range(3):
@@ -305,16 +248,6 @@ def test_a_bar_outside_that_counts_something_else_is_left_out_once_that_shows(tr
         training.batch(0.1, step=number < 200 or number % 2 == 0)
     assert training.totals[-1] == pytest.approx(400, abs=1), "another bar, whose ratio changes in its midst"
     other.close()
-
-
-def test_a_total_that_was_passed_is_none(training: Training) -> None:
-    shown = bar(total=50)
-    for _ in range(80):
-        training.batch(0.2)
-        shown.update()
-    shown.close()
-    assert training.told == {50}
-    assert training.totals[-1] is None
 
 
 def test_bars_are_read_without_their_lock_and_are_not_kept(training: Training) -> None:

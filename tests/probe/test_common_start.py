@@ -50,10 +50,3 @@ def test_a_rank_that_gets_far_ahead_of_the_others_begins_alone_and_says_so() -> 
     start, identity = rank(0, 700)
     assert start.agreed(identity, MAX_WAITING_NOTES + 1) == 700
     assert identity.hello().notes == [NOT_IN_STEP]
-
-
-def test_a_rank_alone_waits_for_nobody() -> None:
-    start = CommonStart(1)
-    assert start.agreed(Identity("test"), 0) is None
-    start.first = 5
-    assert start.agreed(Identity("test"), 0) == 5

@@ -40,18 +40,6 @@ def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
     assert rates.per_s("read", 500) is None, "nothing to compare with after a gap"
 
 
-def test_another_training_thread_starts_anew() -> None:
-    """The script may train in a thread of its own: its delay is not compared with the other thread's."""
-    thread = [threading.get_native_id()]
-    sampler = Sampler(lambda: thread[0], NO_GPU)
-    sampler.sample()
-    assert sampler.sample().starved_share is not None
-    other = threading.Thread(target=time.sleep, args=(5,), daemon=True)
-    other.start()
-    thread[0] = other.native_id or 0
-    assert sampler.sample().starved_share is None
-
-
 def test_a_thread_that_shares_its_core_is_starved() -> None:
     """Two busy threads of two processes on one core: each could run half of the time in which it did not."""
     mine = os.sched_getaffinity(0)
@@ -77,10 +65,6 @@ def test_a_thread_that_shares_its_core_is_starved() -> None:
         os.waitpid(child, 0)
     assert share is not None
     assert 0.3 < share <= 1.0
-
-
-def test_a_thread_that_is_gone_has_no_delay() -> None:
-    assert counters.run_delay_ns(2**22) is None
 
 
 def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
@@ -126,17 +110,6 @@ def test_what_the_kernel_is_read_to_count_is_what_psutil_reads() -> None:
     storage = counters.storage_bytes()
     if storage is not None:  # not every container keeps them
         assert storage == (process.io_counters().read_bytes, process.io_counters().write_bytes)
-
-
-def test_the_cpu_of_a_process_is_a_rate_from_the_second_sample_on() -> None:
-    sampler = Sampler(threading.get_native_id, NO_GPU)
-    assert sampler.sample().cpu_percent is None, "of no second yet"
-    spent = time.process_time()
-    while time.process_time() - spent < 0.05:
-        pass
-    percent = sampler.sample().cpu_percent
-    assert percent is not None
-    assert 0 < percent <= 100 * (os.cpu_count() or 1)
 
 
 def test_the_cards_of_a_host_are_counted_once_and_loopback_never(tmp_path: Path) -> None:
@@ -271,17 +244,6 @@ def test_workers_copy_python_objects_that_they_only_read(items: Any, copies: boo
     assert memory.read(passes.worker_pids(), 2e6) is None, "the workers have ended"
 
 
-def test_the_memory_of_workers_is_a_sum_once_all_of_them_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: dict[int, int | None] = {1: 10, 2: 20, 3: None}
-    monkeypatch.setattr(counters, "private_bytes", sizes.get)
-    memory = WorkerMemory()
-    assert [memory.read([1, 2, 3], now * 100.0) for now in range(3)] == [None, None, 30], "one may not be read"
-    sizes[1] = 15
-    assert memory.read([1, 2, 3], 300.0) == 35, "the one that was read longest ago"
-    assert memory.read([2, 4], 400.0) == 20, "a worker that is gone, and one that may not be read"
-    assert memory.read([], 500.0) is None
-
-
 @pytest.mark.parametrize(
     ("files", "left"),
     [
@@ -326,12 +288,6 @@ def test_a_limit_of_cgroups_version_1_counts_its_page_cache_as_free(tmp_path: Pa
     assert counters.memory_left_bytes(tmp_path) == 150_000
     (tmp_path / "job/memory.limit_in_bytes").write_text("9223372036854771712")
     assert counters.memory_left_bytes(tmp_path) is None
-
-
-def test_what_this_machine_has_left_is_about_what_psutil_reads() -> None:
-    left = counters.memory_left_bytes()
-    assert left is not None
-    assert 0 < left < psutil.virtual_memory().total
 
 
 ALLOCATOR = {

@@ -131,12 +131,6 @@ def test_a_torch_that_lacks_a_place_is_heard_at_the_others(
         model(torch.ones(1, 2)).sum().backward()
 
 
-@pytest.mark.usefixtures("torch_as_it_was")
-def test_a_torch_that_has_every_place_is_heard_without_a_note(listener: Listener) -> None:
-    hooks.install(listener)
-    assert listener.identity.hello().notes == []
-
-
 def test_a_listener_that_fails_as_the_call_does_leaves_the_scripts_own_exception(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

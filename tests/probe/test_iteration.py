@@ -77,26 +77,12 @@ def test_what_is_held_back_is_told_at_the_end(optimizers: str, what: str, steps:
     assert script.does("") == steps
 
 
-def test_without_any_optimizer_each_synchronisation_ends_a_step() -> None:
-    script = Script("")
-    assert script.does("ss") == [1, 1]
-    script.optimizers["a"] = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
-    script.iteration.optimizer_made(script.optimizers["a"])
-    assert script.does("sssa") == [1, 1, 3]
-
-
 def test_no_update_is_expected_any_more_after_hundreds_of_synchronisations() -> None:
     script = Script("a")
     assert script.does("s" * (MAX_PARTS - 1)) == []
     assert script.does("ss") == [1] * (MAX_PARTS + 1)
     assert script.does("ssa")[MAX_PARTS + 1 :] == [1, 1], "at once, until an optimizer steps"
     assert script.does("sssa")[MAX_PARTS + 3 :] == [3]
-
-
-def test_a_wrapper_and_what_it_wraps_are_one_optimizer() -> None:
-    script = Script("ab")
-    script.iteration.optimizer_gone(script.optimizers["b"])  # as the account does when a steps first
-    assert script.does("sasasa") == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -149,10 +135,3 @@ def test_a_rank_out_of_data_counts_the_steps_of_the_others() -> None:
         script.clock.cut(script.clock.part.start + 1)
         script.iteration.shadowed()
     assert script.does("ssa") == [2, 2, 2, 2, 2]
-
-
-def test_steps_are_numbered_in_order_and_models_named_where_there_are_several() -> None:
-    script = Script("dg")
-    script.does("ssdsg" * 3)
-    assert [raw.step for raw in script.clock.finished] == [1, 2, 3]
-    assert [raw.updates for raw in script.clock.finished] == [(("d", 2), ("g", 3))] * 3

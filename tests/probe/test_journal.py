@@ -68,24 +68,6 @@ def test_steps_are_the_same_however_late_they_are_read(now: list[int]) -> None:
     assert steps[0] == steps[1]
 
 
-def test_the_loss_is_that_of_the_step_though_the_script_changes_the_tensor(listener: Listener, now: list[int]) -> None:
-    listener.defer()
-    loss = torch.full((), 0.25, requires_grad=True)
-    train(listener, now, sgd(), loss)
-    loss.data.fill_(9)
-    (step,) = read(listener)
-    assert step.losses == [0.25]
-
-
-def test_the_learning_rate_is_that_of_the_step(listener: Listener, now: list[int]) -> None:
-    listener.defer()
-    optimizer = sgd()
-    for rate in (0.5, 0.25):
-        optimizer.param_groups[0]["lr"] = rate
-        train(listener, now, optimizer, torch.ones((), requires_grad=True))
-    assert [step.learning_rate for step in read(listener)] == [0.5, 0.25]
-
-
 def test_what_waits_keeps_neither_batches_nor_optimizers_alive(listener: Listener, now: list[int]) -> None:
     """They hold a device's memory, and a script that frees them may need it at once."""
     listener.defer()

@@ -98,16 +98,6 @@ def test_a_batch_looked_at_before_the_model_is_made_does_not_begin_the_first_ste
     assert step.samples == 6
 
 
-def test_an_optimizer_made_during_training_changes_nothing(listener: Listener, now: list[int]) -> None:
-    fetch(listener, now)
-    train(listener, now)
-    fetch(listener, now)
-    listener.set_up()
-    step = train(listener, now)
-    assert step.step == 2
-    assert step.phases[:5] == [10, 0, 20, 5, 0]
-
-
 def test_without_any_wrapper_samples_are_the_loaders_and_forward_is_said_to_be_other(
     listener: Listener, now: list[int]
 ) -> None:
@@ -117,26 +107,6 @@ def test_without_any_wrapper_samples_are_the_loaders_and_forward_is_said_to_be_o
     step = train(listener, now)
     assert (step.samples, step.phases[OTHER]) == (12, 4)
     assert listener.identity.hello().unmeasured == ["forward", "wait", "transfer"]
-
-
-def test_a_batch_of_any_kind_is_no_failure(listener: Listener, now: list[int]) -> None:
-    class Table:
-        values = "no method"
-
-    for batch in (None, Table(), object(), [Table()]):
-        fetch(listener, now, batch)
-    assert train(listener, now).samples == 0
-
-
-def test_data_parallel_tells_forward_and_samples(listener: Listener, now: list[int]) -> None:
-    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
-    for number in range(2):
-        fetch(listener, now)
-        listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
-        now[0] += 8
-        listener.parallel_ends(None, (model,))
-        step = train(listener, now)
-        assert (step.phases[FORWARD], step.samples) == (8, 6), f"step {number + 1}"
 
 
 def evaluate(listener: Listener, now: list[int], batches: int, model: torch.nn.Module) -> None:
@@ -174,16 +144,6 @@ def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listen
     step = train(listener, now)
     assert step.phases == [10, 0, 20, 5, 2, 80]
     assert step.samples == 6
-
-
-def test_one_forward_without_gradients_is_part_of_its_step(listener: Listener, now: list[int]) -> None:
-    """A GAN makes images that way, a distillation asks its teacher."""
-    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
-    evaluate(listener, now, 1, model)
-    fetch(listener, now)
-    step = train(listener, now)
-    assert step.phases == [20, 8, 20, 5, 0, 0]
-    assert step.pauses == []
 
 
 def test_what_is_synchronised_in_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
@@ -272,15 +232,6 @@ def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(
         (CHECKPOINT, 300),
         (EVALUATION, 40),
     ]
-
-
-def test_a_checkpoint_that_could_not_be_written_is_over_too(listener: Listener, now: list[int]) -> None:
-    fetch(listener, now)
-    listener.record(Account.pause_begins, CHECKPOINT)
-    now[0] += 5
-    listener.record(Account.pause_ends)
-    listener.record(Account.pause_ends)
-    assert train(listener, now).phases[-1] == 5
 
 
 def test_what_goes_before_a_forward_is_told(listener: Listener, now: list[int]) -> None:

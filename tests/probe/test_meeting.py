@@ -158,13 +158,3 @@ def test_ranks_of_one_hub_find_that_out_and_their_hub_hears_of_no_other(store, e
         assert not each.is_alive()
         assert each.version == 0
         assert not each._identity.notes
-
-
-def test_a_torch_without_what_is_needed_is_named(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0"})
-    monkeypatch.delattr(distributed_c10d, "_get_default_store")
-    rank = Rank(0)
-    assert meeting.exchange(rank) is None
-    (note,) = rank.notes
-    assert "torch" in note
-    assert "only its own ranks" in note

@@ -21,14 +21,6 @@ def filled(count: int, capacity: int = 1000) -> Outbox:
     return outbox
 
 
-def test_what_was_acknowledged_is_not_sent_again() -> None:
-    outbox = filled(5)
-    assert drain(outbox) == [1, 2, 3, 4, 5]
-    outbox.acknowledged(3)
-    outbox.send_again()
-    assert drain(outbox) == [4, 5]
-
-
 def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
     outbox = filled(2)
     drain(outbox)
@@ -68,12 +60,3 @@ def test_frames_that_were_sent_go_first_and_do_not_count_as_dropped() -> None:
     assert outbox.dropped == 0
     outbox.send_again()
     assert drain(outbox) == list(range(2, 12))
-
-
-def test_settled_means_everything_was_acknowledged() -> None:
-    outbox = filled(1)
-    assert not outbox.settled
-    drain(outbox)
-    assert not outbox.settled
-    outbox.acknowledged(1)
-    assert outbox.settled

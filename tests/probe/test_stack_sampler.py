@@ -140,14 +140,6 @@ def test_only_whole_steps_count(sampler):
     assert (samples.first_step, samples.steps, samples.count) == (2, 1, 1)
 
 
-def test_without_a_whole_step_nothing_is_sent(sampler):
-    sampler, _ = sampler
-    sampler.request(0.1, 0.0)
-    assert sampler.is_due(1.0)
-    assert sampler.result() is None
-    assert not sampler.is_active
-
-
 def test_samples_are_taken_at_intervals_that_fit_no_step(sampler):
     sampler, listener = sampler
     sampler.request(60.0, time.monotonic())

@@ -84,10 +84,3 @@ def test_a_descriptor_that_the_script_closed_is_not_written_to():
     again = StackTimer(threading.get_native_id())
     assert dump_of(again, keeps_the_lock)
     again.stop()
-
-
-def test_where_there_is_no_thread_nothing_is_written():
-    timer = StackTimer(0)
-    timer.set(0.001)
-    assert timer.take() == b""
-    timer.stop()

@@ -77,14 +77,6 @@ def raw(**more: object) -> RawStep:
     return replace(RawStep(0, 10 * MS, [0] * 6, [], [], {}, 0, 0, None, 0, [], step=1), **more)
 
 
-def test_a_step_that_updates_several_models_has_a_loss_of_each() -> None:
-    before = tuple(raw(losses=[loss]) for loss in (1.0, 2.0))
-    updates = (("Critic", 2), ("Generator", 3))
-    step, losses = StepRecords().record(raw(losses=[4.0], before=before, updates=updates))
-    assert (step.loss, losses) == (7.0, {"Critic": 3.0, "Generator": 4.0})
-    assert step.backwards == 1
-
-
 def test_gaps_that_are_a_part_of_the_step_have_a_name_and_small_ones_none() -> None:
     step, _ = StepRecords().record(raw(gaps=(MS, MS // 10)))
     assert step.named_us == {BEFORE_FORWARD: 1000}

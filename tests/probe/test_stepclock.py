@@ -114,62 +114,6 @@ def test_forwards_without_gradients_on_what_is_trained_on_are_part_of_the_step(n
     assert step.pauses == []
 
 
-def test_what_is_synchronised_among_such_forwards_is_the_steps_too(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    clock.forward_without_gradients()
-    arrival = clock.block()
-    now[0] += 40
-    clock.unblock(2, arrival, 8)
-    clock.trained()
-    close(clock, now[0])
-    assert clock.finished.popleft().syncs == [RawSync(2, 1000, 1040, 8)]
-
-
-def test_a_model_in_evaluation_mode_in_each_step_is_part_of_it(now: list[int]) -> None:
-    """Labels are guessed so; only the first such step cannot be told from one after an evaluation."""
-    clock = StepClock(lambda: now[0])
-    for _ in range(3):
-        clock.evaluates(explained=True)
-        clock.forward_without_gradients()
-        spend(clock, now, FORWARD, 10)
-        clock.trained()
-        close(clock, now[0])
-    assert [raw.phases[FORWARD:] for raw in clock.finished] == [[0, 0, 0, 0, 10]] + [[10, 0, 0, 0, 0]] * 2
-
-
-def test_batches_fetched_ahead_are_data(now: list[int]) -> None:
-    """Hugging Face's Trainer fetches all batches of an accumulated step before its first forward."""
-    clock = StepClock(lambda: now[0])
-    for _ in range(3):
-        fetch(clock, now, iterator=1, duration=100)
-    clock.trained()
-    close(clock, now[0])
-    assert clock.finished.popleft().phases[DATA] == 300
-
-
-def test_an_evaluation_that_no_forward_was_heard_of_is_other(now: list[int]) -> None:
-    """The script evaluates with the bare module, or there is no DDP model at all."""
-    clock = StepClock(lambda: now[0])
-    for _ in range(3):
-        fetch(clock, now, iterator=1, duration=100)
-    for iterator in (2, 3):
-        fetch(clock, now, iterator, duration=5)
-    clock.trained()
-    close(clock, now[0])
-    step = clock.finished.popleft()
-    assert step.phases[DATA] == 10
-    assert step.phases[OTHER] == 300
-
-
-def test_steps_count_from_one_without_holes(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    for _ in range(5):
-        now[0] += 10
-        close(clock, now[0])
-    assert [raw.step for raw in clock.finished] == [1, 2, 3, 4, 5]
-    assert all(raw.end - raw.start == 10 for raw in clock.finished)
-
-
 def named(clock: StepClock, now: list[int]) -> dict[str, int]:
     close(clock, now[0])
     return clock.finished.pop().named
@@ -192,17 +136,6 @@ def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
     assert step.named == {"augment": 10, "load": 13}
     assert step.phases[:5] == [13, 0, 0, 0, 1]
     assert named(clock, now) == {}, "nothing named in the next step"
-
-
-def test_a_name_inside_itself_counts_once(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    clock.enter_named("a")
-    clock.enter_named("a")
-    now[0] += 4
-    clock.exit_named("a")
-    now[0] += 1
-    clock.exit_named("a")
-    assert named(clock, now) == {"a": 5}
 
 
 def test_names_that_are_left_in_another_order_keep_their_own_time(now: list[int]) -> None:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ddpmon.messages import Collective
 from ddpmon.probe import collectives, stack
@@ -28,19 +27,6 @@ def test_the_timeout_is_that_of_the_process_group(group):
     assert collectives.timeouts_s(longer.group_name) == {600.0}
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=50), group)
     assert collectives.timeouts_s(group.group_name) == {50.0}
-
-
-def test_without_a_process_group_it_is_unknown():
-    assert not dist.is_initialized()
-    assert collectives.timeouts_s() == set()
-
-
-def test_of_a_backend_that_has_none_it_is_unknown():
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
-    try:
-        assert collectives.timeouts_s() == set()
-    finally:
-        dist.destroy_process_group()
 
 
 class ProcessGroupNCCL:

@@ -91,12 +91,6 @@ def test_a_resumed_trainer_has_fewer_steps_to_make(listener: Listener) -> None:
     assert told(listener) == (18, 2, 3)
 
 
-def test_a_second_training_comes_on_top(listener: Listener) -> None:
-    listener.clock.step = 30
-    CallbackHandler().call_event("on_train_begin", "args", state(), "control")
-    assert told(listener) == (60, 1, 3)
-
-
 def test_a_dataset_without_a_length_has_a_total_and_no_epochs(listener: Listener) -> None:
     CallbackHandler().call_event("on_step_end", "args", state(num_train_epochs=sys.maxsize, epoch=0.1), "control")
     assert told(listener) == (30, None, None)
@@ -132,18 +126,6 @@ def test_what_a_callback_raises_has_no_frame_of_ours(listener: Listener) -> None
 def test_lightnings_trainer_tells_total_and_epochs(listener: Listener, trainer: dict, progress: tuple) -> None:
     assert _FitLoop(**trainer).on_advance_start() == "begun"
     assert told(listener) == progress
-
-
-def test_an_epoch_of_lightnings_counts_from_the_steps_that_were_made(listener: Listener) -> None:
-    listener.clock.step = 11
-    _FitLoop(max_epochs=3, num_training_batches=10, current_epoch=1).on_advance_start()
-    assert told(listener) == (31, 2, 3)
-
-
-def test_a_total_that_was_passed_is_none(listener: Listener) -> None:
-    CallbackHandler().call_event("on_train_begin", "args", state(), "control")
-    listener.clock.step = 31
-    assert told(listener) == (None, 1, 3)
 
 
 def test_a_trainer_goes_before_the_sampler(listener: Listener) -> None:

@@ -32,14 +32,10 @@ STEPS = {
     "accumulation_synchronised": (12, 12),
     "scaler_skips": (12, 12),
     "manual_optimization": (12, 12),
-    "two_optimizers": (12, 12),
     "gan": (12, 12),
-    "fp16_hook": (12, 12),
     "power_sgd": (12, 12),
-    "bucket_view": (12, 12),
     "unused_parameters": (12, 12),
     "static_graph": (12, 12),
-    "lbfgs": (4, 4),
     "iterable": (12, 12),
     "loaders": (36, 36),
     "workers_each_epoch": (18, 18),
@@ -55,7 +51,7 @@ STEPS = {
     "marked": (12, 12),
 }
 """Steps of each rank."""
-SEVERAL = {"gan": 3, "lbfgs": 3, "accumulation_synchronised": 3, "marked": 2}
+SEVERAL = {"gan": 3, "accumulation_synchronised": 3, "marked": 2}
 """Gradient synchronisations in a step, where that is not one."""
 
 
@@ -93,7 +89,7 @@ def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
     "way",
     [
         *("plain", "accumulation", "accumulation_ends_early", "accumulation_synchronised", "autocast_scaler"),
-        *("scaler_skips", "manual_optimization", "two_optimizers", "loaders", "batch_kinds", "compiled_around"),
+        *("scaler_skips", "manual_optimization", "loaders", "batch_kinds", "compiled_around"),
     ],
 )
 def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:

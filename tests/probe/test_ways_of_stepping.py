@@ -17,9 +17,7 @@ SYNCHRONISATIONS: dict[str, list[int]] = {
     "without_optimizer": [1] * 4,  # before any optimizer is made
     "gradient_cache": [4] * 4,
     "cached_loss": [2] * 4,
-    "accumulation_of_8": [8] * 4,
     "accumulation_grows": [4, 4, 6, 9],
-    "four_losses": [4] * 4,
     "alternating": [2] * 4,
     "critic_5_times": [6] * 4,
     "lazy_regularisation": [4, 2, 3, 2, 3, 2, 3, 2],
@@ -60,7 +58,7 @@ def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
             assert step.backward_us > 0
 
 
-@pytest.mark.parametrize("way", ["accumulation_of_8", "accumulation_grows", "gradient_cache", "cached_loss", "zero"])
+@pytest.mark.parametrize("way", ["accumulation_grows", "gradient_cache", "cached_loss", "zero"])
 def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
     for rank in (0, 1):
         lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
@@ -75,7 +73,7 @@ def test_chunks_of_a_cached_batch_are_no_accumulated_batches(both: Ways) -> None
 
 
 def test_samples_are_those_that_are_trained_on(both: Ways) -> None:
-    told = {"accumulation_of_8": 64, "gradient_cache": 8, "cached_loss": 8, "teacher": 8, "guessed_labels": 16}
+    told = {"gradient_cache": 8, "cached_loss": 8, "teacher": 8, "guessed_labels": 16}
     told |= {"critic_5_times": 8, "lazy_regularisation": 8, "rollouts": 8, "graphs": 4}
     for way, samples in told.items():
         assert {step.samples for step in both.steps[way][0]} == {samples}, way

@@ -47,10 +47,8 @@ def main() -> None:
     parser.add_argument("--slow", default="")
     parser.add_argument("--seconds", type=float, default=0.03)
     parser.add_argument("--fail", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--hold", type=Path, help="before the tenth step, wait for this file")
     parser.add_argument("--save")
-    parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--collective", action="store_true")
     parser.add_argument("--break-probe", action="store_true")
     args = parser.parse_args()
@@ -80,7 +78,7 @@ def main() -> None:
     targets = torch.randint(0, 10, (16 * args.steps,), generator=generator)
     data = Data(inputs, targets)
     data.delay = late["data"]
-    loader = DataLoader(data, batch_size=16, num_workers=args.workers)
+    loader = DataLoader(data, batch_size=16)
     if args.break_probe:
         from ddpmon.probe import stepclock
 
@@ -104,13 +102,6 @@ def main() -> None:
             if rank == 0:
                 time.sleep(args.seconds)
             dist.all_reduce(torch.ones(4))
-        if args.evaluate and step == args.steps // 2:
-            model.eval()
-            with torch.no_grad():
-                for unseen, _ in loader:
-                    time.sleep(0.01)
-                    model(unseen)
-            model.train()
     if rank == 0:
         print("losses", *(repr(value) for value in losses))
     if args.save:

@@ -16,7 +16,7 @@ import ways_of_collectives  # noqa: F401  its ways
 import ways_of_loading  # noqa: F401  its ways
 import ways_of_stepping  # noqa: F401  its ways
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 from ways_common import BATCH, STEPS, WAYS, batches, compiled_s, net, report, train, way
 
@@ -128,25 +128,6 @@ def manual_optimization():
 
 
 @way
-def two_optimizers():
-    """One backward, two optimizers for parts of the model, as Muon and AdamW go together."""
-    model = DDP(net())
-    weights = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim == 1]
-    optimizers = [torch.optim.SGD(weights, lr=0.1), torch.optim.AdamW(rest, lr=0.01)]
-    losses = []
-    for x, y in batches():
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        losses.append(loss.item())
-    report(losses)
-    return model
-
-
-@way
 def autocast_scaler():
     """bf16 autocast, GradScaler, clipping, a scheduler."""
     model = DDP(net())
@@ -208,23 +189,11 @@ def marked():
 
 
 @way
-def fp16_hook():
-    model = DDP(net())
-    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    return train(model)
-
-
-@way
 def power_sgd():
     model = DDP(net())
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return train(model)
-
-
-@way
-def bucket_view():
-    return train(DDP(net(), gradient_as_bucket_view=True))
 
 
 class Branches(nn.Module):
@@ -250,22 +219,6 @@ def unused_parameters():
 @way
 def static_graph():
     return train(DDP(Branches(fixed=True), static_graph=True))
-
-
-@way
-def lbfgs():
-    model = DDP(net())
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
-    for x, y in batches(4):
-
-        def closure(x=x, y=y):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-    return model
 
 
 @way

@@ -39,28 +39,9 @@ def accumulated(model, optimizer, sizes):
 
 
 @way
-def accumulation_of_8():
-    model = DDP(net())
-    return accumulated(model, torch.optim.SGD(model.parameters(), lr=0.1), [8] * STEPS)
-
-
-@way
 def accumulation_grows():
     model = DDP(net())
     return accumulated(model, torch.optim.SGD(model.parameters(), lr=0.1), [4, 4, 6, 9])
-
-
-@way
-def four_losses():
-    """Each with a forward and a backward of its own."""
-    model = DDP(net())
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for batch in batches(STEPS):
-        for _ in range(4):
-            loss_of(model, batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model
 
 
 @way
