@@ -42,14 +42,6 @@ def test_the_names_that_ddpmon_run_refuses_are_refused(run, name):
     assert runs.load(run.id) == run
 
 
-def test_a_run_that_was_deleted_meanwhile_cannot_be_renamed(run):
-    import shutil
-
-    shutil.rmtree(runs.run_dir(run.id))
-    with pytest.raises(RunNotFoundError, match="no run"):
-        runs.rename(run, "later")
-
-
 def test_a_disk_that_takes_nothing_is_one_line(run, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")

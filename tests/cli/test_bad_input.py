@@ -137,20 +137,6 @@ def test_a_home_that_cannot_be_written(cli, script, home, monkeypatch):
     assert "cannot make" in refused(cli("run", script), 1)
 
 
-def test_a_reader_that_leaves_is_no_error(home, made):
-    import subprocess
-
-    from tests.conftest import ddpmon_program
-
-    made()
-    read, write = os.pipe()
-    os.close(read)
-    ended = subprocess.run([ddpmon_program(), "ls"], stdout=write, stderr=subprocess.PIPE, check=False)
-    os.close(write)
-    assert ended.stderr == b""
-    assert ended.returncode == 1
-
-
 def test_a_log_that_only_takes_ascii_is_no_error(cli, made):
     made(script="träning.py")
     listed = cli("ls", env={**os.environ, "PYTHONIOENCODING": "ascii", "HOME": socket.gethostname()})

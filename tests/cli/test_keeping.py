@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon import runs
 from tests.cli.test_bad_input import refused
-from tests.tui.terminal import Terminal
+from tests.in_process import called_in_a_terminal
 
 
 def test_rename_gives_another_name(cli, made):
@@ -42,10 +42,9 @@ def test_rm_without_a_terminal_deletes_nothing_unless_told_so(cli, made):
 @pytest.mark.parametrize(("answer", "left"), [(b"n", 1), (b"\r", 1), (b"y", 0)])
 def test_rm_asks(made, answer, left):
     made()
-    with Terminal("ddpmon", "rm", "mnist") as terminal:
-        terminal.wait_for("Delete mnist")
-        terminal.press(answer + b"\r")
-        assert terminal.wait_end() == 0
+    code, written = called_in_a_terminal("rm", "mnist", answer=answer + b"\r")
+    assert code == 0
+    assert "Delete mnist" in written
     assert len(runs.all_runs()) == left
 
 

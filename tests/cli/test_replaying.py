@@ -34,18 +34,6 @@ def test_replay_plays_pauses_and_jumps_to_the_story(terminal):
     assert shown.wait_end() == 0
 
 
-def test_demo_needs_no_run_and_leaves_none(terminal, home):
-    shown = terminal("demo")
-    shown.wait_for("node01")
-    shown.press(b" ")
-    shown.press(b"{{{{{")  # to the beginning
-    shown.press(b"}}}")  # connected, first step, late
-    shown.wait_for("rank 2 is slow: +30")
-    shown.press(b"q")
-    assert shown.wait_end() == 0
-    assert runs.all_runs() == []
-
-
 def test_the_recording_that_ships_tells_its_story(home):
     """Well, then a rank whose data is late, then well again."""
     runs.private_dir(runs.home())

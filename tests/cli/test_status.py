@@ -70,12 +70,6 @@ def test_a_lost_run_without_a_recording_is_gone(cli, made):
     assert "Traceback" not in told.stderr
 
 
-def test_no_such_run_is_one_line(cli):
-    told = cli("status", "nowhere")
-    assert told.returncode == 1
-    assert told.stderr.startswith("ddpmon: no run 'nowhere'")
-
-
 def test_the_text_fits_names_the_slow_rank_and_holds_no_escape_sequence():
     evil = snapshots.replace(snapshots.slow(), verdict="\x1b[2Jrank 13 is slow")
     for width in (60, 80, 160):

@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.cli import watching
-from tests.conftest import Started, wait_for
+from tests.conftest import Started
 from tests.tui.terminal import Terminal
 
 
@@ -59,20 +59,6 @@ def test_a_closed_terminal_leaves_a_headless_run_running(terminal):
     lines.hang_up()
     lines.process.wait(10)
     assert still_runs(started)
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_x_stops_the_run_after_a_question(watched, at_once):
-    dashboard, started = watched()
-    dashboard.press(b"xs" if at_once else b"x")
-    if not at_once:
-        dashboard.wait_for("Stop the run?")
-        dashboard.press(b"s")
-    wait_for(lambda: started.run.stopping)
-    dashboard.wait_for("STOPPED")
-    dashboard.press(b"q")
-    assert dashboard.wait_end() == 130
-    assert started.until_gone().state() == "stopped"
 
 
 def test_the_dashboard_stays_on_the_end_until_it_is_left_and_the_exit_code_is_the_runs(watched, tmp_path):

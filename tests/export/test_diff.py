@@ -1,97 +1,13 @@
 """Two runs side by side, as text and as Markdown, whatever they are."""
 
-import dataclasses
-import json
-import math
-
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ddpmon import comparison
-from ddpmon.analysis.compare import Comparison, Losses, Side
+from ddpmon.analysis.compare import Comparison, Side
 from ddpmon.analysis.statistics.resampling import Ratio, Resampled
 from ddpmon.export import diff
-from ddpmon.export.width import columns
 from ddpmon.messages import Finding
-from tests.export.made import WORDS
-from tests.export.test_markdown import tables
 from tests.export.test_report import RUN
-
-LENGTHS = st.floats(1e-3, 1e12)
-SPEEDS = st.tuples(*[st.floats(1e-4, 1e4)] * 3).map(lambda v: Ratio(*(sorted(v)[n] for n in (1, 0, 2))))
-LOSSES = st.floats(-1e30, 1e30) | st.just(math.nan)
-STEPS = st.integers(1, 1 << 48)
-FINDINGS = st.lists(
-    st.builds(
-        Finding,
-        kind=st.sampled_from(["straggler", "data_bound", "periodic_straggler"]) | WORDS,
-        severity=st.just("warn"),
-        text=WORDS,
-        ranks=st.lists(STEPS, max_size=2),
-        phase=st.sampled_from(["data", None]),
-        cost_ms=st.none() | LENGTHS,
-    ),
-    max_size=10,
-)
-
-
-@st.composite
-def sides(draw):
-    numbers = draw(st.lists(st.floats(0, 1e12), min_size=14, max_size=14))
-    waited = draw(st.booleans())
-    return Side(
-        window=(draw(STEPS), draw(STEPS)),
-        steps=draw(STEPS),
-        left_out=5,
-        ranks=draw(st.integers(1, 1024)),
-        step_ms_p50=draw(LENGTHS),
-        step_ms_mean=draw(LENGTHS),
-        halves_ms=(draw(LENGTHS), draw(LENGTHS)),
-        work={
-            "tokens": draw(st.sampled_from([0.0]) | st.floats(1, 1e12)),
-            "samples": draw(st.sampled_from([0.0]) | st.floats(1, 1e9)),
-        },
-        phases_ms=np.array(numbers[:7]),
-        path_ms=np.array(numbers[7:]),
-        critical_rank=draw(st.integers(0, 1023)) if waited else None,
-        critical_share=draw(st.floats(0, 1)) if waited else None,
-        drawn=Resampled(1.0, 1.0, np.ones(2), np.ones(2)),
-    )
-
-
-@st.composite
-def comparisons(draw):
-    a, b = draw(sides()), draw(sides())
-    units = ["steps"] + [unit for unit in a.work if a.work[unit] and b.work[unit]]
-    losses = st.builds(
-        Losses,
-        STEPS,
-        STEPS,
-        LOSSES,
-        LOSSES,
-        st.sampled_from(["higher", "lower", "alike"]),
-        st.sampled_from(["step", "samples"]),
-    )
-    kept = draw(FINDINGS)
-    return Comparison(
-        a, b, draw(st.sampled_from(units)), draw(SPEEDS), draw(SPEEDS), draw(st.none() | losses),
-        draw(FINDINGS), draw(FINDINGS), list(zip(kept, kept, strict=True)),
-    )  # fmt: skip
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(comparisons())
-def test_any_comparison_fits_80_columns_and_gives_whole_tables(found):
-    made = comparison.diff(RUN, dataclasses.replace(RUN, name="n" * 64), found)
-    json.dumps(made, allow_nan=False)
-    lines = diff.text(made).splitlines()
-    assert max(map(columns, lines)) <= 80
-    assert all(line.isprintable() for line in lines)
-    numbers, phases = tables(diff.text_markdown(made))
-    assert {len(row) for row in numbers} == {4}
-    assert {len(row) for row in phases} == {7}
-    assert len(phases) == 2 + 7
 
 
 def test_a_comparison_cannot_be_split_by_what_it_quotes():

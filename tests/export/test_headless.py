@@ -15,10 +15,6 @@ def snapshot(**changes) -> Snapshot:
     return Snapshot(**{"epoch": "e", "version": 1, "at": 0.0, "run": RUN, "state": "running", "verdict": "", **changes})
 
 
-def test_a_state_line_leaves_out_what_is_not_known():
-    assert state_line(snapshot(state="waiting")).split() == [state_line(snapshot()).split()[0], "waiting"]
-
-
 def test_a_state_line_tells_progress_loss_speed_and_losses():
     line = state_line(
         snapshot(
@@ -45,10 +41,6 @@ def test_a_state_line_tells_progress_loss_speed_and_losses():
         "wait 12%",
         "1,234 records lost",
     ]
-
-
-def test_a_loss_that_is_no_number_is_shown_as_what_it_is():
-    assert "loss nan" in state_line(snapshot(step=1, loss=float("nan")))
 
 
 def test_the_state_is_repeated_only_after_the_interval_or_a_change():

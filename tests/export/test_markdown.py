@@ -1,4 +1,4 @@
-"""The report in Markdown: what GitHub makes of it is what was meant."""
+"""The report in Markdown: what GitHub makes of it is what was meant, and any report fits its columns."""
 
 import re
 
@@ -6,6 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddpmon.export import markdown
+from ddpmon.export.report import MOST_RANKS
+from ddpmon.export.report import text as report_text
+from ddpmon.export.width import columns
 from tests.export import made
 from tests.export.test_report import slow_run
 
@@ -71,7 +74,14 @@ def test_what_a_rank_said_last_cannot_break_the_table_nor_call_people():
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(made.reports())
-def test_any_report_gives_whole_tables(report):
+def test_any_report_fits_80_columns_of_text_and_gives_whole_tables(report):
+    lines = report_text(report).splitlines()
+    assert max(map(columns, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    head = next((i for i, line in enumerate(lines) if line.startswith(" rank")), len(lines))
+    ranks = [line for line in lines[head:] if not line.startswith((" " * 6, "and "))]
+    assert all(len(row.replace("own ms", "own").replace("excess", "vs").split()) == 12 for row in ranks)
+    assert len(ranks) <= MOST_RANKS + 1
     text = markdown.report(report)
     assert all(line.isprintable() for line in text.replace("\u2060", "").splitlines())
     for rows in tables(text):

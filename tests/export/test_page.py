@@ -33,6 +33,12 @@ def parts(demo):
     return built, page.views(shot, store)
 
 
+@pytest.fixture(scope="module")
+def source(demo):
+    """Return the page of the run."""
+    return page.of(demo)
+
+
 class Elements(HTMLParser):
     """Elements and text of a page."""
 
@@ -55,8 +61,8 @@ class Elements(HTMLParser):
         self.text += f"{data} "
 
 
-def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(demo):
-    elements = Elements(page.of(demo))
+def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(source):
+    elements = Elements(source)
     assert "done: 1,248 steps" in elements.text
     assert "rank 2 was slow from step 450 to 796: +30.1 ms data a step" in elements.text
     assert "Own time in excess of the peers' median" in elements.text
@@ -65,8 +71,8 @@ def test_it_tells_verdict_findings_and_ranks_and_asks_no_network_for_anything(de
     assert "script" not in elements.tags
 
 
-def test_it_says_what_was_started_and_when_and_each_finding_has_its_advice_and_evidence_in_words(demo):
-    text = " ".join(Elements(page.of(demo)).text.split())
+def test_it_says_what_was_started_and_when_and_each_finding_has_its_advice_and_evidence_in_words(source):
+    text = " ".join(Elements(source).text.split())
     assert re.search(r"Command \S+\.py.* Started 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4} Ended 20\d\d-", text)
     assert (
         "Why rank 2 was slow from step 450 to 796: +30.1 ms data a step; it cost 10 s Next It is over: look at" in text
@@ -147,12 +153,12 @@ def test_of_very_many_ranks_those_with_the_most_own_time_have_bars(parts):
     assert "rank 0:" not in chart.html
 
 
-def test_a_browser_draws_all_of_it(demo, tmp_path):
+def test_a_browser_draws_all_of_it(source, tmp_path):
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium here")
     file = tmp_path / "run.html"
-    file.write_text(page.of(demo))
+    file.write_text(source)
     quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
     drawn = subprocess.run(
         [

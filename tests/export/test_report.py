@@ -6,7 +6,6 @@ import math
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from ddpmon.analysis.report import report as make_report
 from ddpmon.export import report
@@ -18,7 +17,6 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
-from tests.export import made as made_up
 from tests.worlds import own_times, records
 
 RUN = Run(
@@ -194,18 +192,6 @@ def test_advice_is_given_once_and_of_very_many_findings_the_first_are_told():
     told = [line for line in lines if line.startswith("Why")]
     assert len(told) == 9
     assert told[-1] == "Why      and 3 more findings; ddpmon report --format json lists all of them"
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(made_up.reports())
-def test_any_report_fits_80_columns_and_its_table_has_12_columns(made):
-    lines = report.text(made).splitlines()
-    assert max(map(columns, lines)) <= 80
-    assert all(line.isprintable() for line in lines)
-    head = next((i for i, line in enumerate(lines) if line.startswith(" rank")), len(lines))
-    rows = [line for line in lines[head:] if not line.startswith((" " * 6, "and "))]
-    assert all(len(row.replace("own ms", "own").replace("excess", "vs").split()) == 12 for row in rows)
-    assert len(rows) <= report.MOST_RANKS + 1
 
 
 def test_how_a_rank_ended_badly_is_beneath_it():

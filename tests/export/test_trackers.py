@@ -151,12 +151,6 @@ def test_a_client_that_is_not_installed_is_one_line(demo, module, option, comman
     assert runs.all_runs() == [demo]
 
 
-def test_nowhere_to_write_is_one_line(demo):
-    done = published()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ddpmon: publish: say where to, with --wandb, --mlflow, --tensorboard\n"
-
-
 def test_a_client_that_fails_is_one_line_without_secrets():
     def fail():
         raise ConnectionError("no route to --password hunter22hunter\nTraceback …")

@@ -25,11 +25,6 @@ def test_a_word_longer_than_a_line_goes_on_in_the_next():
     assert wrapped("日本語日本語", 7) == ["日本語", "日本語"]
 
 
-def test_a_cut_line_says_so():
-    assert cut("日本語", 5) == "日本…"
-    assert cut("abc", 3) == "abc"
-
-
 @given(TEXTS, st.integers(12, 90))
 def test_every_line_fits_and_no_word_is_lost(text, width):
     lines = wrapped(text, width, "Why      ", " " * 9)

@@ -21,18 +21,6 @@ def shows_it(terminal, name="mnist on there"):
     return terminal.wait_until(lambda shown: name in shown and "step 30" in shown and "STALE" not in shown, name)
 
 
-def test_it_shows_the_run_and_leaves_nothing_behind(far, training):
-    with far.dashboard("attach", "there:mnist") as terminal:
-        shows_it(terminal)
-        far.the_relay()
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        left = words("\n".join(terminal.screen.display))
-        assert f"mnist still runs on there; ddpmon attach there:{training.run.id} shows it again" in left
-    wait_for(lambda: not far.relays(), every_s=0.2)
-    assert training.run.supervisor.alive()
-
-
 @pytest.mark.timeout(600)
 def test_whatever_breaks_on_the_way_the_dashboard_shows_the_last_state_and_comes_back(far, training):
     with far.dashboard("attach", "there:", columns=160) as terminal:
@@ -106,17 +94,23 @@ def a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(training, termin
 
 
 def test_a_dashboard_that_is_gone_leaves_no_relay(far, training):
-    for how in ("killed", "hung up"):
+    for how in ("left", "killed", "hung up"):
         with far.dashboard("attach", "there:") as terminal:
             shows_it(terminal)
             far.the_relay()
-            if how == "killed":
+            if how == "left":
+                terminal.press(b"q")
+                assert terminal.wait_end() == 0
+                still = f"mnist still runs on there; ddpmon attach there:{training.run.id} shows it again"
+                assert still in words("\n".join(terminal.screen.display))
+            elif how == "killed":
                 terminal.process.kill()
             else:
                 terminal.hang_up()
             terminal.wait_end()
         wait_for(lambda: not far.relays(), every_s=0.2)
         wait_for(lambda: not far.sessions())
+    assert training.run.supervisor.alive()
 
 
 def test_the_logs_screen_reads_there_and_a_stop_asks_says_where_and_reaches_the_run(far, training):
@@ -228,15 +222,3 @@ def test_attach_in_a_terminal_over_ssh_is_the_way_where_nothing_else_is(far, tra
         terminal.press(b"q")
         assert terminal.wait_end() == 0
         assert "mnist continues" in words("\n".join(terminal.screen.display))
-
-
-@pytest.mark.e2e
-def test_a_terminal_over_ssh_that_hangs_up_ends_the_dashboard_there_and_not_the_run(far, training):
-    config = far.near["DDPMON_SSH"].split()[-1]
-    with Terminal("-F", config, "-t", "there", "ddpmon attach mnist", program=("ssh",), columns=100) as terminal:
-        shows_it(terminal, "mnist")
-        terminal.hang_up()
-        terminal.wait_end()
-    wait_for(lambda: not far.sessions())
-    assert training.run.supervisor.alive()
-    assert training.hubs[-1].poll() is None
