@@ -60,3 +60,12 @@ def test_frames_that_were_sent_go_first_and_do_not_count_as_dropped() -> None:
     assert outbox.dropped == 0
     outbox.send_again()
     assert drain(outbox) == list(range(2, 12))
+
+
+def test_settled_means_everything_was_acknowledged() -> None:
+    outbox = filled(1)
+    assert not outbox.settled
+    drain(outbox)
+    assert not outbox.settled
+    outbox.acknowledged(1)
+    assert outbox.settled

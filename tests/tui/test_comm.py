@@ -109,15 +109,6 @@ def test_the_rank_that_the_others_wait_for_comes_first_and_s_changes_the_order()
     assert blocked(drive(measured.slow(), *"4sss")[1])[:3] == [0, 1, 2]
 
 
-def test_the_filter_holds_here_and_enter_inspects():
-    _, text = drive(measured.slow(), "4", "slash", *"13", "enter")
-    assert "1 of 64 ranks: 13" in text
-    assert blocked(text) == [13]
-    app, text = drive(measured.slow(), "4", "j", "j", "enter", "right_square_bracket", "escape")
-    assert app.current_mode == "comm"
-    assert app.views["comm"].waits.chosen == 53
-
-
 @pytest.mark.parametrize(("weak", "branch", "said"), [
     ("load_balance_persistent", "persistent", "rank 13 is slow"),
     ("load_balance_moving", "moving", "the slow rank keeps rotating"),

@@ -94,17 +94,6 @@ def test_the_filter_holds_here_and_enter_inspects_the_rank_under_the_cursor():
     assert "no rank matches" in drive(measured.slow(), "6", "slash", *"nowhere", "enter")[1]
 
 
-def test_a_click_chooses_a_rank_and_no_host():
-    async def click(app, pilot):
-        for y in (3, 1, 0):
-            await pilot.click(app.views["devices"].pane, offset=(10, y))
-        assert app.views["devices"].pane.chosen is None
-        await pilot.click(app.views["devices"].pane, offset=(10, 5))
-
-    app, _ = drive(measured.slow(), *"6f", click)
-    assert app.views["devices"].pane.chosen == 8
-
-
 def test_missing_counters_are_explained_once():
     _, text = drive(measured.cpu(), "6")
     assert text.count("NVML") == 1

@@ -8,11 +8,9 @@ import pytest
 
 from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest
 from ddpmon.store.parts import with_parts
-from ddpmon.tui.lines import CURSOR
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs
 from ddpmon.tui.widgets.heatwords import cell_in_words, in_words, labels
-from tests.findings import judged
 from tests.tui import golden, inspected, snapshots, through_time
 from tests.tui.driving import drive, seen, until
 from tests.worlds import own_times, world_with
@@ -102,13 +100,6 @@ def test_the_filter_holds_here():
     assert "no rank matches the filter" in texts[0]
     assert "of 16 ranks" not in text
     assert source.wished.heat.ranks is None
-
-
-def test_ranks_that_a_filter_takes_out_of_a_row_are_not_said_to_be_in_it():
-    source = through_time.slow(64, late=5, per_host=8)
-    _, text = drive(source, "3", "slash", *"!7,3-4", "enter", "f", lambda app, _: app.tick())
-    assert "0…6" in text
-    assert "rank 5, worst of 2 of 5 (0…6)" in text
 
 
 def tick(app, _):
@@ -213,13 +204,10 @@ def test_marks_tell_how_far_beyond_noise():
     assert (0.0, *sorted(least for least, _, _ in GRADES)) == HEAT_LEVELS
 
 
-def noisy(ranks, *, late=None, noise=0.15):
+def noisy(ranks, noise=0.15):
     own = own_times(200, ranks) * (1 + noise * np.random.default_rng(4).standard_normal((200, ranks, 1)))
-    if late is not None:
-        own[:, late] *= 1.3
     shot = snapshots.running(ranks, 8, own_ms=27.0)
-    found = judged(world_with(own, first=1)) if late is not None else []
-    return through_time.GrantingSource(shot, through_time.store_of(own, findings=found))
+    return through_time.GrantingSource(shot, through_time.store_of(own))
 
 
 def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
@@ -234,13 +222,6 @@ def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
     assert "· <5%" in percentages
     assert again == quiet
     assert wishes == [True, False, True]
-
-
-def test_a_late_rank_in_such_a_world_is_one_line():
-    _, text = drive(noisy(64, late=13), "3")
-    lit = [row for row in text.splitlines()[4:-3] if set("▁▃▆█") & set(row)]
-    assert [row.split()[:3] for row in lit] == [[CURSOR, "12-15", "1/4"]]
-    assert "rank 13 alone of 4 (12-15): late in every column" in text
 
 
 def test_a_row_says_whose_it_is_how_often_and_since_when():
@@ -282,22 +263,6 @@ def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
     app, text = drive(through_time.slow(), "3", "enter", "escape")
     assert app.current_mode == "heat"
     assert app.views["heat"].pane.chosen == 5
-
-
-def test_a_click_chooses_a_row():
-    async def click(app, pilot):
-        await pilot.click(app.views["heat"].pane, offset=(20, 1))
-
-    app, _ = drive(through_time.slow(), "3", click)
-    assert app.views["heat"].pane.chosen == 0
-
-    def at(y):
-        async def click(app, pilot):
-            await pilot.click(app.views["heat"].pane, offset=(20, y))
-
-        return drive(through_time.slow(), "3", click)[0].views["heat"].pane.chosen
-
-    assert [at(4), at(5), at(6)] == [3, None, 4]  # a rule lies between
 
 
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():

@@ -86,20 +86,6 @@ def test_the_cursor_reaches_every_rank_and_inspects_it():
     assert app.views["inspect"].pane.rank == 5
 
 
-def test_the_filter_holds_here():
-    source = through_time.slow(64, late=5, per_host=8)
-    app, text = drive(source, "5", "G", "slash", *"3-5", "enter", tick)
-    assert source.wished.timeline.ranks == ((3, 5),)
-    assert "/ 3 of 64 ranks: 3-5" in text
-    assert {row.rank for row in source.current.timeline.rows} == {3, 4, 5}
-    assert app.views["timeline"].pane.chosen_rank() == 5  # the first of them: the place of before was another rank's
-    app, text = drive(source, "5", "slash", *"3-5", "enter", tick, "G", "G")
-    assert app.views["timeline"].pane.place == 2
-    assert "no rank matches the filter" in drive(source, "5", "slash", *"99", "enter", tick)[1]
-    drive(source, "5", "slash", *"99", "enter", "escape", tick)
-    assert len(source.current.timeline.rows) > 3
-
-
 def test_fewer_ranks_than_were_scrolled_past_are_shown_from_the_first():
     source = through_time.slow(64, late=5, per_host=8)
 
