@@ -16,17 +16,6 @@ def numbers(taken):
     return [number for rows in taken for number in rows.step_numbers()]
 
 
-def test_a_step_is_handed_out_once_every_rank_told_of_it():
-    told = records(own_times(5, 2))
-    aligner = Aligner(2)
-    aligner.add(0, told[0])
-    assert aligner.pop_complete() == []
-    aligner.add(1, told[1][:3])
-    assert numbers(aligner.pop_complete()) == [2, 3, 4]
-    aligner.add(1, told[1][3:])
-    assert numbers(aligner.pop_complete()) == [5, 6]
-
-
 @pytest.mark.parametrize("ranks", [1, 5])
 def test_records_that_come_rank_by_rank_make_the_world_that_they_are_of(ranks):
     own = own_times(70, ranks, noise=0.1)
@@ -88,20 +77,6 @@ def test_what_is_left_at_the_end_is_handed_out_where_every_rank_told_of_it():
     aligner.add(0, told[0])
     aligner.add(1, told[1][:9])
     assert numbers(aligner.pop_complete(final=True)) == list(range(2, 11))
-
-
-def test_the_window_keeps_the_last_steps_across_many_appends():
-    told = records(own_times(1000, 2))
-    window = Window(100)
-    aligner = Aligner(2)
-    for i in range(0, 1000, 7):
-        for rank in (0, 1):
-            aligner.add(rank, told[rank][i : i + 7])
-        for rows in aligner.pop_complete():
-            window.append(split(rows))
-    world = window.world()
-    assert world.step.tolist() == list(range(902, 1002))
-    assert (world.length_ms[:, 0] * 1000).round().astype(int).tolist() == [s.length_us for s in told[0][-100:]]
 
 
 def test_the_window_goes_back_so_many_seconds_but_never_below_a_few_steps():

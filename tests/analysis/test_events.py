@@ -113,10 +113,6 @@ def test_a_burst_of_what_was_there_within_the_minute_is_no_news():
     assert end.text.startswith("rank 1 has recovered")
 
 
-def test_another_rank_is_another_finding():
-    assert changes([straggler(1)], [straggler(1), straggler(2)]) == [("warn", "rank 2 is slow")]
-
-
 def test_a_cause_of_the_whole_world_stays_one_when_ranks_join_in():
     before = Finding("moving_straggler", "warn", "another rank is late each step", [0, 1])
     assert changes([before], [Finding("moving_straggler", "warn", "x", [0, 1, 2])]) == []

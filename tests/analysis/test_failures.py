@@ -63,27 +63,6 @@ def test_whatever_is_no_table_has_no_rows(text):
     assert read_table(text) == []
 
 
-def test_the_earliest_exception_is_the_cause_with_its_exit_code():
-    told = [failure(rank, 900 - 200 * rank, f"ValueError: no such class {rank}", line=rank) for rank in range(3)]
-    told[2].error = "ValueError: no such class"
-    cause = first(read_table(TABLE.format(code=1)), told, {})
-    assert (
-        sentence(cause, 4)
-        == "rank 2 failed first: ValueError: no such class, at train.py:2 main, exit 1; 3 others then stopped"
-    )
-
-
-def test_a_lost_connection_to_a_peer_is_no_cause_while_there_is_another():
-    told = [failure(0, 100, PEER), failure(2, 500, "ValueError: no such class")]
-    assert first((), told, {}).rank == 2
-
-
-def test_a_killed_rank_comes_before_those_who_noticed():
-    told = [failure(0, 100, PEER), failure(2, 110, PEER)]
-    cause = first(read_table(TABLE.format(code=-9)), told, {})
-    assert sentence(cause, 3) == "rank 1 failed first: killed by SIGKILL; 2 others then stopped"
-
-
 def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
     cause = first(read_table(TABLE.format(code=3)), [], {1: "ModuleNotFoundError: No module named 'foo'"})
     assert sentence(cause, 3).startswith("rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3")
@@ -191,11 +170,6 @@ def test_whom_torchrun_saw_fail_in_each_attempt_is_known_by_its_pid():
         (100, 1, None, 1),
         (200, None, "SIGKILL", 1),
     ]
-
-
-def test_ranks_that_were_only_told_to_end_are_no_cause():
-    only = [row for row in read_table(TABLE.format(code=-9)) if row.signal == "SIGTERM"]
-    assert first(only, [], {}) is None
 
 
 @pytest.mark.parametrize(

@@ -72,16 +72,6 @@ def test_more_samples_do_not_excuse_what_they_cannot_explain():
     assert finding.kind == "straggler"
 
 
-def test_a_loss_that_is_no_number_is_critical_and_names_where_it_began():
-    (finding,) = judged(None, Evidence(bad_losses=[BadLoss(2, 120, float("nan"))], world_size=4))
-    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == (
-        "loss_not_finite",
-        "critical",
-        [2],
-        120,
-    )
-
-
 def test_a_loss_that_is_no_number_anywhere_names_all_ranks():
     told = [BadLoss(rank, 1, float("nan")) for rank in (3, 0, 2, 1)]
     (finding,) = judged(None, Evidence(bad_losses=told, world_size=4))

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.kinds.slow_steps import late_steps
 from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import (
     BINS,
@@ -21,7 +20,6 @@ from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise
-from tests.findings import unfold
 from tests.worlds import own_times, world_with
 
 
@@ -73,15 +71,6 @@ def test_only_the_last_bins_are_kept_and_memory_does_not_grow():
     assert (grid.cells != NOTHING).all()
 
 
-def test_steps_that_were_lost_are_a_gap():
-    heat = Heat()
-    heat.append(world_with(own_times(10, 2), first=1))
-    heat.append(world_with(own_times(10, 2), first=600))
-    cells = heat.grid("own", 1, BINS).cells
-    assert (cells[:, -10:] != NOTHING).all()
-    assert (cells[:, :-10] == NOTHING).all()
-
-
 def test_other_ranks_or_steps_that_count_anew_start_it_anew():
     heat = heat_of(own_times(50, 3))
     heat.append(world_with(own_times(5, 2), first=51))
@@ -110,10 +99,6 @@ def test_a_loss_that_is_not_finite_stays_visible_and_a_missing_one_is_nothing():
     assert grid.cells[1, 20] == NOT_FINITE
     assert (grid.low, grid.high) == pytest.approx((1.0, 2.0))
     assert (heat_of(own_times(40, 3)).grid("loss", 1, 40).cells == NOTHING).all()
-
-
-def test_before_the_first_step_there_is_nothing():
-    assert Heat().grid("own", 1, 10) is None
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=300), st.integers(1, 60))
@@ -168,18 +153,6 @@ def test_a_phase_is_told_over_the_peers_as_a_share_of_own_time(phase):
         assert told[1, 31:] == pytest.approx(0.4 if metric == phase else 0.0, abs=0.005)
 
 
-def test_one_of_two_ranks_is_told_over_its_only_peer():
-    own = own_times(20, 2)
-    own[:, 1, 0] += 27 * 0.1
-    told = values(heat_of(own).grid("data", 1, 20))
-    assert told[1] == pytest.approx(0.1 / 1.05, abs=0.005)
-
-
-def test_nothing_is_folded_to_nothing():
-    assert group_ranks([], 10) == []
-    assert worst_cells(np.zeros((0, 7), np.uint8), []).shape == (0, 7)
-
-
 def noisy(steps, ranks, share=0.05, seed=1):
     """[S, R, 5] Each step of each rank longer or shorter as a whole."""
     return own_times(steps, ranks) * (1 + share * np.random.default_rng(seed).standard_normal((steps, ranks, 1)))
@@ -216,27 +189,6 @@ def test_noise_alone_is_quiet_at_every_resolution(ranks):
     heat = heat_of(mixed(5000, ranks), parts=3)
     for steps in EVERY_RESOLUTION:
         assert lit(heat, steps).mean() < 0.006, steps  # of many worlds one in a thousand, of one a few of a block
-
-
-@pytest.mark.parametrize("kind", ["heavy", "stalls"])
-def test_other_noises_are_quiet(kind):
-    rng = np.random.default_rng(2)
-    own = noisy(2048, 8, 0.03)
-    if kind == "heavy":
-        own *= 1 + 0.05 * np.minimum(rng.pareto(1.5, (2048, 8, 1)), 100)
-    else:
-        own *= np.where(rng.random((2048, 8, 1)) < 0.03, 4, 1)
-    heat = heat_of(own)
-    assert max(lit(heat, steps).mean() for steps in (1, 8)) < 0.02
-
-
-def test_what_lasts_is_lit_by_its_finding_although_each_bin_strays_by_more():
-    own = noisy(2000, 8, 0.2)
-    own[:, 5] *= 1.2
-    found = unfold(world_with(own, first=1), every=100)[-1].findings
-    shown = lit(heat_of(own, parts=20), 8, late=late_steps(found))
-    assert shown[5].mean() > 0.95
-    assert not np.delete(shown, 5, axis=0).any()
 
 
 def test_late_ranks_are_not_noise_also_where_they_are_half_of_the_world():

@@ -87,11 +87,6 @@ def test_the_last_steps_are_told_one_by_one():
     assert (view.first_s, view.last_s) == (pytest.approx(0.1 * MERGED**4, rel=1), 10_000.0)
 
 
-def test_the_median_of_a_point_is_the_mean_of_its_steps():
-    values = np.repeat([[0.0], [1.0]], 2, axis=0).repeat(3, axis=1)
-    assert set(history_of(np.tile(values, (8 * BINS, 1))).series("own").median) == {0.5}
-
-
 def test_one_loss_that_is_no_number_stays_visible_however_much_is_merged():
     values = flat(20_000)
     values[1234, 1] = math.nan

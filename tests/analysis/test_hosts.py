@@ -9,7 +9,6 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds.slow_words import gain_words
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.messages import OWN_PHASES
-from tests.analysis.noise import wandering
 from tests.findings import judged, unfold
 from tests.worlds import own_times, world_with
 
@@ -93,20 +92,6 @@ def test_noise_that_all_ranks_of_a_host_share_makes_no_slow_host(seed):
     own *= 1 + 0.05 * np.repeat(together, 4, axis=1)[..., None]
     told = judged(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
     assert [finding for finding in told if finding.severity != "info"] == []
-
-
-@pytest.mark.parametrize(("seed", "steps"), [(150, 90), (377, 110)])
-def test_hosts_of_ranks_that_wander_are_not_slow(seed, steps):
-    """A short window of two hosts shows little of how far they stray; their ranks show it."""
-    own = own_times(steps, 8, noise=0.01, seed=seed) * wandering(steps, 8, share=0.1, lasts=33, seed=seed)
-    told = judged(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)))
-    assert [finding.text for finding in told if finding.severity != "info"] == []
-
-
-@pytest.mark.parametrize("far", [8.0, 30.0])
-def test_a_rank_that_is_far_behind_does_not_make_its_host_slow(far):
-    (finding,) = found(8, 4, (5,), ms=far)
-    assert (finding.kind, finding.ranks) == ("straggler", [5])
 
 
 def test_ranks_that_have_more_to_do_are_not_a_slow_host():

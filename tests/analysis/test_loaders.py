@@ -57,15 +57,6 @@ def test_memory_that_is_not_pinned_is_told_of_where_there_is_a_gpu(pinned, told)
     assert ("pin_memory=True" in advice(40, 70, ranks(loader_workers=2, loader_pinned=pinned))) is told
 
 
-def test_a_world_that_waits_for_data_is_told_how_many_workers_it_takes():
-    own = own_times(100, 4, noise=0.02)
-    own[..., 0] += 40
-    (finding,) = judged(world_with(own), Evidence(world_size=4, conditions=ranks(loader_workers=1, cores=32)))
-    assert finding.kind == "data_bound"
-    assert "1 DataLoader worker a rank cannot keep up" in finding.advice
-    assert "num_workers=3" in finding.advice
-
-
 def test_workers_that_are_bound_to_few_cores_are_told_which():
     bound = ranks(2, loader_workers=2, cores=8, worker_cores=frozenset({0}))
     assert "The 4 DataLoader workers on here may use only core 0 of 8" in advice(40, 70, bound)

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.heat import Heat, LateSteps
 from ddpmon.analysis.over_time.rank_history import own_courses, rank_courses, sync_courses
 from ddpmon.messages import HEAT_STEPS, PHASES
@@ -113,20 +112,6 @@ def test_one_rank_alone_has_no_peers():
     assert set(told["own"].peers) == {NOTHING}
 
 
-def test_steps_that_are_missing_leave_a_gap():
-    world = world_with(own_times(50, 2), first=1)
-    made = of(world.between(0, 20), world.between(30, 50))
-    assert [place for place, cell in enumerate(rows(made, 1, columns=50)["own"].mine) if cell == NOTHING] == [
-        *range(20, 30)
-    ]  # fmt: skip
-
-
-def test_memory_is_bounded_and_the_old_goes():
-    made = fed(own_times(3 * BINS, 2), parts=9)
-    assert len(rows(made, 0, columns=512)["own"].mine) == BINS
-    assert set(rows(made, 0, columns=512)["own"].mine) & {NOTHING} == set()
-
-
 def test_one_very_slow_step_does_not_press_the_others_flat():
     own = own_times(60, 2)
     own[30, 0, 0] += 5000.0
@@ -138,12 +123,6 @@ def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there()
     assert rank_courses(of(), 0, 1, 40) == []
     assert rank_courses(fed(own_times(10, 2)), 7, 1, 40) == []
     assert rank_courses(fed(own_times(10, 2)), 0, 3, 40) == []
-
-
-def test_other_ranks_or_a_restart_begin_anew():
-    two, three = world_with(own_times(50, 2), first=1), world_with(own_times(10, 3), first=1)
-    assert len(rows(of(two, three), 2)["own"].mine) == 10
-    assert len(rows(of(two, three, world_with(own_times(5, 3), first=1)), 2)["own"].mine) == 5
 
 
 def test_own_times_of_ranks_stand_on_one_scale_that_begins_below_what_is_usual():

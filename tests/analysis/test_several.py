@@ -7,10 +7,8 @@ import pytest
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.verdict import running
 from ddpmon.messages import OWN_PHASES, Finding
-from tests.analysis.noise import wandering
 from tests.findings import judged, unfold
 from tests.worlds import OWN, own_times, world_with
 
@@ -84,22 +82,6 @@ def test_half_of_a_world_that_is_late_from_the_start_is_named_and_stays_so(ms, g
     assert finding.evidence["gain"] == pytest.approx(gain, abs=0.06)
 
 
-def test_half_of_a_world_that_is_late_by_a_tenth_is_named_where_noise_brings_the_nearest_of_both_halves_together():
-    own = own_times(600, 8, noise=0.01) * wandering(600, 8, share=0.05, lasts=33, seed=0)
-    well = own.copy()
-    own[:, [1, 3, 4, 6], 2] += 0.1 * STEP_MS
-    (finding,) = above_info(judged(world_with(own), Evidence(world_size=8)))
-    assert (finding.kind, finding.ranks) == ("several_stragglers", [1, 3, 4, 6])
-    assert above_info(judged(world_with(well), Evidence(world_size=8))) == []
-
-
-def test_where_the_halves_are_hosts_it_is_for_the_host_to_be_late():
-    late = dict.fromkeys(range(4), ("data", 0.25 * STEP_MS))
-    where = [Conditions(rank, f"node{rank // 4}") for rank in range(8)]
-    found = judged(world(late, begin=0), Evidence(world_size=8, conditions=where))
-    assert [finding.kind for finding in above_info(found)] == ["slow_host"]
-
-
 def test_a_rank_that_is_late_by_far_in_another_phase_is_a_finding_of_its_own():
     far = {1: ("backward", 12.0), 3: ("data", LITTLE), 6: ("data", LITTLE), 7: ("data", LITTLE)}
     one, others = above_info(judged(world(far), Evidence(world_size=8)))
@@ -116,15 +98,6 @@ def test_ranks_that_are_late_in_different_phases_have_findings_of_their_own():
         ("straggler", rank, phase) for rank, (phase, _) in late.items()
     }
     assert all(finding.evidence["gain_together"] > 1.08 for finding in found)
-
-
-def test_that_all_of_them_are_on_one_host_is_said():
-    hosts = [Conditions(rank, f"host{rank // 8}") for rank in range(24)]
-    evidence = Evidence(world_size=24, conditions=hosts)
-    late = dict.fromkeys((1, 3, 6), ("data", 6.0))
-    (finding,) = above_info(judged(world(late, ranks=24), evidence))
-    assert finding.evidence["host"] == "host0"
-    assert "They are all on host0." in finding.advice
 
 
 def test_they_are_announced_once_from_their_first_step_and_once_when_they_recover():

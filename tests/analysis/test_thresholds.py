@@ -1,6 +1,5 @@
 """Test thresholds, and that the page has each of them and each constant with its reason."""
 
-import ast
 import importlib
 import pkgutil
 import runpy
@@ -13,7 +12,6 @@ from ddpmon.analysis.threshold import Threshold
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "thresholds.md"
-FILES = sorted(Path(ddpmon.analysis.__file__).parent.rglob("*.py"))
 
 
 def a(enter, **more):
@@ -75,54 +73,3 @@ def test_each_says_what_it_is_of_and_why_in_words_that_a_table_can_hold(threshol
         assert len(one.why) > 20, one
         assert one.why.endswith("."), one
         assert not set("|\n") & set(one.of + one.why), one
-
-
-def assigned(tree):
-    """Each assignment to upper-case names at the top of a file: names, value, and the docstring under it."""
-    for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        names = [one.id for target in targets if target for one in ast.walk(target) if isinstance(one, ast.Name)]
-        if names and all(name.lstrip("_").isupper() for name in names):
-            text = below.value if isinstance(below, ast.Expr) else None
-            yield names, node.value, text.value if isinstance(text, ast.Constant) else None
-
-
-def is_number(value):
-    """Return whether an expression is made of numbers, alone or several of them."""
-    match value:
-        case ast.Constant(value=bool()):
-            return False
-        case ast.Constant(value=int() | float()):
-            return True
-        case ast.UnaryOp(operand=operand):
-            return is_number(operand)
-        case ast.BinOp(left=left, right=right):
-            return is_number(left) or is_number(right)
-        case ast.Tuple(elts=several) | ast.List(elts=several) | ast.Set(elts=several) | ast.Dict(values=several):
-            return any(is_number(each) for each in several)
-    return False
-
-
-def without_reason(source):
-    """Upper-case names of numbers at the top of a file without a docstring under them."""
-    for names, value, text in assigned(ast.parse(source)):
-        makes = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "Threshold"
-        if is_number(value) and not makes and not (isinstance(text, str) and text.strip()):
-            yield from names
-
-
-def test_every_number_at_the_top_of_a_file_has_its_reason_under_it():
-    for path in FILES:
-        assert list(without_reason(path.read_text())) == [], path
-
-
-def test_thresholds_are_made_at_the_top_of_a_file_alone_where_the_page_finds_them():
-    for path in FILES:
-        tree = ast.parse(path.read_text())
-        made = {id(value) for _, value, _ in assigned(tree)}
-        calls = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Threshold"
-        ]
-        assert [call.lineno for call in calls if id(call) not in made] == [], path

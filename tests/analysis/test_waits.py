@@ -106,15 +106,6 @@ def test_lateness_with_buffers_is_that_of_the_rank_that_wait_names(late, late_ro
     assert np.allclose(np.delete(world.late_ms, late, axis=1), 0)
 
 
-def test_lateness_with_buffers_is_what_it_is_without():
-    rng = np.random.default_rng(3)
-    own = own_times(40, 4)
-    own[..., 0] += rng.uniform(0, 9, own.shape[:2])
-    plain = world_with(own)
-    before = own.sum(axis=2) - 10  # 10 ms of it lie behind the buffers
-    assert np.allclose(split(buffered(before, late_root=True)).late_ms, plain.late_ms, atol=0.01)
-
-
 def test_a_rank_is_never_said_to_wait_longer_than_it_was_blocked():
     # Rank 1 came late to a broadcast whose root was there in time: rank 2 was let go before.
     early = Step(2, 100_000, 10_000, 10_000 - 500, 0, 0, 0, 0, [Sync(SYNC_BUFFERS, 1000, 1500)])

@@ -80,14 +80,6 @@ def test_a_change_that_is_none_is_the_real_step(seed, ranks, steps, noise):
     assert gain(world, list(range(ranks))) == 1.0
 
 
-def test_a_phase_without_excess_gains_nothing_and_the_late_phase_all():
-    own = own_times(200, 4)
-    own[:, 2, 1] += 10
-    world = world_with(own)
-    assert gain(world, 2, "forward") == pytest.approx(gain(world, 2))
-    assert gain(world, 2, "data") == pytest.approx(1.0)
-
-
 def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
     own = own_times(200, 4, noise=0.02)
     own[:, 1:3, 2] += 15

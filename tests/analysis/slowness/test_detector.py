@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -31,67 +29,6 @@ def test_a_rank_that_becomes_slow_is_found_within_15_steps_with_its_phase_and_fi
         assert abs(signal.step - 300) <= 2
 
 
-def test_its_recovery_is_a_signal_down_and_a_second_slowdown_a_new_one():
-    phases = phases_of(seed=2, steps=700)
-    phases[200:350, 3, BACKWARD] += 0.2 * STEP_MS
-    phases[500:, 3, BACKWARD] += 0.2 * STEP_MS
-    own = [each for each in signals_of(world_of(phases)) if each.series == "own" and each.evidence == "change"]
-    starts = sorted({(each.step, each.up) for each in own})
-    assert [up for _, up in starts] == [True, False, True]
-    assert np.abs(np.array([step for step, _ in starts]) - [200, 350, 500]).max() <= 2
-
-
-def test_a_quarter_of_a_step_is_found_within_ten_steps():
-    for seed, begin in enumerate(range(300, 305)):
-        phases = phases_of(seed=20 + seed, steps=320)
-        phases[begin:, 3, BACKWARD] += 0.25 * STEP_MS
-        own = found_first(signals_of(world_of(phases), pieces=BLOCK), series="own", up=True, rank=3)
-        assert own.found - begin < 10
-        assert abs(own.step - begin) <= 1
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-@pytest.mark.parametrize("begin", [0, 100])
-def test_a_rank_that_is_slow_early_in_a_run_is_found_soon(ranks, begin):
-    phases = phases_of(seed=32, steps=begin + 60, ranks=ranks)
-    phases[begin:, 1, BACKWARD] += 0.25 * STEP_MS
-    own = found_first(signals_of(world_of(phases), pieces=BLOCK), series="own", up=True, rank=1)
-    assert own.found - begin < 35
-    assert abs(own.step - begin) <= 20
-
-
-@pytest.mark.parametrize(("slow", "up"), [(3, True), (4, True), (5, False)])
-def test_several_ranks_that_become_slow_at_once_do_not_hide_each_other(slow, up):
-    phases = phases_of(seed=31, steps=330)
-    phases[300:, :slow, BACKWARD] += 0.25 * STEP_MS
-    found = signals_of(world_of(phases), pieces=BLOCK)
-    mine = range(slow) if up else range(slow, 8)
-    for rank in mine:
-        own = found_first(found, series="own", up=up, rank=rank)
-        assert own.found < 315
-        assert abs(own.step - 300) <= 2
-
-
-@pytest.mark.parametrize("ranks", [2, 8])
-def test_noise_that_wanders_under_white_noise_is_no_signal(ranks):
-    phases = phases_of(seed=3, steps=1600, ranks=ranks, white=0.15, wander=0.05)
-    assert not signals_of(world_of(phases), pieces=100)
-
-
-def test_noise_that_wanders_in_one_phase_is_no_signal():
-    phases, alike = phases_of(seed=4, steps=1600), phases_of(seed=5, steps=1600, white=0, wander=0.1, memory=66)
-    phases[..., BACKWARD] += alike[..., BACKWARD] - alike[..., BACKWARD].mean()
-    assert not signals_of(world_of(phases), pieces=100)
-
-
-def test_a_rank_that_is_slow_from_the_start_is_found():
-    phases = phases_of(seed=6, steps=300)
-    phases[:, 5, BACKWARD] += 0.1 * STEP_MS
-    found = signals_of(world_of(phases))
-    assert {each.rank for each in found if each.series == "own" and each.up} == {5}
-    assert found_first(found, evidence="start", up=True).step == 0
-
-
 def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
     phases = phases_of(seed=7, steps=1000)
     phases[:, 4, BACKWARD] += 70 * (np.random.default_rng(7).random(1000) < 0.1)
@@ -106,14 +43,6 @@ def test_the_faster_of_two_ranks_gets_a_signal_down_and_the_other_one_up():
     found = signals_of(world_of(phases))
     changes = {(each.rank, each.up) for each in found if each.series == "own" and each.evidence == "change"}
     assert changes == {(0, True), (1, False), (None, False)}
-
-
-def test_a_slowdown_of_all_ranks_is_found_beside_their_past():
-    phases = phases_of(seed=9, steps=700)
-    phases[500:, :, BACKWARD] *= 1.2
-    found = signals_of(world_of(phases))
-    assert {each.rank for each in found} == {None}
-    assert abs(found_first(found, series="backward", up=True).step - 500) <= 2 * BLOCK
 
 
 def test_longer_inputs_are_no_slowdown():
@@ -146,17 +75,6 @@ def test_lost_steps_leave_the_numbers_of_the_others_right():
     numbers[200:] += 5000
     own = found_first(signals_of(world_of(phases, step=numbers)), series="own", up=True)
     assert abs(own.step - 5500) <= 2
-
-
-@pytest.mark.parametrize("scale", [1 / 46, 30_000 / 46])
-def test_the_scale_of_time_does_not_matter(scale):
-    phases = phases_of(seed=13, steps=400) * scale
-    phases[300:, 1, BACKWARD] += 0.15 * STEP_MS * scale
-    world = world_of(phases)
-    transfer = world.transfer_ms * scale
-    world = replace(world, transfer_ms=transfer, length_ms=world.own_ms + world.wait_ms + transfer)
-    found = signals_of(world)
-    assert {each.rank for each in found if each.up} == {1}
 
 
 def test_steps_without_any_noise_do_no_harm():

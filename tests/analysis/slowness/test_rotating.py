@@ -7,7 +7,6 @@ from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.rotation_test import TurnDetector
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
-from tests.analysis.noise import bursts, crowded, heavy_tails, spikes, wandering
 from tests.worlds import OWN, own_times, world_with
 
 STEP_MS = sum(OWN) + 6
@@ -36,25 +35,6 @@ def found_in(own, block=10):
     return found
 
 
-NOISES = {
-    "white": lambda own, seed: own * np.random.default_rng(seed).uniform(0.7, 1.3, own.shape),
-    "wandering": lambda own, seed: own * wandering(*own.shape[:2], share=0.1, lasts=33, seed=seed),
-    "bursts": lambda own, seed: own * bursts(*own.shape[:2], share=0.3, lasts=6, seed=seed),
-    "spikes": lambda own, seed: (
-        own + spikes(*own.shape[:2], often=0.24 / own.shape[1], ms=60, seed=seed)[..., None] / 5
-    ),
-    "heavy tails": lambda own, seed: own + heavy_tails(*own.shape[:2], seed=seed)[..., None] / 5,
-    "crowded": lambda own, seed: crowded(own, seed=seed),
-}
-
-
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("ranks", [2, 3, 8, 64])
-def test_that_some_rank_is_the_slowest_of_each_step_is_chance(noise, ranks):
-    own = NOISES[noise](own_times(1500, ranks, noise=0.03, seed=ranks), ranks).sum(axis=2)
-    assert found_in(own) == []
-
-
 def test_one_rank_with_long_steps_takes_no_turns():
     own = own_times(1500, 8, noise=0.03).sum(axis=2)
     own[np.random.default_rng(0).random(1500) < 0.4, 3] += STEP_MS
@@ -80,23 +60,6 @@ def test_another_rank_each_step_is_told_with_its_first_and_last_step_and_cost(ra
     assert last.cost_ms == pytest.approx(lost, rel=0.05)
     *_, (_, (ended,)) = moments
     assert ended.until == pytest.approx(FIRST + 699, abs=3 if ranks > 3 else 15)
-
-
-def test_another_rank_each_step_shows_in_ranks_that_wander_by_more():
-    own = own_times(400, 8, noise=0.01, seed=1) * wandering(400, 8, share=0.1, lasts=33, seed=1)
-    own[200 + np.arange(200), np.random.default_rng(1).integers(0, 8, 200), 2] += 0.25 * sum(OWN)
-    *_, (_, (one,)) = unfolds(world_with(own))
-    assert (one.phase, one.since) == ("backward", FIRST + 200)
-
-
-def test_turns_of_many_steps_are_told_with_their_length_and_belong_to_no_single_rank():
-    own = own_times(900, 8, noise=0.03)
-    for at in range(900):
-        own[at, at // 40 * 3 % 8, 2] += 6
-    *_, (_, (one,)) = unfolds(world_with(own))
-    assert (one.since, len(one.ranks)) == (FIRST, 8)
-    assert one.every == pytest.approx(40, rel=0.1)
-    assert one.cost_ms == pytest.approx(6 * 900, rel=0.1)
 
 
 def tokens_of(rng, steps, ranks):

@@ -4,10 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpmon.analysis.slowness.engine import Engine
-from ddpmon.messages import OWN_PHASES
 from tests.analysis.slowness.runs import BACKWARD, DATA, FIRST, FORWARD, STEP_MS, down, own_times, play, up
-from tests.analysis.slowness.worlds import phases_of, world_of
 
 BEGIN = 300
 
@@ -29,11 +26,6 @@ def named(own, signals, **more):
 def test_a_signal_of_all_ranks_is_of_those_that_are_slower_than_before(slow, size):
     own = slowed(slow, size * STEP_MS)
     assert named(own, [up(None, BEGIN, "data")]) == [(slow, "data", FIRST + BEGIN, "these")]
-
-
-def test_a_signal_of_one_rank_names_those_that_changed_with_it():
-    own = slowed((1, 4, 6), 0.25 * STEP_MS)
-    assert named(own, [up(4, BEGIN)]) == [((1, 4, 6), "data", FIRST + BEGIN, "these")]
 
 
 def test_signals_of_some_of_both_halves_name_one_half():
@@ -80,15 +72,3 @@ def test_which_of_two_ranks_changed_is_not_said_before_both_have_shown_it():
 def test_most_ranks_are_the_rule_where_nothing_is_known_from_before():
     own = slowed(range(5), 0.25 * STEP_MS, begin=0)
     assert named(own, [down(rank, 0, evidence="start") for rank in (5, 6, 7)]) == []
-
-
-@pytest.mark.parametrize(("slow", "where"), [((1, 2, 4, 5, 7), "data"), (range(7), "other"), (range(1, 7), "forward")])
-def test_most_ranks_are_found_with_all_that_the_detector_says(slow, where):
-    phases = phases_of(3, 360)
-    phases[BEGIN:, list(slow), OWN_PHASES.index(where)] += 0.25 * STEP_MS
-    world, engine = world_of(phases), Engine()
-    for begin in range(0, len(world), 20):
-        engine.append(world.between(begin, begin + 20))
-        found = engine.judge(world.between(0, begin + 20), dict.fromkeys(world.ranks, "here"))
-        assert [(one.ranks, one.phase, one.since) for one in found] in ([], [(tuple(slow), where, BEGIN)])
-    assert found
