@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ddpmon import runs
-from ddpmon.analysis.events import Announcement
 from ddpmon.hub import alerts
-from ddpmon.messages import Finding
 from tests.conftest import wait_for
 from tests.hub.conftest import Rank, until
 from tests.worlds import own_times, records
@@ -132,17 +129,6 @@ def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(
     assert events[-1] == "--on-alert: ddpmon skipped 1 alert, because the limit is 20 an hour"
     assert len(events) == alerts.MOST_AN_HOUR + 3
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started.read_text().split()))
-
-
-def test_what_is_only_worth_knowing_is_no_alert(stage, tmp_path):
-    kept = tmp_path / "told"
-    store = Judged(stage.run)
-    mine = alerts.Alerts([sys.executable, "-c", KEEPS, str(kept)], store, lambda *_: None)
-    finding = Finding("moving_straggler", "info", "another rank is late each step")
-    store.announced = [Announcement(severity, severity, finding) for severity in ("info", "warn")]
-    mine.check(time.monotonic(), 0.0)
-    mine.finish(0.0)
-    assert [alert["severity"] for alert in told(kept)] == ["warn"]
 
 
 @pytest.mark.parametrize(("command", "said"), [("", "no program ''"), ("no-such-program", "no program"), ("'", "quot")])

@@ -144,11 +144,6 @@ def test_a_damaged_question_does_no_harm(stage):
     assert viewer.get().state == "waiting"
 
 
-def test_an_older_probe_understands_the_question():
-    assert decode_to_rank(encode(["where"])) == Where()
-    assert decode_from_viewer(encode(Ask([3]))) == Ask([3])
-
-
 class Asked:
     """Ranks without a hub."""
 
@@ -188,13 +183,6 @@ def test_those_that_are_gone_are_not_asked():
     made.registry.seats[2].greeted = False
     made.asking.ask([0, 1, 2, 7], 10.0)
     assert made.asked == [0]
-
-
-def test_the_next_question_is_passed_on_once_it_may_be():
-    made = Asked(1)
-    for at in (10.0, 10.1, 10.0 + stack_requests.EVERY_S, 10.1 + stack_requests.EVERY_S):
-        made.asking.ask([0], at)
-    assert made.asked == [0, 0]
 
 
 def test_a_course_through_time_comes_with_the_wish_for_it(stage):

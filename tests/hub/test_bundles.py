@@ -24,23 +24,6 @@ def sent(bundles):
     return out
 
 
-def test_what_is_not_taken_goes_out_again_in_order_and_once_taken_it_does_not():
-    bundles = Bundles()
-    for number in range(3):
-        bundles.add(item(number))
-        bundles.close()
-    assert [bundle.seq for bundle in sent(bundles)] == [1, 2, 3]
-    bundles.recorded(1)
-    bundles.send_again()
-    again = sent(bundles)
-    assert [(bundle.seq, bundle.first) for bundle in again] == [(2, 2), (3, 2)]
-    assert [bundle.items[0].pid for bundle in again] == [2, 3]
-    bundles.recorded(3)
-    bundles.send_again()
-    assert sent(bundles) == []
-    assert bundles.settled
-
-
 def test_a_heartbeat_is_empty_and_a_bundle_is_bounded():
     bundles = Bundles()
     bundles.close()
@@ -96,17 +79,6 @@ def test_only_so_much_is_on_its_way_as_the_root_reads():
     assert len(sent(bundles)) == IN_FLIGHT
     bundles.recorded(4)
     assert [bundle.seq for bundle in sent(bundles)] == list(range(IN_FLIGHT + 1, IN_FLIGHT + 5))
-
-
-def test_batches_that_are_dropped_are_counted_one_by_one():
-    bundles = Bundles(kept_bytes=3000)
-    for seq in range(1, 40):
-        bundles.add(batch(0, seq))
-        bundles.add(batch(1, seq))
-        bundles.close()
-    assert bundles.dropped > 10
-    assert bundles.dropped % 2 == 0
-    assert 2 * len(sent(bundles)) + bundles.dropped == 78
 
 
 def test_a_bundle_is_bounded_whatever_its_batches_hold():

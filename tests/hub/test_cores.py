@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from ddpmon.hub.cores import KEPT_S, Cores, Ticks, counted
+from ddpmon.hub.cores import Cores, Ticks, counted
 from ddpmon.messages import SeriesRequest
-from ddpmon.runs import proc
 
 IDLE, HALF, FULL, NONE = 1, 127, 254, 0
 
@@ -62,14 +61,6 @@ def test_it_reads_once_a_second_and_seconds_it_could_not_read_are_alike():
     assert cells(cores) == {0: [FULL, IDLE, IDLE, IDLE]}
 
 
-def test_what_is_older_than_is_kept_is_gone():
-    machine = Machine(0)
-    cores = measured(machine, (1,))
-    machine.run(0)
-    cores.measure(101.0 + KEPT_S)
-    assert set(cells(cores, 16, 512)[0]) == {IDLE}
-
-
 def test_a_core_that_is_switched_off_starts_anew_and_a_silent_kernel_has_none():
     machine = Machine(0, 1)
     cores = measured(machine, (1, 1))
@@ -88,11 +79,3 @@ def test_the_kernel_s_own_count_is_read():
     assert len(ticks.cores) == os.cpu_count()
     assert (ticks.busy > 0).all()
     assert (ticks.busy < ticks.all).all()
-
-
-def test_where_the_kernel_does_not_say_there_are_no_cores(monkeypatch, tmp_path):
-    monkeypatch.setattr(proc, "ROOT", tmp_path)
-    cores = Cores("here")
-    for now in (100.0, 101.0):
-        cores.measure(now)
-    assert cores.view(SeriesRequest()).columns == 0

@@ -21,7 +21,7 @@ from tests.hub.conftest import until
 from tests.recordings import record, story
 from tests.worlds import own_times, records
 
-START, LAST = Wish(cost="start"), Wish(cost="last")
+START = Wish(cost="start")
 
 
 def asked(stage, wish):
@@ -64,12 +64,6 @@ def test_each_window_has_its_own_efficiencies(stage):
     assert asked(stage, Wish()).cost is None
 
 
-def test_before_the_first_step_there_is_nothing_to_tell(stage):
-    stage.hub()
-    assert asked(stage, START).cost is None
-    assert asked(stage, LAST).cost is None
-
-
 def test_the_count_goes_on_where_a_hub_died(stage):
     hub = stage.hub()
     train(stage)
@@ -81,25 +75,6 @@ def test_the_count_goes_on_where_a_hub_died(stage):
     shown = until(lambda: asked(stage, START).cost, "what the recording tells")
     assert (shown.window, shown.steps) == ((2, 300), 299)
     assert shown.efficiency.load_balance == pytest.approx(before.efficiency.load_balance)
-
-
-def test_a_recording_tells_of_all_steps_though_it_is_not_read_from_the_first(home):
-    run = record(story(steps=1800, begin=600, end=1200))
-    source = RecordedSource(run)
-    source.wish(START)
-    shown = source.snapshot().cost
-    assert (shown.window, shown.steps) == ((2, 1800), 1799)
-    assert source.snapshot().window[0] > 2
-    assert shown.efficiency.load_balance < source.snapshot().efficiency.load_balance - 0.03
-
-
-def test_without_sums_the_count_begins_where_reading_does(home):
-    run = record(story(steps=1800), sums=lambda _: None)
-    source = RecordedSource(run)
-    source.wish(START)
-    shown = source.snapshot().cost
-    assert shown.window == (1201, 1800)
-    assert shown.steps == 600
 
 
 def test_the_report_tells_of_all_steps_where_it_covers_fewer(home, monkeypatch):
@@ -141,13 +116,6 @@ def test_ranks_that_cannot_be_are_refused(spans):
     for wish in (Wish(heat=SeriesRequest(ranks=spans)), Wish(timeline=TimelineRequest(ranks=spans))):
         with pytest.raises(WireError, match=r"ranks out of range|Expected `int`"):
             decode_from_viewer(encode(Next(wish=wish)))
-
-
-def test_ranks_that_can_be_are_not():
-    for spans in (None, (), ((0, 0),), ((0, 3), (5, 5), (6, 900))):
-        wish = Wish(heat=SeriesRequest(ranks=spans), timeline=TimelineRequest(ranks=spans))
-        assert decode_from_viewer(encode(Next(wish=wish))).wish == wish
-        hash(wish)
 
 
 def test_a_window_that_nobody_knows_is_refused():

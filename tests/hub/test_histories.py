@@ -116,15 +116,6 @@ def test_names_and_what_waits_for_its_step_are_bounded():
     assert len(histories._by_step["value0"]) <= 4096
 
 
-def test_a_logged_value_that_is_no_number_is_told_as_such():
-    histories = Histories()
-    histories.add_logged(0, [Scalar(3, "x", math.nan), Scalar(4, "x", math.inf)])
-    histories.add_steps(*part_of(own_times(20, 2)))
-    view = histories.view("log:x", None, None, 9)
-    assert math.isnan(view.median[0])
-    assert view.high[1] == math.inf
-
-
 WISHES = [
     SeriesRequest(("x" * 300,)),
     SeriesRequest(("loss",), span_s=0.0),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ddpmon import runs
-from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Sample, Scalar, Welcome, encode
+from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Welcome, encode
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
@@ -118,22 +118,6 @@ def test_a_goodbye_before_batches_that_are_missing_is_not_acknowledged(stage, to
     assert recorded(stage) == [(0, 20, 20)]
 
 
-def test_a_step_with_a_wild_number_is_left_out_and_none_is_lost_for_it(stage, told):
-    stage.hub()
-    rank = stage.rank_process(0)
-    rank.join()
-    rank.batch(told[:10])
-    for place, number in ((10, 60), (18, 1 << 20), (26, 1 << 47)):
-        rank.batch([*told[place : place + 7], msgspec.structs.replace(told[place + 7], step=number)], step=place + 8)
-    rank.batch(told[34:40], step=40)
-    rank.acknowledged(5)
-    snapshot = stage.viewer().until(lambda s: s.ranks[0].steps == 40 and s.refused, "all steps")
-    assert refused(snapshot) == {(0, "a step"): 3}
-    assert snapshot.records_lost == 3  # those that were told in their place
-    assert recorded(stage) == [(0, 37, 40)]
-    assert any("rank 0 sent an invalid value: a step" in event.text for event in snapshot.events)
-
-
 def test_a_batch_with_an_invalid_record_is_refused_as_a_whole_and_its_rank_goes_on(stage, told):
     stage.hub()
     rank = stage.rank_process(0)
@@ -149,35 +133,6 @@ def test_a_batch_with_an_invalid_record_is_refused_as_a_whole_and_its_rank_goes_
     assert recorded(stage) == [(0, 20, 30)]
     assert any("rank 0 sent an invalid value: the records of a batch" in event.text for event in snapshot.events)
     assert "ddpmon ignored 1 invalid value from ranks" in snapshot.notes
-
-
-def test_a_number_of_finished_steps_that_cannot_be_is_not_shown(stage, told):
-    stage.hub()
-    rank = stage.rank_process(0)
-    rank.join()
-    rank.batch(told[:10], step=1 << 47)
-    rank.acknowledged(1)
-    rank.kill()
-    snapshot = stage.viewer().until(lambda s: s.ranks[0].health == "dead", "its end")
-    assert (snapshot.ranks[0].steps, snapshot.records_lost) == (10, 0)
-
-
-def test_times_of_the_future_are_left_out(stage, told):
-    stage.hub()
-    rank = stage.rank_process(0)
-    rank.join()
-    later = time.monotonic_ns() // 1000 + 3600_000_000
-    rank.batch(
-        [*told[:10], msgspec.structs.replace(told[10], end_us=later)],
-        now_us=later,
-        step=11,
-        samples=[Sample(later, 50.0), Sample(time.monotonic_ns() // 1000, 60.0)],
-        scalars=[Scalar(1 << 40, "accuracy", 0.5), Scalar(3, "accuracy", 0.6)],
-    )
-    rank.acknowledged(1)
-    snapshot = stage.viewer().until(lambda s: len(s.refused) == 3, "counted")
-    assert refused(snapshot) == {(0, "a step"): 1, (0, "a sample"): 1, (0, "a logged value"): 1}
-    assert snapshot.ranks[0].sample.cpu_percent == 60.0
 
 
 def test_what_was_refused_is_in_the_recording(stage, told):

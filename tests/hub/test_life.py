@@ -93,31 +93,6 @@ def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage,
     assert reports.text(made).splitlines()[1].startswith("Stale    the hub does not answer; this is the state ")
 
 
-def test_a_failed_run_names_its_first_cause_from_the_logs(stage):
-    stage.hub()
-    (stage.dir / "logs" / "launcher.log").write_text(
-        "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 3 (pid: 77)\n"
-    )
-    for rank, text in enumerate(["", "Traceback …\nModuleNotFoundError: No module named 'foo'\n"]):
-        folder = stage.dir / "logs" / "ranks" / "x" / "attempt_0" / str(rank)
-        folder.mkdir(parents=True)
-        (folder / "stderr.log").write_text(text)
-    stage.finish(exit_code=1)
-    snapshot = recorded_snapshot(stage.run)
-    assert snapshot.state == "failed"
-    assert snapshot.verdict == (
-        "rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3; 3 others then stopped"
-    )
-    assert snapshot.ranks[1].exit.code == 3
-
-
-def test_a_command_that_fails_by_itself_is_quoted(stage):
-    stage.hub()
-    (stage.dir / "logs" / "launcher.log").write_text("usage: torchrun …\ntorchrun: error: no such option\n")
-    stage.finish(exit_code=2)
-    assert recorded_snapshot(stage.run).verdict == "the command ended with exit 2: torchrun: error: no such option"
-
-
 def test_a_run_without_a_step_is_done_but_says_so(stage):
     stage.hub()
     stage.finish()

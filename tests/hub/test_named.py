@@ -4,9 +4,6 @@ import msgspec
 import pytest
 
 from ddpmon.export import report
-from ddpmon.messages import Step
-from ddpmon.recording import schema
-from ddpmon.recording.step_blocks import NO_ROWS
 from tests.worlds import own_times, records
 
 NAMED = (
@@ -14,12 +11,6 @@ NAMED = (
     {"augment": 16_500, "load": 17_000},
     {},
 )
-
-
-def test_named_times_come_back_from_a_recording():
-    told = [Step(n, 9000, 900, 0, 0, 0, 0, 0, named_us=names) for n, names in enumerate(NAMED, 1)]
-    (row,) = schema.block_rows(7, NO_ROWS, told)
-    assert schema.block_steps(*row[-2:])[1] == told
 
 
 def test_named_times_reach_the_screen_the_finding_and_the_report(stage):

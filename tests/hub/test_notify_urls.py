@@ -15,8 +15,6 @@ import pytest
 from ddpmon import runs
 from ddpmon.hub.send_alert import texts
 from tests.conftest import ddpmon_program, wait_for
-from tests.hub.conftest import until
-from tests.hub.test_alerts import train
 
 pytest.importorskip("apprise")
 
@@ -50,24 +48,6 @@ def service():
 def files_with(folder: Path, text: str) -> list[str]:
     """Return the names of the files that contain a text."""
     return sorted(path.name for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes())
-
-
-def test_a_straggler_and_the_end_are_told_to_the_service_and_one_file_alone_keeps_its_url(stage, service, tmp_path):
-    url, told = service
-    stage.save(world_size=2, notify=[url], cwd=str(tmp_path))
-    stage.hub()
-    for number in range(2):
-        stage.rank(number).join()
-    train(stage, 1, 200)
-    until(lambda: told, "an alert", 60.0)
-    assert told[0]["title"] == f"ddpmon: made-up on {stage.run.host} is slow"
-    assert told[0]["message"].startswith("rank 1 is slow: ")
-    assert told[0]["message"].endswith(f"ddpmon attach {stage.run.id}")
-    train(stage, 201, 400)
-    stage.viewer().until(lambda s: s.step == 400, "the steps")
-    stage.finish()
-    assert told[-1]["title"].endswith("is done")
-    assert runs.notify_urls(runs.load(stage.run.id)) == [url]
 
 
 def test_a_real_run_keeps_the_url_from_its_files_children_and_report(home, service, tmp_path):

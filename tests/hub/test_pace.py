@@ -27,10 +27,3 @@ def test_what_is_wanted_by_a_moment_is_due_then_whatever_it_takes():
         busy(0.005)
     assert not pace.due(100.89)
     assert pace.due(100.9)
-
-
-def test_what_takes_nothing_is_due_at_once():
-    pace = CpuBudget(0.1)
-    with pace.spent(100.0):
-        pass
-    assert pace.due(100.1)

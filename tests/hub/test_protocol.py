@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from ddpmon.messages import STAGE_CONNECTED, Ack, Failure, Sample, Scalar, Welcome, encode
+from ddpmon.messages import STAGE_CONNECTED, Failure, Sample, Scalar, Welcome, encode
 from tests.hub.conftest import until
 from tests.worlds import own_times, records
 
@@ -52,16 +52,6 @@ def test_a_batch_that_comes_twice_counts_once_and_is_acknowledged_again(stage):
     rank.acknowledged(1)
     assert rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(10,)]
     assert rows(stage, "SELECT records, last_step FROM processes") == [(10, 10)]
-
-
-def test_a_rank_that_never_said_hello_is_asked_to(stage):
-    stage.hub()
-    rank = stage.rank(0)
-    rank.batch(records(own_times(3, 1), first=1)[0])
-    assert rank.answer(Welcome).has_hello is False
-    rank.join()
-    rank.batch(records(own_times(3, 1), first=1)[0], seq=1)
-    rank.acknowledged(1)
 
 
 def test_after_the_hub_was_killed_nothing_is_lost_that_the_ranks_still_hold(stage):
@@ -151,19 +141,6 @@ def test_who_cannot_be_a_rank_of_this_run_is_ignored_and_counted(stage, forged):
     snapshot = stage.viewer().until(lambda s: any("ignored" in note for note in s.notes), "counted")
     assert len(snapshot.ranks) == 4
     assert [view.health for view in snapshot.ranks] == ["ok", "missing", "missing", "missing"]
-
-
-def test_a_batch_in_the_name_of_another_rank_is_ignored(stage):
-    stage.hub()
-    first, second = stage.rank(0), stage.rank(1)
-    first.join()
-    second.join()
-    second.batch(records(own_times(3, 1), first=1)[0], rank=0, pid=first.pid)
-    second.batch(records(own_times(3, 1), first=1)[0], rank=3)
-    second.batch(step=0, seq=1)
-    second.acknowledged(1)
-    snapshot = stage.viewer().until(lambda s: any(n.startswith("2 messages") for n in s.notes), "counted")
-    assert [view.steps for view in snapshot.ranks] == [0, 0, 0, 0]
 
 
 def test_a_rank_that_reconnects_goes_on_where_it_was(stage):
@@ -286,20 +263,6 @@ def test_an_exception_is_told_at_once_and_its_consequences_as_such(stage):
     assert texts.count("rank 2 failed: ValueError: no such class") == 1
     assert "rank 0 lost its peers and failed too" in texts
     assert snapshot.ranks[2].exit.traceback == "Traceback …"
-
-
-def test_an_acknowledgement_never_runs_ahead_of_the_disk(stage):
-    hub = stage.hub()
-    rank = stage.rank(0)
-    rank.join()
-    told = records(own_times(2000, 1), first=1)[0]
-    for i in range(0, 2000, 50):
-        rank.batch(told[i : i + 50])
-    seq = rank.answer(Ack).seq
-    hub.kill()
-    hub.wait()
-    (count,) = rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0]
-    assert count >= seq * 50
 
 
 def test_the_hub_says_hello_to_a_late_rank_that_came_before_it(stage):

@@ -22,19 +22,6 @@ from tests.recordings import BEGAN, record, told_by
 from tests.worlds import own_times, records
 
 
-def test_a_damaged_block_costs_its_steps_and_is_said(home):
-    run = record(own_times(200, 2))
-    with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
-        db.execute("UPDATE step_blocks SET rows = x'00' WHERE first_step = 1")
-        db.commit()
-    with Recording(run) as recording:
-        process = recording.processes()[1]
-        steps = recording.steps(process.id, 1, 1000)
-        assert [step.step for step in steps] == [*range(101, 201)]
-        assert recording.damaged
-        assert recording.unread[process.id] == 100
-
-
 def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_read(home):
     run = record(own_times(200, 2))
     table = np.zeros(schema.BLOCK_STEPS + 1, ROW)

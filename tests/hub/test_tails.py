@@ -175,11 +175,6 @@ def test_damaged_and_foreign_files_are_said_once_and_left_alone(stage):
 frames = st.lists(st.binary(min_size=1, max_size=200), max_size=8)
 
 
-@given(frames)
-def test_frames_come_back_as_they_were(given_frames):
-    assert unpack_tail(pack_tail(given_frames)) == (given_frames, "")
-
-
 @given(frames, st.data())
 def test_a_file_that_is_cut_short_gives_its_first_frames(given_frames, data):
     content = pack_tail(given_frames)

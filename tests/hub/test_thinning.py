@@ -20,7 +20,7 @@ from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.store.clock import Clock
 from tests.conftest import wait_for
 from tests.hub.thinned import NO_ROOM, SOME_ROOM, EndlessRun, counts, merge_all, rows, slow
-from tests.recordings import BEGAN, change_steps, record, story
+from tests.recordings import BEGAN, change_steps, record
 from tests.worlds import own_times, records
 
 TIMES = ("length", "data", "forward", "backward", "optimizer", "other", "wait", "transfer")
@@ -34,10 +34,6 @@ def exact(run):
     values |= {name: [world.phases_ms[..., i] for world in worlds] for i, name in enumerate(TIMES[1:6])}
     critical = np.concatenate([world.critical for world in worlds])
     return {name: np.round(np.concatenate(ms) * 1e3).astype(int) for name, ms in values.items()}, critical
-
-
-def test_a_recording_that_has_room_is_left_as_it_is(home):
-    assert counts(record(story(300))) == {"steps": 1200, "minutes": 0, "hours": 0}
 
 
 @pytest.mark.parametrize(("room", "tier"), [(SOME_ROOM, "minutes"), (NO_ROOM, "hours")])

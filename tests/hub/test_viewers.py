@@ -22,16 +22,6 @@ def unchanged(version):
     return Snapshot(epoch="a hub", version=version, at=0.0, run=run, state="running", verdict="")
 
 
-def test_a_viewer_hears_at_least_every_second_even_when_nothing_happens(stage):
-    stage.hub()
-    viewer = stage.viewer()
-    snapshot = viewer.get()
-    quiet = viewer.get(snapshot)
-    for _ in range(3):
-        quiet = viewer.get(quiet)
-    assert quiet.epoch == snapshot.epoch
-
-
 def test_the_version_stays_while_nothing_happens_and_rises_when_something_does(stage):
     stage.hub()
     viewer = stage.viewer()
@@ -169,14 +159,6 @@ def test_viewers_of_the_same_are_answered_with_one_encoding_and_so_is_one_that_w
             made.clear()
     finally:
         context.destroy(linger=0)
-
-
-def test_what_is_no_request_is_ignored(stage):
-    stage.hub()
-    viewer = stage.viewer()
-    viewer.socket.send(b"\xff" * 100)
-    viewer.socket.send_multipart([b"a", b"b", b"c"])
-    assert viewer.get()
 
 
 STOPPED = """

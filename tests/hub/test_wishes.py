@@ -145,12 +145,6 @@ def test_wishes_that_cannot_be_are_refused(wish):
         decode_from_viewer(encode(Next(wish=wish)))
 
 
-def test_an_older_viewer_wishes_for_nothing():
-    import msgspec
-
-    assert decode_from_viewer(msgspec.msgpack.encode(["next", 3, "e"])) == Next(3, "e", Wish())
-
-
 def test_a_new_wish_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):
     monkeypatch.setattr("ddpmon.source.live.ASK_AGAIN_S", 1e6)
     runs.make_socket_dir(stage.run.id)
