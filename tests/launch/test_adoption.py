@@ -15,7 +15,6 @@ from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.launch import exit_traces, processes, stop
 from ddpmon.launch.adoption import adopt, take_over
-from ddpmon.runs import proc
 from ddpmon.source import live as live_source
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
@@ -81,16 +80,6 @@ def test_a_run_without_supervisor_and_hub_gets_both_again(waiting, cli, tmp_path
     waiting.until_gone()
 
 
-def test_a_hub_that_dies_under_the_second_supervisor_is_started_again(waiting, tmp_path):
-    run = waiting.run
-    kill(run.supervisor)
-    assert adopt(run).state() == "running"
-    kill(run.hub)
-    wait_for(lambda: waiting.run.hub != run.hub and waiting.run.hub.alive())
-    (tmp_path / "go").touch()
-    waiting.until_gone()
-
-
 @pytest.mark.usefixtures("fresh_programs")
 def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     run = waiting.run
@@ -127,15 +116,6 @@ def test_who_comes_second_waits_until_the_next_supervisor_can_be_asked(waiting, 
     adopt(waiting.run)
     (tmp_path / "go").touch()
     waiting.until_gone()
-
-
-def test_a_second_supervisor_of_a_run_ends_with_one_line(waiting, tmp_path):
-    command = [sys.executable, "-P", "-m", "ddpmon.launch.supervisor", waiting.id, "--take-over"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr) == (1, "")
-    assert told.stdout == f"run {waiting.id} already has a supervisor process\n"
-    (tmp_path / "go").touch()
-    assert waiting.until_gone().exit_code == 7
 
 
 def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_path):
@@ -209,18 +189,6 @@ time.sleep(600)
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()
     assert (tmp_path / "asked").read_text() == "x"
-
-
-@pytest.mark.parametrize("who", ["supervisor", "hub"])
-def test_what_a_signal_stopped_goes_on_when_the_run_is_looked_at(waiting, cli, tmp_path, who):
-    process = getattr(waiting.run, who)
-    os.kill(process.pid, signal.SIGSTOP)
-    wait_for(lambda: proc.is_stopped(process.pid))
-    told = cli("status")
-    assert (told.returncode, told.stdout.split()[1]) == (0, "WAITING")
-    assert f"the {who} of test ({waiting.id}), which a signal had stopped" in told.stderr
-    (tmp_path / "go").touch()
-    assert waiting.until_gone().exit_code == 7
 
 
 @pytest.mark.e2e

@@ -66,21 +66,6 @@ def printed(started) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_lines_are_in_the_log_at_once_and_in_their_order(python, tmp_path):
-    started = python(
-        """
-        for number in range(3):
-            print("out", number, flush=True)
-            print("err", number, file=sys.stderr)
-        until("seen")
-        """
-    )
-    expected = "".join(f"out {number}\nerr {number}\n" for number in range(3))
-    wait_for(lambda: printed(started) == expected)
-    (tmp_path / "seen").touch()
-    assert started.until_gone().state() == "done"
-
-
 def test_much_output_takes_what_the_run_may_and_the_rest_is_counted(python, monkeypatch):
     monkeypatch.setenv("DDPMON_LOGS", "8M")
     started = python(
@@ -277,31 +262,6 @@ def test_a_folder_that_is_deleted_harms_no_printing(python, tmp_path, gone):
     assert started.until_gone().exit_code == 0
     if gone == "sockets":
         assert printed(started).endswith("a child\n")
-
-
-def test_a_drain_is_replaced_though_the_sockets_folder_is_gone(python, tmp_path):
-    started = python(
-        """
-        print("before", flush=True)
-        until("killed")
-        print("after", flush=True)
-        until("seen")
-        """
-    )
-    wait_for(lambda: printed(started) == "before\n")
-    drain = drain_of(started.id)
-    shutil.rmtree(runs.socket_dir(started.id))
-    os.kill(drain, signal.SIGKILL)
-    (tmp_path / "killed").touch()
-    wait_for(lambda: printed(started) == "before\nafter\n")
-    (tmp_path / "seen").touch()
-    assert started.until_gone().exit_code == 0
-
-
-def test_a_bound_that_is_no_size_starts_nothing(cli):
-    done = cli("exec", "--headless", "--", "true", env=os.environ | {"DDPMON_LOGS": "lots"})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "DDPMON_LOGS=lots: give a size" in done.stderr
 
 
 def test_one_whose_supervisor_was_killed_before_it_began_ends(python):

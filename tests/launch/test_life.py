@@ -44,12 +44,6 @@ def test_what_outlives_the_ranks_of_a_killed_launcher_is_swept(life):
     assert life.tick(1 + SETTLE_S, left=1, ranks=0) is Do.TERMINATE
 
 
-def test_a_stop_asks_and_kills_only_after_the_grace(life):
-    assert life.stop(0) is Do.ASK
-    assert life.tick(KILL_S - 0.1, left=5) is Do.NOTHING
-    assert life.tick(KILL_S, left=5) is Do.KILL
-
-
 def test_a_second_stop_joins_the_first_and_does_not_move_its_end(life):
     life.stop(0)
     assert life.stop(5) is Do.NOTHING

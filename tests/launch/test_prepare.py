@@ -10,7 +10,6 @@ from ddpmon import runs
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec, torchrun
 from ddpmon.launch.prepare import Asked, again, prepare
-from ddpmon.launch.torchrun import NodeOptions
 
 
 @pytest.fixture(autouse=True)
@@ -104,11 +103,6 @@ def test_what_cannot_be_started_again_says_why(folder, changes, said):
     with pytest.raises(UsageError) as caught:
         again(dataclasses.replace(run, **changes), "id-2")
     assert said in str(caught.value)
-
-
-def test_only_one_machine_of_several_is_never_started_again(folder):
-    asked = Asked("train.py", cwd=str(folder), nodes=NodeOptions(2, 0, "127.0.0.1:29500"))
-    assert prepare(asked, "id-1").world_size == 2
 
 
 def test_what_an_older_torchrun_cannot_do_is_noted_when_it_starts_and_when_it_starts_again(folder, monkeypatch):

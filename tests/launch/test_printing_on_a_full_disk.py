@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from ddpmon import runs
@@ -127,35 +125,6 @@ def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_li
     whole = sum(len(f"{number} ") + 2_001 for number in range(5_000))
     assert kept + int(missing.split()[1].replace(",", "")) - whole in {0, 1}  # a newline before the sentence
     assert lines[-1].startswith("4999 ")
-
-
-def test_what_waited_for_the_disk_is_written_though_the_run_ends_as_soon_as_there_is_room(
-    small_disk, home, launch, tmp_path, monkeypatch
-):
-    disk = small_disk(8)
-    monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import time\n"
-        "from pathlib import Path\n"
-        f"here = Path({str(tmp_path)!r})\n"
-        "while not (here / 'full').exists():\n"
-        "    time.sleep(0.01)\n"
-        "print('z' * 1_000_000, flush=True)\n"
-        "time.sleep(1.5)  # the disk is tried, and tried again\n"
-        "(here / 'printed').touch()\n"
-        "while not (here / 'freed').exists():\n"
-        "    time.sleep(0.01)\n"
-        "print('last words')\n"
-    )
-    started = launch(sys.executable, str(script))
-    disk.fill()
-    (tmp_path / "full").touch()
-    wait_for((tmp_path / "printed").exists)
-    disk.free()
-    (tmp_path / "freed").touch()
-    started.until_gone(60)
-    assert started.log("launcher") == "z" * 1_000_000 + "\nlast words\n"
 
 
 def test_what_a_rank_leaves_in_its_runs_folder_raises_nothing_on_a_full_disk(small_disk, monkeypatch):

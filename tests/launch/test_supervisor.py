@@ -98,26 +98,6 @@ def test_the_command_sees_the_probes_environment_an_empty_stdin_and_default_sign
     assert (first, second) == ("True True", "True set()")
 
 
-def test_stop_lets_a_handler_of_sigterm_finish(python, tmp_path):
-    """A checkpoint saved on SIGTERM is whole, though saving takes a while."""
-    started = python(
-        f"""
-        def save(*_):
-            time.sleep(1)
-            (here / "checkpoint").write_text("whole")
-            sys.exit(0)
-        signal.signal(signal.SIGTERM, save)
-        {READY}
-        time.sleep(600)
-        """
-    )
-    ready(tmp_path)
-    stop.request(started.run)
-    ended = started.until_gone()
-    assert (tmp_path / "checkpoint").read_text() == "whole"
-    assert ended.state() == "stopped"
-
-
 def test_stop_is_ctrl_c_for_a_script_without_a_handler(python, tmp_path):
     """finally-blocks run, in children of its process group too."""
     started = python(
@@ -139,17 +119,6 @@ def test_stop_is_ctrl_c_for_a_script_without_a_handler(python, tmp_path):
     started.until_gone()
     assert (tmp_path / "finally-parent").exists()
     assert (tmp_path / "finally-child").exists()
-
-
-def test_after_the_grace_nothing_is_left_however_stubborn(python, tmp_path):
-    started = python(STUBBORN + STUBBORN_CHILD + READY + "time.sleep(600)", grace_s=0.5)
-    pid = ready(tmp_path)
-    child = int((tmp_path / "child").read_text())
-    stop.request(started.run)
-    ended = started.until_gone()
-    assert not alive(pid)
-    assert not alive(child)
-    assert (ended.state(), ended.exit_code) == ("stopped", 137)
 
 
 def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):

@@ -98,25 +98,6 @@ def test_a_failed_attempt_is_restarted_as_asked_and_each_ranks_output_is_kept_ap
         assert (out.read_text(), complaint.read_text()) == (f"out of {rank}\n", f"complaint of {rank}\n")
 
 
-def test_stop_lets_each_rank_save_on_sigterm(ranks, tmp_path):
-    started = ranks(
-        """
-        def save(*_):
-            time.sleep(0.5)
-            say("checkpoint")
-            sys.exit(0)
-        signal.signal(signal.SIGTERM, save)
-        say("ready")
-        time.sleep(600)
-        """
-    )
-    told(tmp_path, "ready")
-    stop.request(started.run)
-    assert started.until_gone().state() == "stopped"
-    told(tmp_path, "checkpoint")
-    assert "stop: SIGTERM" in started.log("supervisor")
-
-
 def test_stop_interrupts_ranks_that_have_no_handler(ranks, tmp_path):
     started = ranks(
         """
