@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import subprocess
@@ -12,22 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import ddpmon
 from ddpmon.runs import proc
 from tests.conftest import wait_for
-
-OTHERS = {
-    "cgroups.py": "the memory cgroup of this process, for the probe and the supervisor alike",
-    "glyphs.py": "the locale that this process was started with, before anything of ddpmon is imported",
-    "messages/guarded_socket.py": "a path to a descriptor of this process: messages import nothing of ddpmon",
-    "probe/counters.py": "a process's own counts, its threads' and its host's: the probe does not import ddpmon.runs",
-    "probe/data_readers.py": "the files and disk reads of loading processes: the probe does not import ddpmon.runs",
-    "probe/dealer.py": "a path to a descriptor of this process: the probe does not import ddpmon.runs",
-    "probe/failure_facts.py": "the process that holds a port: the probe does not import ddpmon.runs",
-    "probe/output.py": "a path to a descriptor of this process",
-    "probe/inject/ddpmon_spool.py": "a path to a descriptor of this process",
-}
-"""Files that name a path in /proc themselves, most of the very process that they run in or of none; and why."""
 
 
 @pytest.fixture
@@ -142,24 +127,3 @@ def test_a_process_lives_and_is_signalled_also_where_no_file_is_free_to_read_of_
 def test_this_machine_and_process() -> None:
     assert len(proc.boot_id()) == 36
     assert proc.pid_namespace().startswith("pid:[")
-
-
-def paths_in_proc(tree: ast.AST) -> list[str]:
-    """Texts of a program that are a path in /proc, or the beginning of one; its docstrings are none."""
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [text.value for text in texts if id(text) not in prose and text.value.startswith("/proc")]
-
-
-def test_nobody_else_reads_it() -> None:
-    package = Path(ddpmon.__file__).parent
-    readers = {
-        str(path.relative_to(package)) for path in package.rglob("*.py") if paths_in_proc(ast.parse(path.read_text()))
-    }
-    assert readers == {"runs/proc.py", *OTHERS}
-
-
-@pytest.mark.parametrize("program", ['open("/proc/1/stat")', 'open(f"/proc/{pid}/stat")', 'os.scandir("/proc")'])
-def test_a_reader_is_seen(program: str) -> None:
-    assert paths_in_proc(ast.parse(f'"""Reads /proc."""\n{program}'))
-    assert not paths_in_proc(ast.parse('"""Reads /proc."""'))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import stat
@@ -140,11 +139,3 @@ def test_what_is_written_of_a_run_is_for_its_user_alone_and_its_own_files_are_as
     }
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in files} == {path.name: 0o600 for path in files}
     assert stat.S_IMODE(made.stat().st_mode) == 0o644
-
-
-def test_a_run_that_is_there_already_keeps_its_own(run):
-    before = sorted(path.name for path in runs.run_dir(run.id).iterdir())
-    with pytest.raises(UsageError, match="already"):
-        runs.create(dataclasses.replace(run, argv=["torchrun", *ARGS]))
-    assert sorted(path.name for path in runs.run_dir(run.id).iterdir()) == before
-    assert runs.load(run.id) == run
