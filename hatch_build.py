@@ -1,4 +1,4 @@
-"""Puts a man page of each command into the wheel, made from its help: a build hook of hatchling."""
+"""Hooks of hatchling: man pages in the wheel, made from the help of each command, and the README in the metadata."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _AS_IT_IS = re.compile(r"\b\n((?:[^\n]+\n?)+)".replace(r"\b", "\b"))
 """A table in a help text, below click's mark."""
+
+_PICTURE = re.compile(r"!\[([^\]]*)\]\((?![a-z]+:)[^)]*\)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)#]*)[^)]*\)")
+"""A picture, and a link, to a file of the repository."""
+
+
+class Readme(MetadataHookInterface):
+    """Gives the README to who installs the package, where no files lie beside it."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the field `readme`."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": without_files(text)}
+
+
+def without_files(text: str) -> str:
+    """Return Markdown that names the files of its pictures and links, and needs none of them."""
+    return _LINK.sub(r"*\1* (\2)", _PICTURE.sub(r"*Picture in the repository: \1.*", text))
 
 
 class ManPages(BuildHookInterface[Any]):

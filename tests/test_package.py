@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -89,6 +90,17 @@ def test_its_metadata_name_the_licence_the_python_and_no_torch(wheel):
     assert len(needed) >= 8
     assert "License-Expression: Apache-2.0" in metadata
     assert "Requires-Python: >=3.11" in metadata
+
+
+def test_the_readme_in_the_metadata_needs_no_file_beside_it(wheel):
+    shown = next(wheel.glob("*.dist-info/METADATA")).read_text(encoding="utf-8").partition("\n\n")[2]
+    targets = re.findall(r"\]\(([^)]*)\)", shown)
+    assert not [target for target in targets if "://" not in target]
+    assert "<img" not in shown
+    assert shown.startswith("# ddpmon\n")
+    assert "*Installing* (docs/install.md) shows the small CPU" in " ".join(shown.split())
+    sections = re.findall("^## .*", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.findall("^## .*", shown, re.MULTILINE) == sections
 
 
 def test_the_demo_can_be_read_and_the_machine_examined_from_the_wheel_alone(wheel, tmp_path):

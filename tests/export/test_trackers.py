@@ -51,7 +51,7 @@ def published(*words: str, **variables: str) -> subprocess.CompletedProcess[str]
 
 def without(module: str) -> None:
     if find_spec(module) is None:
-        pytest.skip(f"{module} is not installed")
+        pytest.skip(f"{module} is not installed: of the three, only tensorboard is small enough for the extra dev")
 
 
 def events(folder: Path):
