@@ -182,7 +182,7 @@ class Ledger:
         if same is None:
             if episodes and since <= episodes[-1].end_step:
                 return  # Older than the known episodes: merged or dropped since.
-            same = self._begin(episodes, finding, moment)
+            same = self._begin(episodes, replace(finding, until_step=None), moment)
         elif same.ended is not None and (same.ended == finding or _is_cut_off(finding, same, moment)):
             return  # nothing new, or its words are of a part of it
         self._end(same, finding, moment)

@@ -7,6 +7,7 @@ import pytest
 from ddpmon.analysis.episodes import EpisodeRecord, as_of
 from ddpmon.analysis.ledger import MAX_ENDED_RECORDS, MAX_EPISODES, Judgement, Ledger
 from ddpmon.messages import Episode, Finding
+from ddpmon.recording import checked, schema
 
 WINDOW = 600
 STEP_S = 0.05
@@ -135,6 +136,16 @@ def test_it_goes_on_from_its_rows_and_begins_anew_with_an_attempt():
     (shown,) = judge(again, 30, slow(since=3))
     assert [told.record for told in again.episodes()] == [1, 2, 3]
     assert shown.since_step == 3
+
+
+def test_what_was_over_when_first_reported_is_read_from_a_recording_as_it_was():
+    ledger = Ledger()
+    shown = judge(ledger, 400, slow(since=101, until=300))
+    rows = [schema.finding_row(told) for _, episodes in ledger.take_changed() for told in episodes]
+    again = Ledger(0, [checked.finding((row[0], row[1], row[-1])) for row in rows], ledger.judged)
+    assert again.findings(20.0) == shown
+    (back,) = judge(again, 410, slow(since=101))
+    assert (back.text, back.until_step) == ("rank 2 is slow", None)
 
 
 def test_it_is_bounded_however_long_a_run_is_and_however_many_ranks_come_and_go():
