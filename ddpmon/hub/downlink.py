@@ -14,10 +14,8 @@ import zmq
 
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.hub import curve_keys
-from ddpmon.hub.admission import DOMAIN, UNNUMBERED, Admission
 from ddpmon.hub.bundles import IN_FLIGHT
-from ddpmon.hub.curve_keys import Keys
-from ddpmon.hub.curve_socket import linked
+from ddpmon.hub.curve_keys import DOMAIN, UNNUMBERED, Admission, Keys, linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import AskedOfRank, PrintedView, ToRank, Welcome, WireError, encode
 from ddpmon.messages.nodes import (

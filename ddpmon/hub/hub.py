@@ -19,11 +19,11 @@ from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.hub.cores import Cores
 from ddpmon.hub.cpu_budget import CpuBudget
-from ddpmon.hub.ingest import Ingest
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
 from ddpmon.hub.processes import Processes
 from ddpmon.hub.profile_requests import ProfileRequests
+from ddpmon.hub.receiving import Ingest
 from ddpmon.hub.sample_requests import SampleRequests
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.stack_requests import StackRequests

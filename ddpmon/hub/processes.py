@@ -11,8 +11,7 @@ from ddpmon.analysis.verdict import Waiting
 from ddpmon.hub.cpu_activity import CpuActivity
 from ddpmon.hub.silent_ranks import SilentRanks
 from ddpmon.hub.stack_requests import StackRequests
-from ddpmon.hub.started_ranks import started_ranks
-from ddpmon.hub.unwatched_processes import Unwatched
+from ddpmon.hub.unwatched_processes import Unwatched, started_ranks
 from ddpmon.messages import END_STATES
 from ddpmon.recording.recorder import Recorder
 from ddpmon.runs.attached import WAITING

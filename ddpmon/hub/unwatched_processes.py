@@ -1,7 +1,8 @@
-"""Finds the processes of a run that have torch loaded and no probe, through /proc."""
+"""Finds through /proc the ranks that torchrun has started, and the processes of a run that have torch and no probe."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Container
 
@@ -113,3 +114,16 @@ def _flags(words: list[bytes]) -> set[str]:
                 break
             letters.add(letter)
     return letters
+
+
+def started_ranks(agent: Process) -> frozenset[int]:
+    """Ranks of the processes that torchrun started, by their environment; empty if it is gone.
+
+    Reads every child's environment: for the time of waiting only.
+    """
+    ranks: set[int] = set()
+    for pid in proc.children().get(agent.pid, ()) if agent.alive() else ():
+        with contextlib.suppress(OSError):  # ended meanwhile
+            values = [word[5:] for word in proc.environment(pid) if word.startswith(b"RANK=")]
+            ranks.update(int(value) for value in values if value.isdigit())
+    return frozenset(ranks)

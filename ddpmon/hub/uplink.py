@@ -14,8 +14,7 @@ from zmq.utils.monitor import recv_monitor_message
 from ddpmon.addresses import split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
-from ddpmon.hub.curve_keys import Keys
-from ddpmon.hub.curve_socket import linked
+from ddpmon.hub.curve_keys import Keys, linked
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import (
     AskedOfRank,

@@ -1,10 +1,11 @@
-"""Keeps a process of ddpmon alive to the end of its run, by starting it again after growing pauses.
+"""Keeps the hub and the drain of a run alive to its end, by starting them again after growing pauses.
 
 Standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,7 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from ddpmon.launch import processes
+from ddpmon import runs
+from ddpmon.launch import processes, spool
+from ddpmon.launch.life import HUB_END_S
 from ddpmon.runs import Process
 
 LONGEST_PAUSE_S = 30.0
@@ -99,3 +102,91 @@ class KeptProcess(ABC):
             self._say(f"{self.NAME} does not end; sending SIGKILL")
             processes.send(process, signal.SIGKILL)
             wait(KILLED_S, lambda: not process.alive())
+
+
+class HubKeeper(KeptProcess):
+    """The hub of one run."""
+
+    NAME = "the hub"
+    MEANWHILE = "; see hub.log"
+    FIRST_PAUSE_S = 0.5
+    END_S = HUB_END_S
+    _is_child = True
+
+    def take_over(self, process: Process) -> None:
+        """Keep a hub that another supervisor started."""
+        self.process = process
+        self._is_child = False
+
+    def notice_end(self, at: float) -> None:
+        """Take notice of the end of a hub that is no child."""
+        if self.process is not None and not self._is_child and not self.process.alive():
+            self.ended(at, None)
+
+    def _start(self) -> int:
+        self._is_child = True
+        try:
+            return self._spawn("ddpmon.hub", (), runs.run_dir(self._run_id) / "logs" / "hub.log")
+        except OSError:  # a full disk: a hub without a log is better than none
+            return self._spawn("ddpmon.hub", (), Path(os.devnull))
+
+    def ended(self, at: float, code: int | None) -> None:
+        # so that a socket is there only while a hub listens on it
+        with contextlib.suppress(OSError):
+            (runs.socket_dir(self._run_id) / "view.sock").unlink(missing_ok=True)
+        super().ended(at, code)
+
+
+READY_S = 5.0
+_POLL_S = 0.02
+
+
+class Draining(KeptProcess):
+    """The drain of one run."""
+
+    NAME = "the process that writes the logs"
+    MEANWHILE = ", and until then the output waits in pipes"
+    FIRST_PAUSE_S = 0.2
+    END_S = 10.0
+    _spool: int | None = None
+
+    def start(self, at: float) -> None:
+        """Start it before the command is started, whose output it must be ready to take."""
+        with contextlib.suppress(OSError):  # the command's start will say so
+            self.output()
+        self.keep(at)
+
+    def take_over(self, at: float) -> None:
+        """Start it for a run whose supervisor was killed, and wait until it has opened what the run prints into."""
+        ready = runs.socket_dir(self._run_id) / "drain.sock"
+        with contextlib.suppress(OSError):
+            ready.unlink(missing_ok=True)
+        self.keep(at)
+        deadline = at + READY_S
+        while self.process and self.process.alive() and not ready.exists() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def keep(self, at: float) -> None:
+        """Have one run: start it if none does, wake it if somebody stopped it."""
+        if self.process is not None:
+            processes.send(self.process, signal.SIGCONT)
+        else:
+            self.start_if_due(at)
+
+    def _start(self) -> int:
+        return self._spawn("ddpmon.launch.drain", (str(os.getpid()),), sys.stderr.fileno())
+
+    def output(self) -> int:
+        """Return what the run's command is to print into: a descriptor that only this process has by now. Raises
+        OSError.
+        """
+        if self._spool is None:
+            try:
+                self._spool = spool.make(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
+            except OSError as error:  # the folder is gone
+                self._say(
+                    f"cannot make a pipe ({error.strerror}), so the output of the ranks goes directly to launcher.log"
+                )
+                log = runs.run_dir(self._run_id) / "logs" / "launcher.log"
+                self._spool = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return self._spool

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from ddpmon import runs
-from ddpmon.launch.keeper import HubKeeper
+from ddpmon.launch.kept_process import HubKeeper
 from ddpmon.launch.run_file import RunFile
 
 IDLE_S = 1.0

@@ -25,7 +25,7 @@ import time
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, exit_traces, memory_kills, processes
-from ddpmon.launch.draining import Draining
+from ddpmon.launch.kept_process import Draining
 from ddpmon.launch.life import Do, Life
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses

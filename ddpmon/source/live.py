@@ -1,4 +1,4 @@
-"""A run of this machine: what its hub sends; once it is over, its recording."""
+"""A run of this machine: what its hub sends, with the output of its ranks; once it is over, its recording."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import groupby
 from socket import socketpair
 
 import zmq
@@ -17,10 +18,51 @@ from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafeP
 from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
 from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
 from ddpmon.messages.guarded_socket import GuardedSocket, wrong
+from ddpmon.plain import plain
 from ddpmon.runs import Run
-from ddpmon.runs.logs import Log
+from ddpmon.runs.logs import Log, Reader, Said
 from ddpmon.source.protocol import LocalSource
-from ddpmon.source.rank_log import RankLog
+
+
+class RankLog:
+    """`log` has it. A hub's snapshots are given to `take`, by another thread than the one that polls the log."""
+
+    def __init__(self, run: Run) -> None:
+        self.log = Log(self._read)
+        self._host = run.host
+        self._reader = Reader(run)
+        self._here: set[int] = set()
+        """Ranks of which there are logs here."""
+        self._came: deque[Said] = deque()
+        self._totals: dict[int, int] = {}
+        """Lines of each rank that its hub had read when some came last."""
+
+    def _read(self) -> list[Said]:
+        said = self._reader()
+        self._here.update(each.rank for each in said)
+        while self._came:
+            said.append(self._came.popleft())
+        return said
+
+    def take(self, shot: Snapshot) -> None:
+        """Take what is new of the lines that are in it of another machine's rank."""
+        view = shot.printed
+        if view is None or not view.lines or view.rank in self._here or view.rank >= len(shot.ranks):
+            return
+        if shot.ranks[view.rank].host == self._host:
+            return
+        before = self._totals.get(view.rank, 0)
+        new = view.total - before if view.total >= before else view.total  # its hub began anew
+        if new <= 0:
+            return
+        self.log.elsewhere.add(view.rank)
+        self._totals[view.rank] = view.total
+        if new > len(view.lines):
+            self._came.append(Said(view.rank, view.lines[0].stream, [f"… {new - len(view.lines):,} earlier lines"]))
+        for stream, lines in groupby(view.lines[-new:], key=lambda line: line.stream):
+            said = [plain(line.text) for line in lines]
+            self._came.append(Said(view.rank, stream if stream in {"out", "err"} else "launcher", said))
+
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0

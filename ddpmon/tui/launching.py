@@ -24,8 +24,7 @@ from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import plain
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.screens.ask import Answer, Dialog
-from ddpmon.tui.screens.form import Field, Form
-from ddpmon.tui.screens.path_suggester import PathSuggester
+from ddpmon.tui.screens.form import Field, Form, PathSuggester
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.runlist import RunList
 

@@ -15,7 +15,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import report as reports
 from ddpmon.hub.sockets import Sockets
-from ddpmon.launch.keeper import HubKeeper
+from ddpmon.launch.kept_process import HubKeeper
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.recording.recording import Recording
 from ddpmon.recording.restoring import restored_store

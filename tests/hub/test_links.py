@@ -11,7 +11,7 @@ import zmq
 
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
-from ddpmon.hub.curve_socket import linked
+from ddpmon.hub.curve_keys import linked
 from ddpmon.hub.downlink import Downlink, Node
 from ddpmon.hub.uplink import Uplink
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Card, Hello, encode
@@ -33,7 +33,7 @@ SEND_S = 0.5
 UNREAD = """
 import sys, time, zmq
 from ddpmon.hub import curve_keys
-from ddpmon.hub.curve_socket import linked
+from ddpmon.hub.curve_keys import linked
 keys = curve_keys.fresh()
 root = linked(zmq.Context(), zmq.ROUTER, keys, 1 << 20)
 root.setsockopt(zmq.RCVHWM, 2)

@@ -67,7 +67,7 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
     """Push until a signal comes. What is not taken is said once, and again after it was taken."""
     from ddpmon import runs
     from ddpmon.export.endpoint import Runs
-    from ddpmon.export.otlp import exporter, push
+    from ddpmon.export.openmetrics import exporter, push
 
     to, every_run, ending = exporter(url), Runs(), threading.Event()
 
