@@ -45,6 +45,16 @@ def test_another_hosts_clock_does_not_matter():
     assert cells(sampled, 0, 8, columns=3) == {0: [0, 254, 254], 8: [0, 254, 254]}
 
 
+def test_what_ranks_had_stays_when_more_come_and_hosts_of_any_age_fill_the_same_slots():
+    sampled = SampleBins()
+    sampled.add(0, "a", gpus(*[40.0] * 5, *[100.0] * 3))
+    before = cells(sampled, 0)
+    for rank in range(1, 200):
+        sampled.add(rank, f"host{rank}", gpus(*[50.0] * 4, first=977 * rank))
+    assert cells(sampled, 0) == before
+    assert cells(sampled, 1, 199) == {rank: [0, 0, 0, 0, *[127] * 4] for rank in (1, 199)}
+
+
 def test_a_sample_that_came_a_little_late_leaves_no_gap_and_a_silence_does():
     sampled = SampleBins()
     sampled.add(0, "a", gpus(100.0, "gap", 100.0, "gap", "gap", 100.0))

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from ddpmon.hub.cores import Cores, Ticks, counted
+from ddpmon.hub.cores import KEPT_S, Cores, Ticks, counted
 from ddpmon.messages import SeriesRequest
 
 IDLE, HALF, FULL, NONE = 1, 127, 254, 0
@@ -59,6 +59,14 @@ def test_it_reads_once_a_second_and_seconds_it_could_not_read_are_alike():
     assert cells(cores) == {0: [NONE, NONE, NONE, FULL]}, "too soon to read again"
     cores.measure(104.0)
     assert cells(cores) == {0: [FULL, IDLE, IDLE, IDLE]}
+
+
+def test_what_is_older_than_is_kept_is_gone():
+    machine = Machine(0)
+    cores = measured(machine, (1,))
+    machine.run(0)
+    cores.measure(101.0 + KEPT_S)
+    assert set(cells(cores, 16, 512)[0]) == {IDLE}
 
 
 def test_a_core_that_is_switched_off_starts_anew_and_a_silent_kernel_has_none():
