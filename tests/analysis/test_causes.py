@@ -28,7 +28,7 @@ def only(found):
 
 
 def test_a_world_that_is_well_has_no_cause():
-    for seed in range(30):
+    for seed in range(10):
         loss = 2 + np.random.default_rng(seed).normal(0, 0.2, (200, 4))
         assert causes(world(own_times(200, 4, noise=0.1, seed=seed), loss=loss)) == []
 
@@ -125,7 +125,7 @@ def test_a_rank_whose_loss_is_far_from_the_others_is_named():
 
 
 def test_losses_that_are_noisy_are_not_far_apart():
-    for seed in range(20):
+    for seed in range(8):
         loss = np.abs(np.random.default_rng(seed).normal(0.1, 0.3, (200, 4)))
         assert causes(world(own_times(200, 4), loss=loss)) == []
 

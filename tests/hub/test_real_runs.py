@@ -1,16 +1,13 @@
 """Real ranks on gloo, from their start to the report."""
 
-import os
-import signal
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from ddpmon import runs, source
+from ddpmon import runs
 from ddpmon.export import report
 from ddpmon.recording.recording import recording_path
-from tests.conftest import wait_for
 from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
@@ -89,26 +86,3 @@ def test_an_evaluation_on_the_first_rank_is_told_as_one_and_is_in_no_mean(cli):
     assert all(rank["phases_ms"]["wait"] < 10 for rank in made["ranks"])
     assert "before forward" in made["ranks"][0]["named_ms"]
     assert "time: training" in printed
-
-
-@pytest.mark.parametrize("ends", ["killed", "stopped"])
-def test_what_ranks_could_not_hand_over_at_their_end_is_recorded_all_the_same(launch, ends):
-    """The hub stands still before the last steps; it is killed once the ranks have left, or never goes on by itself."""
-    started = launch(*launcher(2, SCRIPTS / "small_ddp.py", "--steps", "60", "--slow", "other:0"))
-    watched = source.LiveSource(started.run)
-    wait_for(lambda: (shot := watched.snapshot()) and shot.step >= 10, 60)
-    watched.close()
-    os.kill(started.run.hub.pid, signal.SIGSTOP)
-    if ends == "killed":
-        wait_for(lambda: len(list(started.folder.glob("tail/*-*[0-9]"))) == 2, 60)
-        os.kill(started.run.hub.pid, signal.SIGKILL)
-    ended = started.until_gone(60)
-    assert ended.state() == "done"
-    made = report.build(ended)
-    assert (made["steps"]["records_lost"], [rank["steps"] for rank in made["ranks"]]) == (0, [60, 60])
-    with sqlite3.connect(f"file:{recording_path(ended.id)}?mode=ro", uri=True) as db:
-        found = db.execute(
-            "SELECT rank, sum(count), max(b.last_step) FROM step_blocks b JOIN processes ON id = process GROUP BY rank"
-        )
-        assert found.fetchall() == [(0, 60, 60), (1, 60, 60)]
-    assert not (started.folder / "tail").exists()

@@ -13,7 +13,7 @@ import pytest
 from ddpmon.recording import schema
 from ddpmon.recording.recording import recording_path
 from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, VIEWS
-from tests.hub.thinned import SOME_ROOM, rows, slow
+from tests.hub.thinned import SOME_ROOM, slow
 from tests.recordings import BEGAN, record
 
 PAGE = Path(__file__).parents[2] / "docs" / "recording.md"
@@ -82,13 +82,3 @@ def test_the_examples_of_pandas_answer_what_they_say(recording, cli, tmp_path):
     assert step_ms.loc[4] == pytest.approx(240, rel=0.05)
     assert names["steps"]["time"].dt.tz_localize("UTC").min().timestamp() > BEGAN
     assert (names["steps"]["wait_ms"] >= 0).all()
-
-
-def test_python_s_own_sqlite_reads_it(recording):
-    assert rows(recording, "SELECT key FROM meta ORDER BY key") == [
-        ("monotonic_us",),
-        ("run_id",),
-        ("schema",),
-        ("unix",),
-    ]
-    assert rows(recording, "SELECT count(*) FROM worst_ranks WHERE width_us = 60000000")[0][0] > 3

@@ -3,8 +3,6 @@
 import dataclasses
 from collections import deque
 
-import pytest
-
 from ddpmon.messages import STAGE_TRAINING, Environment, Hello, Sample, decode_snapshot, encode
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
@@ -39,25 +37,6 @@ def shown(told, world_size=4):
     store.digest(final=True)
     store.judge(1060.0, 1060.0)
     return decode_snapshot(encode(snapshot(store, "e", 1, 1060.0, 1060.0)))
-
-
-def test_one_slow_rank_costs_waiting_and_load_balance():
-    own = own_times(100, 4)
-    own[:, 2, 0] += 20
-    seen = shown(records(own, transfer=6.0))
-    cost, tree = seen.all_reduce, seen.efficiency
-    assert cost.wait_ms == pytest.approx(15.0)
-    assert cost.transfer_ms == pytest.approx(6.0)
-    assert cost.payload_bytes > 0
-    assert cost.beside_ms == pytest.approx(0.0)
-    assert cost.gain_without_waiting > 1.1
-    assert cost.gain_with_even_transfer == pytest.approx(1.0)
-    step = seen.ranks[0].step_ms
-    assert cost.exposed_share == pytest.approx(21.0 / step)
-    assert tree.parallel == pytest.approx(tree.load_balance * tree.communication)
-    assert tree.load_balance == pytest.approx(tree.load_balance_persistent * tree.load_balance_moving)
-    assert tree.load_balance_moving == pytest.approx(1.0)
-    assert tree.communication == pytest.approx(1 - 6.0 / step)
 
 
 def test_one_rank_alone_has_nobody_to_wait_for():

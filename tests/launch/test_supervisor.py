@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.launch import processes, stop, supervisor
+from ddpmon.launch import stop, supervisor
 from ddpmon.launch.run_file import RunFile
 from ddpmon.runs import proc
 from tests.conftest import ddpmon_program, wait_for
@@ -253,32 +253,6 @@ def test_what_a_run_leaves_behind_is_swept_away(python, tmp_path):
     ended = started.until_gone()
     assert not alive(int((tmp_path / "daemon").read_text()))
     assert (ended.state(), ended.exit_code) == ("done", 0)
-
-
-def test_the_run_of_a_killed_supervisor_goes_on_is_lost_and_can_still_be_stopped(python, tmp_path):
-    started = python(
-        f"""
-        def save(*_):
-            (here / "checkpoint").touch()
-            sys.exit(0)
-        signal.signal(signal.SIGTERM, save)
-        {STUBBORN_CHILD.replace(chr(10), chr(10) + " " * 8)}
-        {READY}
-        time.sleep(600)
-        """,
-        grace_s=0.5,
-    )
-    pid = ready(tmp_path)
-    supervisor = started.run.supervisor
-    os.kill(supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: not supervisor.alive())
-    assert started.run.state() == "lost"
-    assert alive(pid)
-    stop.request(started.run)
-    ended = started.until_gone()
-    assert ended.state() == "stopped"
-    assert (tmp_path / "checkpoint").exists()
-    assert not processes.with_run_id(started.id)
 
 
 @pytest.mark.usefixtures("fresh_programs")

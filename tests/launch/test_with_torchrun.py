@@ -98,22 +98,6 @@ def test_a_failed_attempt_is_restarted_as_asked_and_each_ranks_output_is_kept_ap
         assert (out.read_text(), complaint.read_text()) == (f"out of {rank}\n", f"complaint of {rank}\n")
 
 
-def test_stop_interrupts_ranks_that_have_no_handler(ranks, tmp_path):
-    started = ranks(
-        """
-        try:
-            say("ready")
-            time.sleep(600)
-        finally:
-            say("cleaned")
-        """
-    )
-    told(tmp_path, "ready")
-    stop.request(started.run)
-    assert started.until_gone().state() == "stopped"
-    told(tmp_path, "cleaned")
-
-
 def test_after_a_stop_nothing_is_left_of_ranks_and_children_that_ignore_every_signal(ranks, tmp_path):
     started = ranks(
         """
