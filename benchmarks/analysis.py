@@ -1,4 +1,4 @@
-"""Measure what the analysis costs: a window of 600 steps from scratch, and each further second of a run.
+"""Measure what the analysis costs a hub: a window of 600 steps from scratch, and each further second of a run.
 
     python benchmarks/analysis.py                     8, 64 and 1,024 ranks, in under a minute
     python benchmarks/analysis.py --updates 60        more updates
@@ -9,20 +9,20 @@ without any rhythm, so that every detector has work.
 "From scratch" is findings and means of a window of which no means are known. An update is what a hub does once a
 second: it aligns the records of the steps that have come, splits their waits, moves the window and the engine on, takes
 a new sample of every rank's process, and says again what is found. Printed are medians, and what share of a core one
-update a second takes, and looking at it twice, as a hub does.
+update a second takes, and looking at it twice, as a hub does. The last column is what it takes besides to keep the
+history of every quantity, for the charts.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import statistics
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from launching import options
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
@@ -31,7 +31,9 @@ from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
-from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Hello, Sample, Step, Sync
+from ddpmon.analysis.steps.world import World
+from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Finding, Hello, Sample, Scalar, Step, Sync
+from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
@@ -41,21 +43,11 @@ LATE_MS = 10.0
 STALL_MS, STALLS = 8.0, 0.03
 """Extra milliseconds of a stalled step of a rank, and the share of steps that stall."""
 TRANSFER_US = 3000
+FROM_SCRATCH = 9
 
 
-@dataclass(frozen=True)
-class Cost:
-    scratch_ms: float
-    rows_ms: float
-    """Time of an update for records to enter the window."""
-    evidence_ms: float
-    """Time of an update for reading the samples of the ranks' processes."""
-    judge_ms: float
-    """Time of an update for means and findings."""
-
-
-def told(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
-    """Records of some steps, by rank."""
+def made_up_steps(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
+    """Return the records of some steps, by rank."""
     rng = np.random.default_rng(first)
     phases = np.array(OWN_MS) * (1 + 0.03 * np.abs(rng.standard_normal((steps, ranks, 5))))
     phases[..., 2] += STALL_MS * (rng.random((steps, ranks)) < STALLS)
@@ -64,107 +56,127 @@ def told(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
     arrival = own_us.sum(axis=2)
     length = arrival.max(axis=1) + TRANSFER_US
     end = 1_000_000 + first * 40_000 + np.cumsum(length)
-    return [
-        [
-            Step(
-                first + i,
-                int(end[i]),
-                int(length[i]),
-                *own_us[i, rank].tolist(),
-                [Sync(SYNC_GRADIENTS, int(arrival[i, rank]), int(length[i]), 1 << 20)],
-                loss=1.0,
-                samples=64,
-            )
-            for i in range(steps)
-        ]
-        for rank in range(ranks)
-    ]
 
+    def record(i: int, rank: int) -> Step:
+        sync = Sync(SYNC_GRADIENTS, int(arrival[i, rank]), int(length[i]), 1 << 20)
+        return Step(first + i, int(end[i]), int(length[i]), *own_us[i, rank].tolist(), [sync], loss=1.0, samples=64)
 
-def measure(ranks: int, updates: int, steps_per_s: int) -> Cost:
-    aligner, window, engine = Aligner(ranks), Window(STEPS), Engine()
-    hosts = dict.fromkeys(range(ranks), "host")
-    for first in range(0, STEPS, 50):
-        _take(aligner, window, engine, told(ranks, 50, 2 + first, first >= STEPS // 2))
-    world = window.world()
-    nothing = Evidence(slowdowns=engine.judge(world, hosts))
-    found = findings(world, nothing)
-    scratch = [_ms(lambda: _judge(dataclasses.replace(world), engine, hosts, found, nothing)) for _ in range(9)]
-    ranks_told = [process(rank, ranks) for rank in range(ranks)]
-    recent_samples = RecentSamples()
-    rows, evidence, judge = [], [], []
-    for update in range(updates):
-        new = told(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
-        rows.append(_ms(lambda new=new: _take(aligner, window, engine, new)))
-        for one in ranks_told:
-            one.samples.append(sample(SAMPLES + update))
-        evidence.append(_ms(lambda: _evidence(recent_samples, ranks_told)))
-        known = _evidence(recent_samples, ranks_told)
-        judge.append(_ms(lambda known=known: _judge(window.world(), engine, hosts, found, known)))
-    # Samples are summarised every fifth second, of a fifth of the ranks at a time.
-    return Cost(
-        statistics.median(scratch), statistics.median(rows), statistics.fmean(evidence), statistics.median(judge)
-    )
-
-
-def process(rank: int, ranks: int) -> RankProcess:
-    hello = Hello(PROTOCOL, "run", rank, rank, ranks, 0, "host", 1 + rank, 4)
-    samples = deque((sample(second) for second in range(SAMPLES)), maxlen=SAMPLES)
-    return RankProcess(rank, 0, hello, samples=samples, trains_since_us=0)
+    return [[record(i, rank) for i in range(steps)] for rank in range(ranks)]
 
 
 def sample(second: int) -> Sample:
     return Sample((100 + second) * 1_000_000, 90.0, 1 << 30, starved_share=0.01, major_faults_per_s=0.0)
 
 
-def _evidence(recent_samples: RecentSamples, ranks: list[RankProcess]) -> Evidence:
-    recent = [(one, recent_samples.of(one)) for one in ranks]
-    return Evidence(
-        memory=[told.memory for _, told in recent if told.memory],
-        conditions=[told.conditions for _, told in recent],
-        world_size=len(ranks),
-    )
+class Hub:
+    """The parts of a hub that analyse the steps of so many ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = range(ranks)
+        self._aligner, self._window, self._engine = Aligner(ranks), Window(STEPS), Engine()
+        self._histories, self._recent = Histories(), RecentSamples()
+        self._hosts = dict.fromkeys(self._ranks, "host")
+        self._found: list[Finding] = []
+        self._processes = [
+            RankProcess(
+                rank, 0, Hello(PROTOCOL, "run", rank, rank, ranks, 0, "host", 1 + rank, 4), trains_since_us=0,
+                samples=deque((sample(second) for second in range(SAMPLES)), maxlen=SAMPLES),
+            )
+            for rank in self._ranks
+        ]  # fmt: skip
+        self.evidence = Evidence()
+        self._new: list[World] = []
+
+    def take(self, records: list[list[Step]]) -> None:
+        """Let records enter the window."""
+        for rank, steps in enumerate(records):
+            self._aligner.add(rank, steps)
+        self._new = [split(rows) for rows in self._aligner.pop_complete()]
+        for part in self._new:
+            self._window.append(part)
+            self._engine.append(part)
+
+    def read_samples(self, second: int) -> None:
+        """Take a sample of every rank's process, and read what the last ones show."""
+        for one in self._processes:
+            one.samples.append(sample(second))
+        recent = [self._recent.of(one) for one in self._processes]
+        self.evidence = Evidence(
+            memory=[told.memory for told in recent if told.memory],
+            conditions=[told.conditions for told in recent],
+            world_size=len(recent),
+        )
+
+    def judge(self, world: World) -> None:
+        """Compute means and findings."""
+        summarise(world)
+        loss_trend(world)
+        slowdowns = self._engine.judge(world, self._hosts)
+        self._found = findings(world, dataclasses.replace(self.evidence, slowdowns=slowdowns), self._found)
+
+    def judge_window(self) -> None:
+        self.judge(self._window.world())
+
+    def judge_from_scratch(self) -> None:
+        self.judge(dataclasses.replace(self._window.world()))
+
+    def keep_histories(self, second: int) -> None:
+        """Record every quantity of the new steps, and a value that every script logs at every step."""
+        for rank in self._ranks:
+            self._histories.add_samples(rank, [sample(second)], 0.0)
+        for part in self._new:
+            logged = [Scalar(int(number), "accuracy", 0.5) for number in part.step]
+            for rank in self._ranks:
+                self._histories.add_logged(rank, logged)
+            self._histories.add_steps(part, part.end_us / 1e6)
+        self._histories.end_seconds()
 
 
-def _take(aligner: Aligner, window: Window, engine: Engine, records: list[list[Step]]) -> None:
-    for rank, steps in enumerate(records):
-        aligner.add(rank, steps)
-    for rows in aligner.pop_complete():
-        part = split(rows)
-        window.append(part)
-        engine.append(part)
+def measure(ranks: int, updates: int, steps_per_s: int) -> dict[str, list[float]]:
+    """Return the CPU milliseconds of each part, for each time it was done."""
+    hub, took_ms = Hub(ranks), defaultdict[str, list[float]](list)
 
+    def timed(part: str, work: Callable[[], None]) -> None:
+        began = time.process_time()
+        work()
+        took_ms[part].append((time.process_time() - began) * 1e3)
 
-def _judge(world, engine, hosts, before, evidence) -> None:
-    summarise(world)
-    loss_trend(world)
-    findings(world, dataclasses.replace(evidence, slowdowns=engine.judge(world, hosts)), before)
-
-
-def _ms(work: Callable[[], None]) -> float:
-    began = time.process_time()
-    work()
-    return (time.process_time() - began) * 1e3
+    for first in range(0, STEPS, 50):
+        hub.take(made_up_steps(ranks, 50, 2 + first, first >= STEPS // 2))
+    hub.judge_window()
+    for _ in range(FROM_SCRATCH):
+        timed("from scratch", hub.judge_from_scratch)
+    for update in range(updates):
+        new = made_up_steps(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
+        timed("records", lambda new=new: hub.take(new))
+        timed("samples", lambda update=update: hub.read_samples(SAMPLES + update))
+        timed("findings", hub.judge_window)
+        timed("history", lambda update=update: hub.keep_histories(SAMPLES + update))
+    return took_ms
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 1024])
     parser.add_argument("--updates", type=int, default=15)
     parser.add_argument("--steps-per-s", type=int, default=5)
     args = parser.parse_args()
     print(
-        f"window of {STEPS} steps; {args.steps_per_s} new steps in an update; CPU time, medians of 9 from scratch and"
-        f" of {args.updates} updates"
+        f"window of {STEPS} steps; {args.steps_per_s} new steps in an update; CPU time, medians of {FROM_SCRATCH} from"
+        f" scratch and of {args.updates} updates"
     )
-    print("ranks  from scratch     update  its records  its samples  its findings  of a core at 1/s    2/s")
+    print("ranks  from scratch     update  its records  its samples  its findings  of a core at 1/s    2/s    history")
     for ranks in args.ranks:
-        cost = measure(ranks, args.updates, args.steps_per_s)
-        update = cost.rows_ms + cost.evidence_ms + cost.judge_ms
+        took_ms = measure(ranks, args.updates, args.steps_per_s)
+        # Samples are summarised every fifth second, of a fifth of the ranks at a time.
+        samples = statistics.fmean(took_ms["samples"])
+        scratch, records, judge, history = (
+            statistics.median(took_ms[part]) for part in ("from scratch", "records", "findings", "history")
+        )
+        update = records + samples + judge
         print(
-            f"{ranks:5}  {cost.scratch_ms:9.1f} ms  {update:6.1f} ms  {cost.rows_ms:8.1f} ms"
-            f"  {cost.evidence_ms:8.1f} ms  {cost.judge_ms:9.1f} ms"
-            f"  {update / 1e3:16.1%}  {(update + cost.judge_ms) / 1e3:5.1%}",
+            f"{ranks:5}  {scratch:9.1f} ms  {update:6.1f} ms  {records:8.1f} ms  {samples:8.1f} ms  {judge:9.1f} ms"
+            f"  {update / 1e3:16.1%}  {(update + judge) / 1e3:5.1%}  {history:6.1f} ms",
             flush=True,
         )
 

@@ -14,26 +14,27 @@ how many samples it rests on.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launching import options, own_home, print_head, print_row, watched
+
 from ddpmon import runs
+from ddpmon.errors import DdpmonError
 from ddpmon.messages import Finding
+from ddpmon.recording.recorded import recorded_report
 from ddpmon.source import snapshot_now
 
 STEPS = Path(__file__).with_name("causes_steps.py")
-PROGRAMS = Path(sys.executable).parent
 LINES = (
     *("decode", "sleep", "file", "lock", "collate", "regex", "subprocess", "table", "logging", "metric"),
     *("forward_hook", "backward_hook", "optimizer_hook", "worker", "disk"),
@@ -93,25 +94,12 @@ def verdict(cause: str, seen: Seen) -> tuple[str, str]:
 
 def run(cause: str, seconds: float, folder: Path) -> Seen:
     """Run the loop with a cause under ddpmon, and watch its screen."""
-    environment = os.environ | {"DDPMON_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
-    (folder / "home").mkdir(mode=0o700)
-    os.environ["DDPMON_HOME"] = environment["DDPMON_HOME"]
-    command = [
-        str(PROGRAMS / "ddpmon"),
-        "run",
-        "--headless",
-        "--nproc",
-        "2",
-        str(STEPS),
-        cause,
-        "--seconds",
-        str(seconds),
-    ]
     seen = Seen()
     with slow_disk(folder, cause), (folder / "output").open("wb") as output:
         started = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=os.environ | environment
-        )
+            [*watched(2, STEPS), cause, "--seconds", str(seconds)], stdout=output, stderr=output,
+            stdin=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
         deadline = time.monotonic() + LIMIT_S
         while started.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -119,9 +107,8 @@ def run(cause: str, seconds: float, folder: Path) -> Seen:
                 look(seen, snapshot_now(runs.find(None)).findings)
         started.terminate()
         started.wait(60)
-    report = [str(PROGRAMS / "ddpmon"), "report", "--format", "json"]
-    printed = subprocess.run(report, env=environment, capture_output=True, check=False).stdout
-    seen.findings = json.loads(printed)["findings"] if printed else []
+    with contextlib.suppress(DdpmonError):
+        seen.findings = recorded_report(runs.find(None))["findings"]
     return seen
 
 
@@ -165,22 +152,21 @@ def look(seen: Seen, findings: list[Finding]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--only", default="", metavar="A,B", help="these causes")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of each run's training")
     arguments = parser.parse_args()
     causes = arguments.only.split(",") if arguments.only else [*LINES, *OTHERS, "clean"]
-    print("| cause | found | what was named | s after the finding | samples |\n|---|---|---|---|---|")
-    counts: dict[str, int] = {}
+    print_head("cause", "found", "what was named", "s after the finding", "samples")
+    counts: Counter[str] = Counter()
     for cause in causes:
-        with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as folder:
-            os.chmod(folder, 0o700)
+        with own_home(), tempfile.TemporaryDirectory(prefix="dm-") as folder:
             seen = run(cause, arguments.seconds, Path(folder))
         judged, said = verdict(cause, seen)
-        counts[judged] = counts.get(judged, 0) + 1
+        counts[judged] += 1
         samples = next((one["evidence"]["line_samples"] for one in seen.findings if "line" in one["evidence"]), "")
         after = f"{seen.line_at - seen.slow_at:.1f}" if seen.line_at and seen.slow_at else ""
-        print(f"| {cause} | {judged} | {said} | {after} | {samples} |", flush=True)
+        print_row(cause, judged, said, after, samples)
     print(f"\n{', '.join(f'{count} {judged}' for judged, count in sorted(counts.items()))} of {len(causes)}")
 
 

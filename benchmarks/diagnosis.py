@@ -5,8 +5,6 @@
     python benchmarks/diagnosis.py --kinds moving periodic   only runs of these kinds; none: the clean ones
     python benchmarks/diagnosis.py --step-ms 25   only runs of steps of such a length
     python benchmarks/diagnosis.py --drawn 20 --seed 100   runs drawn at random: fault, size, phase, ranks, moment
-    python benchmarks/diagnosis.py --keep D  leaves the recordings in D, to look at what went wrong
-    python benchmarks/diagnosis.py --judge D judges the recordings in D again, by the analysis as it is now
 
 Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
 began it was named, the hub's own pace included; findings above `info` that should not be there; and the gain that the
@@ -17,35 +15,25 @@ What is drawn with seeds below 100 may be tuned on; seeds from 100 on are only e
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import itertools
-import json
-import os
 import random
-import sqlite3
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from launching import finish, load, options, own_home, watched
 
 from ddpmon import runs
 from ddpmon.analysis.steps.world import World
 from ddpmon.recording.recorded import recorded_report
-from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.recording.recording import Recording
 from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 TELLING = 900, 300
 """Steps of 25 ms, and of them before the fault, that tell its real gain: fifty before it tell it to within 2% only (one
 standard error, resampled by tens), which was most of how far predictions were off."""
-BUDGET_S = 200.0
-"""After which a quick look begins no further run."""
 EXPECTED = {
     "persistent": "straggler",
     "moving": "moving_straggler",
@@ -91,16 +79,6 @@ class Case:
         options += ["--accumulate", str(self.accumulate)]
         return options + ["--norm"] * self.norm
 
-    @classmethod
-    def of(cls, arguments: list[str]) -> Case:
-        """Make the case that the `arguments` of a run describe."""
-        given = dict(itertools.pairwise(arguments))
-        return cls(
-            given["--kind"], tuple(map(int, given["--ranks"].split(","))), given["--phase"], float(given["--size"]),
-            float(given["--step-ms"]), "--norm" in arguments, int(given["--steps"]), int(given["--begin"]),
-            int(given["--end"]), int(given["--every"]), int(given.get("--accumulate", 1)),
-        )  # fmt: skip
-
     def __str__(self) -> str:
         who = "" if self.kind in {"none", "moving"} else ",".join(map(str, self.ranks))
         what = "" if self.kind in {"none", "uneven", *ENDS} else self.phase
@@ -121,52 +99,16 @@ class Outcome:
     real: float | None = None
 
 
-def run(case: Case, keep: Path | None) -> Outcome:
-    with contextlib.ExitStack() as stack:
-        if keep is None:
-            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddpmon-d"))
-        else:
-            keep.mkdir(parents=True, exist_ok=True)
-            home = tempfile.mkdtemp(prefix="-".join(str(case).split()) + "-", dir=keep)
-        os.environ["DDPMON_HOME"] = home
-        command = [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(case.nproc), str(SCRIPT)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, *case.arguments()], env=environment, capture_output=True, text=True, check=False
-        )
-        if bool(done.returncode) != (case.kind == "dead"):
-            raise SystemExit(f"{case}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        (folder,) = (Path(home) / "runs").iterdir()
-        return outcome_of(case, folder.name, json.loads((folder / "report.json").read_text()))
-
-
-def outcome_of(case: Case, run_id: str, report: dict) -> Outcome:
-    with Recording(runs.load(run_id)) as recording:
-        store = restored_store(recording, REPORT_RECORDS)
-        clock = recording.clock
-    return judge(case, report, store.world, [(clock, event) for event in store.events])
-
-
-def forget_findings(run_id: str) -> None:
-    """Have the recording judged when it is read, as one that no hub judged."""
-    with contextlib.closing(sqlite3.connect(recording_path(run_id))) as db, contextlib.suppress(sqlite3.Error), db:
-        db.execute("DELETE FROM findings")
-        db.execute("DELETE FROM checkpoints WHERE name = 'judged'")
-
-
-def judged_again(kept: Path) -> list[tuple[Case, Outcome]]:
-    """Kept recordings, without when each was named: that was told live, by the analysis as it was then."""
-    outcomes = []
-    for home in sorted(kept.iterdir()):
-        os.environ["DDPMON_HOME"] = str(home)
-        (folder,) = (home / "runs").iterdir()
-        made = runs.load(folder.name)
-        case = Case.of(made.script_args)
-        forget_findings(made.id)
-        outcome = replace(outcome_of(case, made.id, recorded_report(made)), named=None)
-        outcomes.append((case, outcome))
-        print(line(case, outcome), flush=True)
-    return outcomes
+def run(case: Case) -> Outcome:
+    """Run a case, and judge what ddpmon said of it."""
+    with own_home():
+        codes = range(1, 256) if case.kind == "dead" else [0]
+        finish([*watched(case.nproc, SCRIPT), *case.arguments()], expected=codes)
+        made = runs.find(None)
+        with Recording(made) as recording:
+            store = restored_store(recording, REPORT_RECORDS)
+            events = [(recording.clock, event) for event in store.events]
+        return judge(case, recorded_report(made), store.world, events)
 
 
 def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
@@ -308,41 +250,32 @@ SHARED_PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--nproc", type=int, help="but for runs drawn at random, which have 2 to 6")
     parser.add_argument("--drawn", type=int, metavar="N", help="so many runs drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--kinds", nargs="+", choices=["none", *EXPECTED], help="only these")
     parser.add_argument("--step-ms", nargs="+", type=float, metavar="MS", help="only steps of these lengths")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="for the recordings")
-    parser.add_argument("--judge", type=Path, metavar="DIR", help="recordings to judge again")
     args = parser.parse_args()
-    if args.judge:
-        summary(judged_again(args.judge))
-        return
     if args.drawn:
         cases = drawn(args.drawn, args.seed)
     else:
         cases = [replace(case, nproc=args.nproc or case.nproc) for case in (quick() if args.quick else everything())]
     cases = [case for case in cases if not args.kinds or case.kind in args.kinds]
     cases = [case for case in cases if not args.step_ms or case.step_ms in args.step_ms]
-    load = os.getloadavg()[0]
-    print(f"gloo ranks on {os.cpu_count()} cores, load {load:.1f} before the first run")
+    print(load())
     head = (
         f"{'kind':10} {'rank':4} {'phase':9} {'size':>4} {'ms':>4}    of      right  named after        gain told/real"
     )
     print(f"{head}  false")
-    began, outcomes = time.monotonic(), []
+    outcomes = []
     for case in cases:
-        if args.quick and time.monotonic() - began > BUDGET_S:
-            print(f"no time left: {len(cases) - len(outcomes)} of {len(cases)} runs were not made")
-            break
-        outcome = run(case, args.keep)
+        outcome = run(case)
         outcomes.append((case, outcome))
         print(line(case, outcome), flush=True)
     summary(outcomes)
-    print(f"{time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.1f} at the end")
+    print(load())
 
 
 def line(case: Case, outcome: Outcome) -> str:

@@ -78,12 +78,6 @@ class Program:
     env: dict[str, str] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
     """Folders for PYTHONPATH."""
-    losses: str = ""
-    """Finds a printed loss: one group."""
-    losses_are: str = "rank 0's"
-    """Or "the mean of ranks", or "any rank's" where all print into one stream."""
-    skip: int = 1
-    """Printed losses of steps that no exported row can have: the first of a process has no beginning."""
     mask: tuple[str, ...] = ()
     """Patterns of output that differs between runs, times above all."""
 

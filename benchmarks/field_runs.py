@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import os
 import signal
@@ -52,17 +50,11 @@ class Run:
     pauses: list[float] = field(default_factory=list)
     """Seconds at which that rank began an evaluation, a checkpoint or a DataLoader's iterator."""
     report: dict | None = None
-    rows: list[dict[str, str]] = field(default_factory=list)
     headless: list[str] = field(default_factory=list)
-    bursts: int = 0
 
     @property
     def findings(self) -> list[dict]:
         return self.report["findings"] if self.report else []
-
-    @property
-    def tail(self) -> str:
-        return "\n".join(text[-2000:] for text in self.raw.values())
 
     @property
     def last_line(self) -> str:
@@ -93,10 +85,10 @@ def run(copy: Copy, ddpmon: Path | None, slowed: Slowed | None = None) -> Run:
         command += ["--", program.entry, *copy.arguments]
     else:
         command = copy.arguments
-    with stopping_again_and_again(copy.witness, slowed) as bursts:
+    with stopping_again_and_again(copy.witness, slowed):
         code, printed = finished(command, copy.folder, environment, ddpmon)
     raw = written(copy, ddpmon, printed)
-    made = Run(code, {name: copy.masked(text) for name, text in raw.items()}, raw, bursts=bursts[0])
+    made = Run(code, {name: copy.masked(text) for name, text in raw.items()}, raw)
     noted = [json.loads(path.read_text()) for path in sorted(copy.witness.glob("*.json"))]
     made.weights = {one["rank"]: one["weights"] for one in noted}
     if noted:
@@ -105,7 +97,6 @@ def run(copy: Copy, ddpmon: Path | None, slowed: Slowed | None = None) -> Run:
         made.headless = printed.splitlines()
         with contextlib.suppress(json.JSONDecodeError):
             made.report = json.loads(asked(ddpmon, environment, "report", "--format", "json"))
-        made.rows = list(csv.DictReader(io.StringIO(asked(ddpmon, environment, "export", "--format", "csv"))))
     return made
 
 
@@ -143,9 +134,9 @@ def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def stopping_again_and_again(witness: Path, slowed: Slowed | None) -> Iterator[list[int]]:
-    """Stop and continue a rank again and again from its first step on, and count the bursts."""
-    over, bursts = threading.Event(), [0]
+def stopping_again_and_again(witness: Path, slowed: Slowed | None) -> Iterator[None]:
+    """Stop and continue a rank again and again from its first step on."""
+    over = threading.Event()
 
     def slow(rank: int, period_s: float) -> None:
         pid_file = witness / f"{rank}.pid"
@@ -159,13 +150,12 @@ def stopping_again_and_again(witness: Path, slowed: Slowed | None) -> Iterator[l
                 time.sleep(STOPPED * period_s)
                 os.kill(pid, signal.SIGCONT)
                 time.sleep((1 - STOPPED) * period_s)
-                bursts[0] += 1
 
     thread = threading.Thread(target=slow, args=(slowed.rank, slowed.period_s)) if slowed else None
     if thread:
         thread.start()
     try:
-        yield bursts
+        yield
     finally:
         over.set()
         if thread:

@@ -13,16 +13,13 @@ from field_runs import Run
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
 """True of a machine that is too busy; told apart."""
 ALARMS = re.compile(r"^\d\d:\d\d:\d\d  (stalled|slow|failed|lost)\b")
-LONG = 3.0
-"""A step that ddpmon reports as so many times the median, and that was not, contains a pause."""
-
 LONG_PAUSES = 0.1
 """A finding about pauses is right if the witness saw pauses take more than this share of the time."""
 FELT = 1.5
 """The slowed run counts as slowed if its mean step takes at least so many times that of the undisturbed run."""
 
 
-def same_output(bare: Run, watched: Run) -> list[str]:
+def output_differences(bare: Run, watched: Run) -> list[str]:
     """Lines that only one of them printed, - bare and + watched; where ranks share a stream, in whatever order."""
     differences = []
     for name in bare.output.keys() | watched.output.keys():
@@ -57,60 +54,6 @@ def step_ms(program: Program, run: Run) -> tuple[float, float] | None:
 def is_slower(slowed_ms: tuple[float, float] | None, usual_ms: tuple[float, float] | None) -> bool:
     """Return whether the slowed run's mean step is clearly longer than that of the undisturbed run."""
     return bool(slowed_ms and usual_ms and slowed_ms[1] >= FELT * usual_ms[1])
-
-
-def pauses(run: Run) -> str:
-    """Tell how many steps are told to be long beyond those that were; "" if none."""
-    lengths_ms = [float(row["length_ms"]) for row in run.rows if row["rank"] == "0" and row["length_ms"]]
-    gaps = gaps_ms(run)
-    if not lengths_ms or not gaps:
-        return ""
-    limit_ms = LONG * statistics.median(gaps)
-    real, taken = (sum(ms > limit_ms for ms in series) for series in (gaps, lengths_ms))
-    return f"{taken} steps told over {LONG:g} times the usual, {real} were" if taken > real else ""
-
-
-def loss_agreement(program: Program, run: Run) -> str:
-    """Return how many printed losses the export has, in their order: 19/20; else what one has to multiply by."""
-    if not program.losses:
-        return "none printed"
-    text = run.raw.get("all") or "".join(text for name, text in run.raw.items() if name.startswith("0 "))
-    printed = [(float(found), tolerance(found)) for found in re.findall(program.losses, text)][program.skip :]
-    values = exported(program, run)
-    if not values:
-        return f"none of {len(printed)}"
-    found, at = 0, 0
-    for value, within in printed:
-        anywhere = program.losses_are == "any rank's"
-        places = range(0 if anywhere else at, len(values))
-        place = next((i for i in places if abs(values[i] - value) <= within), None)
-        if place is not None:
-            found += 1
-            at = place + 1
-    if found > len(printed) // 2 or not printed:
-        return f"{found}/{len(printed)}"
-    factor = statistics.median(value for value, _ in printed) / (statistics.median(values) or float("nan"))
-    return f"{found}/{len(printed)} ×{factor:.3g}"
-
-
-def exported(program: Program, run: Run) -> list[float]:
-    """Losses in the order of steps: rank 0's, the ranks' mean, or each."""
-    steps: dict[tuple[int, int], dict[int, float]] = {}
-    for row in run.rows:
-        if row["loss"]:
-            steps.setdefault((int(row["attempt"]), int(row["step"])), {})[int(row["rank"])] = float(row["loss"])
-    if program.losses_are == "the mean of ranks":
-        return [statistics.fmean(ranks.values()) for ranks in steps.values()]
-    if program.losses_are == "any rank's":
-        return [loss for ranks in steps.values() for loss in ranks.values()]
-    return [ranks[0] for ranks in steps.values() if 0 in ranks]
-
-
-def tolerance(printed: str) -> float:
-    """Half of the last digit that was printed, and what single precision adds."""
-    mantissa, _, exponent = printed.lower().partition("e")
-    digits = len(mantissa.partition(".")[2])
-    return 0.5001 * 10.0 ** (int(exponent or 0) - digits) + 2e-7 * abs(float(printed))
 
 
 def paused_share(run: Run) -> float:

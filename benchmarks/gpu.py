@@ -10,17 +10,15 @@ nothing, for then it would have synchronised. Weights are compared bit by bit, a
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
+from launching import bare, middle, options, own_home, result_of, watched
+
 from ddpmon import runs
-from ddpmon.messages import MAX_STEP, Step
+from ddpmon.messages import MAX_STEP, OWN_PHASES, Step
+from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 
 SCRIPT = Path(__file__).parent / "gpu_steps.py"
@@ -34,35 +32,18 @@ FAULTS = (
     ("40 matrix products of 4096 in rank 1's forward", ["--slow-rank", "1", "--slow-work", "40"]),
     ("30 ms of sleep in rank 1", ["--slow-rank", "1", "--slow-data-ms", "30"]),
 )
-PHASES = ("data", "forward", "backward", "optimizer", "other")
+LAUNCHERS = {"bare": bare, "watched": watched}
 WARM_UP_STEPS = 40
 
 
-def run(watched: bool, nproc: int, arguments: list[str], home: Path) -> dict:
-    result = home / "result.json"
-    launcher = (
-        [sys.executable, "-m", "ddpmon", "run", "--headless", "--nproc", str(nproc)]
-        if watched
-        else [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
-    )
-    done = subprocess.run(
-        [*launcher, str(SCRIPT), *arguments, "--result", str(result)],
-        env=os.environ | {"DDPMON_HOME": str(home / "ddpmon"), "OMP_NUM_THREADS": "4"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return json.loads(result.read_text())
+def run(launcher: str, nproc: int, arguments: list[str]) -> dict:
+    """Return what a run measured of itself."""
+    return json.loads(result_of([*LAUNCHERS[launcher](nproc, SCRIPT), *arguments], {"OMP_NUM_THREADS": "4"}))
 
 
-def recorded(home: Path) -> list[list[Step]]:
+def recorded() -> list[list[Step]]:
     """Return the recorded steps of each rank of the latest run."""
-    os.environ["DDPMON_HOME"] = str(home / "ddpmon")
-    latest = max(runs.all_runs(), key=lambda run: run.created_at)
-    with Recording(latest) as recording:
+    with Recording(runs.find(None)) as recording:
         ranks = sorted(recording.processes(), key=lambda process: process.rank)
         return [recording.steps(process.id, 1, MAX_STEP) for process in ranks]
 
@@ -72,44 +53,45 @@ def mean_ms(steps: list[Step], name: str) -> float:
     return statistics.fmean(getattr(step, f"{name}_us") for step in steps[WARM_UP_STEPS:]) / 1000
 
 
+def print_case(name: str, nproc: int, arguments: list[str], count: int) -> None:
+    """Compare bare and watched runs, and the last one with its recording."""
+    found: dict[str, list[dict]] = {launcher: [] for launcher in LAUNCHERS}
+    for number in range(count):
+        for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):
+            found[launcher].append(run(launcher, nproc, arguments))
+    ratios = [two["steps_per_s"] / one["steps_per_s"] for one, two in zip(*found.values(), strict=True)]
+    weights = {facts["weights"] for side in found.values() for facts in side}
+    for launcher, side in found.items():
+        rate, ahead_ms = (statistics.median(facts[key] for facts in side) for key in ("steps_per_s", "ahead_ms"))
+        print(f"{name}, {launcher}: {rate:.2f} steps/s, ahead {ahead_ms:.1f} ms")
+    print(f"  ratio {middle(ratios, 4)}; weights {'identical' if len(weights) == 1 else 'DIFFER'}")
+    first, last = recorded()[0], found["watched"][-1]
+    print(
+        f"  recorded: step {mean_ms(first, 'length'):.2f} ms against {1000 / last['steps_per_s']:.2f} ms measured in"
+        f" the script; last loss {first[-1].loss!r} against {last['loss']!r}",
+        flush=True,
+    )
+
+
+def print_fault(name: str, arguments: list[str]) -> None:
+    """Print the verdict on a run, and the means of its phases."""
+    run("watched", 2, ["--backend", "gloo", "--steps", "100", *arguments])
+    print(f"two gloo ranks with {name}: {recorded_report(runs.find(None))['verdict']}; mean ms per step")
+    for rank, steps in enumerate(recorded()):
+        length, phases = mean_ms(steps, "length"), [mean_ms(steps, phase) for phase in OWN_PHASES]
+        split = "  ".join(f"{phase} {value:.2f}" for phase, value in zip(OWN_PHASES, phases, strict=True))
+        print(f"  rank {rank}: step {length:.2f}  {split}  blocked {length - sum(phases):.2f}", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="ddpmon-g") as folder:
-        home = Path(folder)
+    with own_home():
         for name, nproc, arguments in CASES:
-            pairs = []
-            for number in range(args.pairs):
-                order = (False, True) if number % 2 == 0 else (True, False)
-                facts = {watched: run(watched, nproc, arguments, home) for watched in order}
-                pairs.append((facts[False], facts[True]))
-            bare, watched = zip(*pairs, strict=True)
-            rates = [statistics.median(f["steps_per_s"] for f in side) for side in (bare, watched)]
-            ahead = [statistics.median(f["ahead_ms"] for f in side) for side in (bare, watched)]
-            ratios = sorted(w["steps_per_s"] / b["steps_per_s"] for b, w in pairs)
-            weights = {f["weights"] for pair in pairs for f in pair}
-            print(
-                f"{name}: bare {rates[0]:.2f}, watched {rates[1]:.2f} steps/s, ratio median "
-                f"{statistics.median(ratios):.4f} ({ratios[0]:.4f} to {ratios[-1]:.4f}, {len(pairs)} pairs); "
-                f"ahead {ahead[0]:.1f} and {ahead[1]:.1f} ms; weights "
-                f"{'identical' if len(weights) == 1 else f'DIFFER ({len(weights)} kinds)'}",
-                flush=True,
-            )
-            first = recorded(home)[0]
-            loss, length = first[-1].loss, mean_ms(first, "length")
-            print(
-                f"  recorded: step {length:.2f} ms against {1000 / watched[-1]['steps_per_s']:.2f} ms measured "
-                f"in the script; last loss {loss!r} against {watched[-1]['loss']!r}",
-                flush=True,
-            )
+            print_case(name, nproc, arguments, args.pairs)
         for name, arguments in FAULTS:
-            run(True, 2, ["--backend", "gloo", "--steps", "100", *arguments], home)
-            print(f"two gloo ranks with {name}: mean ms per step")
-            for rank, steps in enumerate(recorded(home)):
-                length, phases = mean_ms(steps, "length"), [mean_ms(steps, phase) for phase in PHASES]
-                split = "  ".join(f"{p} {value:.2f}" for p, value in zip(PHASES, phases, strict=True))
-                print(f"  rank {rank}: step {length:.2f}  {split}  blocked {length - sum(phases):.2f}", flush=True)
+            print_fault(name, arguments)
 
 
 if __name__ == "__main__":

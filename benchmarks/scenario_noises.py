@@ -88,6 +88,11 @@ def white(sigma: float) -> Factor:
     return lambda rng, shape: 1 + sigma * rng.standard_normal((*shape, 5))
 
 
+def white_by_rank(sigma: float) -> Factor:
+    """Return independent noise for each rank and step, the same in all phases."""
+    return lambda rng, shape: 1 + sigma * rng.standard_normal(shape)
+
+
 def wandering(sigma: float, memory_steps: float) -> Factor:
     """Return noise in which each rank stays fast or slow for `memory_steps`."""
     return lambda rng, shape: 1 + sigma * autoregression(rng, memory_steps, *shape)

@@ -4,32 +4,22 @@
     python benchmarks/week.py --scale 1 --days 1     a day as it is: 55 million records, some ten minutes
 
 The clock is made up, and what the ranks tell is written as fast as the disk takes it, half a second of the run at a
-time, as a live hub does. Printed are the size of the file as it grows, at the end the rows and bytes of each table, and
-how long the recorder kept the hub busy at once.
+time, as a live hub does. Printed are the size of the file as it grows, and how long the recorder kept the hub busy.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import sqlite3
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-from ddpmon.messages import (
-    PROTOCOL,
-    STAGE_TRAINING,
-    SYNC_GRADIENTS,
-    Batch,
-    Digest,
-    Event,
-    Hello,
-    Sample,
-    Scalar,
-    Step,
-    Sync,
-)
+from launching import options
+from synthetic_ranks import CHANGING_NOISE, World, made_up_hello, made_up_sample
+
+from ddpmon.messages import STAGE_TRAINING, SYNC_GRADIENTS, Batch, Digest, Event, Scalar, Step, Sync
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES
 from ddpmon.store.clock import Clock
@@ -41,130 +31,107 @@ POOL = 50
 LATE_RANK = 7
 EVENT_S = 600
 DIGEST_STEPS = 500
+Ticks = list[list[list[Step]]]
+"""Of each tick and rank its steps, whose numbers and times are set when they are told."""
 
 
-def pool(ranks: int, steps: int, length_us: int, seed: int) -> list[list[list[Step]]]:
-    """Made-up ticks: of each rank its steps, whose numbers and times are set when they are told."""
+def made_up_ticks(ranks: int, steps: int, seed: int) -> Ticks:
+    """Return half seconds of a run, to be told again and again."""
     rng = random.Random(seed)
+    world = World(ranks, steps / TICK_S, 0, noise=CHANGING_NOISE, late_rank=LATE_RANK % ranks, seed=seed)
+
+    def told(length_us: int, own_us: list[int]) -> Step:
+        sync = Sync(SYNC_GRADIENTS, sum(own_us), length_us, 100 << 20)
+        return Step(0, 0, length_us, *own_us, [sync], 2.0 + rng.random(), 64, 0, 1e-3, rng.randint(0, 500))
+
     ticks = []
     for _ in range(POOL):
-        worlds = []
-        for _ in range(steps):
-            own = [[rng.randint(int(0.1 * part), int(part)) for part in _PARTS(length_us)] for _ in range(ranks)]
-            own[LATE_RANK % ranks][1] += length_us // 10
-            worlds.append(own)
-        ticks.append([
-            [
-                Step(0, 0, length_us, *own[rank], [Sync(SYNC_GRADIENTS, sum(own[rank]), length_us, 100 << 20)],
-                     2.0 + rng.random(), 64, 0, 1e-3, rng.randint(0, 500))
-                for own in worlds
-            ]
-            for rank in range(ranks)
-        ])  # fmt: skip
+        made = [step for _ in range(steps) if (step := world.next(sys.maxsize))]
+        ticks.append([[told(length, own[rank].tolist()) for _, _, length, own in made] for rank in range(ranks)])
     return ticks
 
 
-def _PARTS(length_us: int) -> tuple[float, ...]:  # noqa: N802
-    return tuple(length_us * share for share in (0.05, 0.25, 0.4, 0.05, 0.02))
+class Hub:
+    """A recorder, and the ranks whose steps it gets."""
 
+    def __init__(self, args: argparse.Namespace, path: Path) -> None:
+        self.steps = max(1, round(args.rate * TICK_S))
+        self._length_us = round(1e6 * TICK_S / self.steps)
+        self._ticks = made_up_ticks(args.ranks, self.steps, args.seed)
+        self._rng = random.Random(args.seed)
+        sizes = {"whole_bytes": int(WHOLE_BYTES * args.scale), "kept_records": int(KEPT_RECORDS * args.scale)}
+        self.recorder = Recorder(path, "made-up", Clock(0, 1_789_000_000.0), **sizes)
+        hellos = [made_up_hello("made-up", rank, args.ranks, 0, 1000 + rank) for rank in range(args.ranks)]
+        self._processes = [RankProcess(hello.rank + 1, 0, hello, stage=STAGE_TRAINING) for hello in hellos]
+        self._now_us = 10_000_000_000
+        self.step = 0
+        self.wrote_s: list[float] = []
+        self.merged_s: list[float] = []
 
-def sample(at_us: int, rng: random.Random) -> Sample:
-    return Sample(
-        at_us, 99.5 + rng.random(), (3 << 30) + rng.randint(0, 1 << 24), 90 + 9 * rng.random(), 60 << 30, 80 << 30,
-        600 + rng.random(), 61.0, 1980.0, 0.01 * rng.random(), 0.0, 100 * rng.random(), 0.0, 0.0, 40, "", 4, True,
-    )  # fmt: skip
+    def tick(self, number: int) -> None:
+        """Tell the recorder of half a second, and write it."""
+        for rank, process in enumerate(self._processes):
+            told = self._ticks[number % POOL][rank]
+            for i, step in enumerate(told):
+                step.step, step.end_us = self.step + i + 1, self._now_us + (i + 1) * self._length_us
+            process.last_step = process.steps = process.records = self.step + self.steps
+            process.seq += 1
+            self.recorder.batch(process, self._batch(rank, process, told, with_sample=bool(number % 2)), told)
+        if number % round(EVENT_S / TICK_S) == 0:
+            sentence = f"a sentence about what happened by step {self.step:,}"
+            self.recorder.event([Event(self._now_us / 1e6, "info", sentence)])
+        self.step += self.steps
+        self._now_us += self.steps * self._length_us
+        self._write()
+
+    def _batch(self, rank: int, process: RankProcess, told: list[Step], *, with_sample: bool) -> Batch:
+        seq, steps = process.seq, process.steps
+        batch = Batch(rank, 1000 + rank, seq, self._now_us, STAGE_TRAINING, steps, 0, steps=told)
+        if with_sample:
+            batch.samples = [made_up_sample(self._now_us + rank, [self._rng.random() for _ in range(9)])]
+        if rank == 0:
+            batch.scalars = [Scalar(step.step, name, step.loss or 0.0) for step in told for name in ("loss", "acc")]
+        if self.step // DIGEST_STEPS != (self.step + self.steps) // DIGEST_STEPS:
+            batch.digests = [Digest(self.step, 0, 0x7FFFFFFF, "0", self.step)]
+        return batch
+
+    def _write(self) -> None:
+        since = time.thread_time()
+        self.recorder.hurry()
+        self.recorder.write()
+        then = time.thread_time()
+        self.wrote_s.append(then - since)
+        while self.recorder.too_large:
+            self.recorder.thin()
+            now = time.thread_time()
+            self.merged_s.append(now - then)
+            then = now
 
 
 def write(args: argparse.Namespace, path: Path) -> None:
-    rng = random.Random(args.seed)
-    steps = max(1, round(args.rate * TICK_S))
-    length_us = round(1e6 * TICK_S / steps)
-    ticks = pool(args.ranks, steps, length_us, args.seed)
-    recorder = Recorder(
-        path,
-        "made-up",
-        Clock(0, 1_789_000_000.0),
-        whole_bytes=int(WHOLE_BYTES * args.scale),
-        kept_records=int(KEPT_RECORDS * args.scale),
-    )
-    processes = []
-    for rank in range(args.ranks):
-        hello = Hello(PROTOCOL, "made-up", rank, rank, args.ranks, 0, "here", 1000 + rank, STAGE_TRAINING)
-        processes.append(RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING))
+    """Write a whole run, and print its size and the times that it took."""
+    hub = Hub(args, path)
     count = round(args.days * args.scale * DAY_S / TICK_S)
-    now_us, number, began, peak = 10_000_000_000, 0, time.monotonic(), 0
-    wrote, thinned = [], []
-    for tick in range(count):
-        for rank, process in enumerate(processes):
-            told = ticks[tick % POOL][rank]
-            for i, step in enumerate(told):
-                step.step, step.end_us = number + i + 1, now_us + (i + 1) * length_us
-            process.last_step = process.steps = number + steps
-            process.records = process.last_step
-            process.seq += 1
-            batch = Batch(rank, 1000 + rank, process.seq, now_us, STAGE_TRAINING, process.steps, 0, steps=told)
-            if tick % 2:
-                batch.samples = [sample(now_us + rank, rng)]
-            if rank == 0:
-                batch.scalars = [Scalar(step.step, name, step.loss or 0.0) for step in told for name in ("loss", "acc")]
-            if number // DIGEST_STEPS != (number + steps) // DIGEST_STEPS:
-                batch.digests = [Digest(number, 0, 0x7FFFFFFF, "0", number)]
-            recorder.batch(process, batch, told)
-        if tick % round(EVENT_S / TICK_S) == 0:
-            recorder.event([Event(now_us / 1e6, "info", f"a sentence about what happened by step {number:,}")])
-        number += steps
-        now_us += steps * length_us
-        since = time.thread_time()
-        recorder.hurry()
-        recorder.write()
-        then = time.thread_time()
-        wrote.append(then - since)
-        while recorder.too_large:
-            recorder.thin()
-            now = time.thread_time()
-            thinned.append(now - then)
-            then = now
-        if tick % max(1, count // 20) == 0 or tick == count - 1:
+    began, peak = time.monotonic(), 0
+    for number in range(count):
+        hub.tick(number)
+        if number % max(1, count // 20) == 0 or number == count - 1:
             size = sum(part.stat().st_size for part in path.parent.glob(path.name + "*"))
             peak = max(peak, size)
-            print(f"{(tick + 1) * TICK_S / 3600:8.2f} h of the run  {number * args.ranks:>12,} records  "
+            print(f"{(number + 1) * TICK_S / 3600:8.2f} h of the run  {hub.step * args.ranks:>12,} records  "
                   f"{size / 1e6:8.1f} MB  {time.monotonic() - began:6.0f} s", flush=True)  # fmt: skip
-    recorder.close()
-    records = number * args.ranks
+    hub.recorder.close()
+    records = hub.step * args.ranks
     print(f"\n{records:,} records; the file: {path.stat().st_size / 1e6:.1f} MB, at most {peak / 1e6:.1f} MB")
-    each_us = [sum(told) / records * 1e6 for told in (wrote, thinned)]
-    print(f"CPU time of a record: {each_us[0]:.1f} µs to write it, {each_us[1]:.1f} µs to merge it")
-    for name, told in (("a write", wrote), ("merging", thinned or [0.0])):
-        told.sort()
-        print(f"{name} kept the hub for {told[len(told) // 2] * 1e3:.1f} ms (median), "
-              f"{told[int(len(told) * 0.999)] * 1e3:.0f} ms (99.9%), {told[-1] * 1e3:.0f} ms at most")  # fmt: skip
-
-
-def tables(path: Path) -> None:
-    """Rows of each table, and what they take: by dbstat where SQLite was built with it."""
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall():
-        (rows,) = db.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608  its own
-        if not rows:
-            continue
-        try:
-            (size,) = db.execute("SELECT sum(pgsize) FROM dbstat WHERE name = ?", (name,)).fetchone()
-            took = f"{size / 1e6:9.1f} MB  {size / rows:7.1f} bytes a row"
-        except sqlite3.OperationalError:
-            took = ""
-        print(f"  {name:15} {rows:>11,} rows  {took}")
-    (spans,) = db.execute("SELECT count(*) FROM (SELECT 1 FROM worst_ranks)").fetchone()
-    worst = db.execute("SELECT worst_rank, count(*) FROM worst_ranks GROUP BY 1 ORDER BY 2 DESC LIMIT 1").fetchone()
-    print(f"  worst rank of {spans:,} spans: {worst}")
-    (merged,) = db.execute(
-        "SELECT (SELECT coalesce(sum(count), 0) FROM step_blocks) + (SELECT coalesce(sum(steps), 0) FROM rollup)"
-    ).fetchone()
-    print(f"  steps that the tables tell of: {merged:,}")
-    db.close()
+    for name, took_s in (("a write", hub.wrote_s), ("merging", hub.merged_s or [0.0])):
+        took_s.sort()
+        print(f"{name} kept the hub for {took_s[len(took_s) // 2] * 1e3:.1f} ms (median), "
+              f"{took_s[int(len(took_s) * 0.999)] * 1e3:.0f} ms (99.9%), {took_s[-1] * 1e3:.0f} ms at most; "
+              f"{sum(took_s) / records * 1e6:.1f} µs of CPU a record")  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--scale", type=float, default=0.05, help="of time and of the room for it")
     parser.add_argument("--ranks", type=int, default=64)
@@ -173,9 +140,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where to write; a temporary one otherwise")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ddpmon-week-", dir=args.folder) as folder:
-        path = Path(folder) / "telemetry.db"
-        write(args, path)
-        tables(path)
+        write(args, Path(folder) / "telemetry.db")
 
 
 if __name__ == "__main__":
