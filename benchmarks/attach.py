@@ -14,7 +14,6 @@ shown. With --straggler: after how many steps a rank that is 25% slower is named
 
 from __future__ import annotations
 
-import argparse
 import array
 import contextlib
 import importlib.util
@@ -34,11 +33,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-
-from benchmarks.ports import free_port
+from launching import DDPMON, TORCHRUN, options, own_home
+from ports import free_port
 
 JOB = Path(__file__).parent / "attach_job.py"
-DDPMON = str(Path(sys.executable).parent / "ddpmon")
 WAYS = ("ddp", "spawn", "workers", *(["lightning"] if importlib.util.find_spec("lightning") else []))
 MOMENTS = ("any", "all-reduce", "C call", "evaluation", "allocation")
 STEPS, ATTACHES_OF_A_JOB = 600, 4
@@ -67,11 +65,11 @@ class Figures:
 class Watching:
     """`ddpmon attach` or `run`, and what it printed so far, with the moment of each line."""
 
-    def __init__(self, *words: str, environment: dict[str, str]) -> None:
+    def __init__(self, *words: str) -> None:
         self.began = time.monotonic()
         self.lines: list[tuple[float, str]] = []
         self.process = subprocess.Popen(
-            [DDPMON, *words], env=environment, text=True, bufsize=1,
+            [*DDPMON, *words], text=True, bufsize=1,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
@@ -101,14 +99,14 @@ def command(way: str, moment: str, folder: Path, *options: str) -> list[str]:
     words = [str(JOB), way, moment, str(folder), *options]
     if way == "spawn":
         return [sys.executable, *words]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
+    return [*TORCHRUN, "--nproc-per-node", "2", *words]
 
 
 @contextlib.contextmanager
-def started(way: str, moment: str, folder: Path, environment: dict[str, str], steps: int) -> Iterator[subprocess.Popen]:
+def started(way: str, moment: str, folder: Path, steps: int) -> Iterator[subprocess.Popen]:
     """A job that trains by now; its processes are gone at the end."""
     folder.mkdir()
-    own = environment | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    own = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with (folder / "output").open("w") as output:
         job = subprocess.Popen(
             command(way, moment, folder, "--steps", str(steps)),
@@ -125,21 +123,21 @@ def started(way: str, moment: str, folder: Path, environment: dict[str, str], st
         job.wait()
 
 
-def attach_and_detach(job: subprocess.Popen, environment: dict[str, str], figures: Figures) -> list[tuple[float, bool]]:
+def attach_and_detach(job: subprocess.Popen, figures: Figures) -> list[tuple[float, bool]]:
     """Attach once, wait for a step, and detach. Returns when each command began, and whether it was a detach."""
-    watching = Watching("attach", "--pid", str(job.pid), "--headless", "--every", "0.2", environment=environment)
+    watching = Watching("attach", "--pid", str(job.pid), "--headless", "--every", "0.2")
     shown = watching.wait_for(r"\bstep \d", 30.0)
     if shown is None:
         watching.process.kill()
         if job.poll() is None:
             figures.refused.append(" / ".join(line for _, line in watching.lines[-3:]) or "no step in 30 s")
-        subprocess.run([DDPMON, "detach"], env=environment, capture_output=True, check=False)
+        subprocess.run([*DDPMON, "detach"], capture_output=True, check=False)
         return [(watching.began, False)]
     figures.attaches += 1
     figures.shown_s.append(shown[0] - watching.began)
     time.sleep(0.5)
     leaving = time.monotonic()
-    done = subprocess.run([DDPMON, "detach"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([*DDPMON, "detach"], capture_output=True, text=True, check=False)
     if done.returncode and job.poll() is None:
         figures.harmed.append(f"detach: {done.stdout} {done.stderr}")
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -168,17 +166,16 @@ def one_job(
     moment: str,
     bare: Path,
     folder: Path,
-    environment: dict[str, str],
     chance: random.Random,
     figures: Figures,
 ) -> None:
     """Attach to a job some times, and see whether it computed what the bare one did."""
     name, entries = f"{way}, {moment}", []
-    with started(way, moment, folder, environment, STEPS) as job:
+    with started(way, moment, folder, STEPS) as job:
         for _ in range(ATTACHES_OF_A_JOB):
             time.sleep(chance.uniform(*BETWEEN_S))
             if job.poll() is None:
-                entries += attach_and_detach(job, environment, figures)
+                entries += attach_and_detach(job, figures)
         try:
             code = job.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -194,32 +191,30 @@ def one_job(
             figures.harmed.append(f"{name}: other weights on rank {rank}")
 
 
-def bare_job(way: str, moment: str, folder: Path, environment: dict[str, str]) -> Path:
-    with started(way, moment, folder, environment, STEPS) as job:
+def bare_job(way: str, moment: str, folder: Path) -> Path:
+    with started(way, moment, folder, STEPS) as job:
         if job.wait(LIMIT_S):
             raise SystemExit(f"{way}, {moment}: fails without ddpmon: {(folder / 'output').read_text()[-1000:]}")
     return folder
 
 
-def named_after(folder: Path, environment: dict[str, str], *, attached: bool) -> int | None:
+def named_after(folder: Path, *, attached: bool) -> int | None:
     """Steps that are shown until rank 1, which is slow from the start, is named; None: it is not."""
     pattern = r"[!].*rank 1 is slow"
     if attached:
-        with started("ddp", "slow", folder, environment, 3 * STEPS) as job:
-            watching = Watching(
-                "attach", "--pid", str(job.pid), "--headless", "--every", "0.2", environment=environment
-            )
-            return _named(watching, pattern, environment)
+        with started("ddp", "slow", folder, 3 * STEPS) as job:
+            watching = Watching("attach", "--pid", str(job.pid), "--headless", "--every", "0.2")
+            return _named(watching, pattern)
     folder.mkdir()
     words = ["run", "--headless", "--every", "0.2", "--nproc", "2", str(JOB), "ddp", "slow", str(folder)]
-    watching = Watching(*words, "--steps", str(3 * STEPS), environment=environment)
-    return _named(watching, pattern, environment)
+    watching = Watching(*words, "--steps", str(3 * STEPS))
+    return _named(watching, pattern)
 
 
-def _named(watching: Watching, pattern: str, environment: dict[str, str]) -> int | None:
+def _named(watching: Watching, pattern: str) -> int | None:
     found = watching.wait_for(pattern, 120.0)
     steps = watching.steps_before(found[0]) if found else None
-    subprocess.run([DDPMON, "stop"], env=environment, capture_output=True, check=False)
+    subprocess.run([*DDPMON, "stop"], capture_output=True, check=False)
     with contextlib.suppress(subprocess.TimeoutExpired):
         watching.process.wait(30)
     watching.process.kill()
@@ -227,7 +222,7 @@ def _named(watching: Watching, pattern: str, environment: dict[str, str]) -> int
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=50, help="attaches, and as many detaches")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
@@ -235,22 +230,18 @@ def main() -> int:
     parser.add_argument("--straggler", type=int, default=0, metavar="COUNT", help="jobs with a slow rank, of each kind")
     args = parser.parse_args()
     chance, figures, bare = random.Random(args.seed), Figures(), {}
-    with tempfile.TemporaryDirectory(prefix="ddpmon-attach") as top:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
-        environment |= {"DDPMON_HOME": f"{top}/home", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    with own_home(), tempfile.TemporaryDirectory(prefix="ddpmon-attach") as top:
         jobs = -(-args.count // ATTACHES_OF_A_JOB)
         for number in range(jobs):
             kind = way, moment = args.ways[number % len(args.ways)], args.moments[number % len(args.moments)]
             if kind not in bare:
-                bare[kind] = bare_job(way, moment, Path(top) / f"bare{number}", environment)
+                bare[kind] = bare_job(way, moment, Path(top) / f"bare{number}")
             before = len(figures.harmed)
-            one_job(way, moment, bare[kind], Path(top) / str(number), environment, chance, figures)
+            one_job(way, moment, bare[kind], Path(top) / str(number), chance, figures)
             print(f"{way}, {moment}: {figures.attaches} attaches so far", *figures.harmed[before:], flush=True)
         told = {
-            word: [
-                named_after(Path(top) / f"{word}{n}", environment, attached=word == "attach")
-                for n in range(args.straggler)
-            ]
+            word: [named_after(Path(top) / f"{word}{n}", attached=word == "attach") for n in range(args.straggler)]
             for word in ("run", "attach")
         }
     report(figures, jobs, told)

@@ -10,11 +10,9 @@ takes longer than --limit seconds, which counts as well; a busy machine needs mo
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -24,6 +22,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from launching import options
+from terminal import shown
 
 from tests.test_docs import FIRST_READ, ROOT, blocks
 
@@ -101,22 +102,13 @@ def run(line: str, folder: Path, environment: dict[str, str], limit_s: float = L
 
 def run_in_terminal(line: str, keys: bytes, folder: Path, environment: dict[str, str]) -> int:
     """Run a command in a terminal, and press keys every few seconds until it ends."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.execvpe("bash", ["bash", "-c", line], environment | {"TERM": "xterm-256color"})
-    pressed = time.monotonic()
-    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
-        try:
-            if select.select([terminal], [], [], 0.2)[0]:
-                os.read(terminal, 1 << 16)
-            if time.monotonic() - pressed > 5:
-                pressed = time.monotonic()
-                os.write(terminal, keys)
-        except OSError:
-            time.sleep(0.1)
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(ended[1])
+    settings = [f"{name}={environment[name]}" for name in ("DDPMON_HOME", "PATH")]
+    command = ["/usr/bin/env", "-C", str(folder), *settings, "bash", "-c", line]
+    with shown(command, (120, 40)) as terminal, contextlib.suppress(SystemExit):
+        while True:
+            terminal.read(5.0)
+            terminal.press(keys)
+    return terminal.process.returncode
 
 
 def prepare(folder: Path) -> tuple[Path, dict[str, str]]:
@@ -133,11 +125,9 @@ def prepare(folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("page", nargs="*", help="names of pages, without .md; all if none")
-    parser.add_argument(
-        "--limit", type=float, default=LIMIT_S, metavar="S", help="stop a command after so many seconds"
-    )
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="the longest that one may take")
     arguments = parser.parse_args()
     wanted = arguments.page
     failed = 0
@@ -156,13 +146,8 @@ def main() -> None:
                     continue
                 words = line.split()
                 if words[0] == "ddpmon" and words[1] in LIVE and live is None:
-                    live = subprocess.Popen(
-                        LONG_RUN.split(),
-                        cwd=folder,
-                        env=environment,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
+                    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                    live = subprocess.Popen(LONG_RUN.split(), cwd=folder, env=environment, **quiet)
                     time.sleep(10)
                 began = time.monotonic()
                 code = run(line, folder, environment, arguments.limit)

@@ -10,12 +10,13 @@ recorded exactly, a text that steers the terminal. The exit code is 1 if there w
 their kinds of input.
 """
 
-import argparse
 import importlib
+
+from launching import options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("input", choices=("frames", "recordings", "snapshots"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, help="recordings or snapshots, or frames of each kind")

@@ -1,7 +1,7 @@
 """Part of hostile.py: damaged recordings, each read with every command.
 
-The recording that ships with ddpmon is cut, with and without its write-ahead log; bytes are flipped and pages wiped;
-columns get values of other types and sizes; rows, tables and columns go; views, folders and pipes take their place.
+The recording that ships with ddpmon is cut; bytes are flipped and pages wiped; columns get values of other types and
+sizes; rows, tables and columns go; views, folders and pipes take their place.
 """
 
 # ruff: noqa: S608  the names of tables and columns are our own
@@ -22,7 +22,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from launching import own_home
@@ -31,7 +31,7 @@ from ddpmon import cli, runs
 from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import RecordingError
 from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, decode_snapshot, encode
-from ddpmon.recording import schema, tables
+from ddpmon.recording import tables
 from ddpmon.recording.player import Player
 from ddpmon.runs import Run
 
@@ -51,7 +51,6 @@ COMMANDS = (
     ("export", "--format", "perfetto"),
     ("export", "--format", "openmetrics"),
     ("status", "--json"),
-    ("ls",),
 )
 
 
@@ -59,63 +58,16 @@ class HangError(Exception):
     """A reader took HANGS_S."""
 
 
-@dataclass
-class Base:
-    """The recording before it is damaged: as it was left at its end, and with a write-ahead log beside it."""
-
-    run: Run
-    whole: bytes
-    without_log: bytes
-    log: bytes
-    records: int
-
-
-def base(folder: Path) -> Base:
-    """Unpack the demo, and write it once more with its second half in the log."""
-    run = unpack()
-    path = runs.run_dir(run.id) / "telemetry.db"
-    logged = folder / "logged.db"
-    with contextlib.closing(sqlite3.connect(logged, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA wal_autocheckpoint=0")
-        schema.make(db)
-        db.execute("ATTACH ? AS demo", (str(path),))
-        for half, checkpoint in (("<=", True), (">", False)):
-            db.execute("BEGIN")
-            for table in tables.TABLES:
-                there = [row[1] for row in db.execute(f"PRAGMA demo.table_info({table})")]
-                names = ", ".join(f'"{name}"' for name in there)
-                key = next((name for name in ("first_step", "time_us", "at") if name in there), None)
-                middle = f"WHERE {key} {half} (SELECT avg({key}) FROM demo.{table})" if key else ""
-                db.execute(f"INSERT OR REPLACE INTO main.{table} ({names}) SELECT {names} FROM demo.{table} {middle}")
-            db.execute("COMMIT")
-            if checkpoint:
-                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        log, without_log = Path(f"{logged}-wal").read_bytes(), logged.read_bytes()
-        records = db.execute("SELECT coalesce(sum(count), 0) FROM step_blocks").fetchone()[0]
-    return Base(run, path.read_bytes(), without_log, log, records)
-
-
-def cut(rng: random.Random, path: Path, base: Base) -> str:
+def cut(rng: random.Random, path: Path, whole: bytes) -> str:
     """Lose the end of the file, most often little of it."""
-    lost = rng.choice((1, 100, 4096, 5000, rng.randrange(1, len(base.whole)), rng.randrange(1, len(base.whole))))
-    path.write_bytes(base.whole[:-lost])
+    lost = rng.choice((1, 100, 4096, 5000, rng.randrange(1, len(whole)), rng.randrange(1, len(whole))))
+    path.write_bytes(whole[:-lost])
     return f"cut by {lost:,} bytes"
 
 
-def cut_with_log(rng: random.Random, path: Path, base: Base) -> str:
-    """The log is whole, cut or gone, the file whole or cut."""
-    log = base.log[: rng.choice((len(base.log), rng.randrange(len(base.log)), 0))]
-    file = base.without_log[: rng.choice((len(base.without_log), rng.randrange(1, len(base.without_log))))]
-    path.write_bytes(file)
-    if log:
-        Path(f"{path}-wal").write_bytes(log)
-    return f"file {len(file):,} of {len(base.without_log):,} bytes, log {len(log):,} of {len(base.log):,}"
-
-
-def flip(rng: random.Random, path: Path, base: Base) -> str:
+def flip(rng: random.Random, path: Path, whole: bytes) -> str:
     """Change bytes, anywhere or in the first pages."""
-    data = bytearray(base.whole)
+    data = bytearray(whole)
     count = rng.choice((1, 10, 100, 1000))
     until = rng.choice((100, 40_000, len(data), len(data)))
     for _ in range(count):
@@ -124,9 +76,9 @@ def flip(rng: random.Random, path: Path, base: Base) -> str:
     return f"{count} bytes flipped in the first {until:,}"
 
 
-def wipe(rng: random.Random, path: Path, base: Base) -> str:
+def wipe(rng: random.Random, path: Path, whole: bytes) -> str:
     """Pages of nothing, of noise, or of other pages."""
-    data = bytearray(base.whole)
+    data = bytearray(whole)
     count = rng.choice((1, 3, 30))
     what = rng.choice(("zeros", "noise", "others"))
     for _ in range(count):
@@ -137,10 +89,10 @@ def wipe(rng: random.Random, path: Path, base: Base) -> str:
     return f"{count} pages of {what}"
 
 
-def update(rng: random.Random, path: Path, base: Base) -> str:
+def update(rng: random.Random, path: Path, whole: bytes) -> str:
     """Values that cannot be, in one column or several, in one row or all."""
     told = []
-    with _open(path, base) as db:
+    with _open(path, whole) as db:
         for _ in range(rng.choice((1, 1, 1, 3, 10))):
             table = rng.choice([*tables.TABLES, "processes", "step_blocks", "samples"])
             column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
@@ -155,9 +107,9 @@ def update(rng: random.Random, path: Path, base: Base) -> str:
     return ", ".join(told)
 
 
-def restructure(rng: random.Random, path: Path, base: Base) -> str:
+def restructure(rng: random.Random, path: Path, whole: bytes) -> str:
     """Tables, columns and rows go; others come."""
-    with _open(path, base) as db:
+    with _open(path, whole) as db:
         table = rng.choice([*tables.TABLES, "processes", "step_blocks"])
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
         columns = ", ".join(f'i AS "{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
@@ -186,7 +138,7 @@ def restructure(rng: random.Random, path: Path, base: Base) -> str:
     return way
 
 
-def replace(rng: random.Random, path: Path, base: Base) -> str:
+def replace(rng: random.Random, path: Path, whole: bytes) -> str:
     """Something else in its place."""
     way = rng.choice(("empty", "folder", "pipe", "text", "noise", "another database", "nothing", "more behind it"))
     if way == "folder":
@@ -198,19 +150,19 @@ def replace(rng: random.Random, path: Path, base: Base) -> str:
             db.execute("CREATE TABLE cats (name)")
     elif way != "nothing":
         content = {"empty": b"", "text": b"hello\n" * 1000, "noise": rng.randbytes(100_000)}
-        path.write_bytes(content.get(way, base.whole + rng.randbytes(50_000)))
+        path.write_bytes(content.get(way, whole + rng.randbytes(50_000)))
     return way
 
 
 WAYS = (
-    *(cut, cut, cut_with_log, cut_with_log, flip, flip, flip, wipe),
+    *(cut, cut, cut, cut, flip, flip, flip, wipe),
     *(update, update, update, update, restructure, restructure, replace),
 )
 
 
 @contextlib.contextmanager
-def _open(path: Path, base: Base) -> Iterator[sqlite3.Connection]:
-    path.write_bytes(base.whole)
+def _open(path: Path, whole: bytes) -> Iterator[sqlite3.Connection]:
+    path.write_bytes(whole)
     with contextlib.closing(sqlite3.connect(path)) as db:
         yield db
         db.commit()
@@ -232,7 +184,7 @@ def play(run: Run) -> None:
 
 
 def command(*words: str) -> tuple[int, str]:
-    """A command line in this process: its exit code, and what it says on stderr."""
+    """Return the exit code of a command line in this process, and what it says on stderr."""
     out, err = io.StringIO(), io.StringIO()
     before = sys.argv
     sys.argv = ["ddpmon", *words]
@@ -256,60 +208,57 @@ def check_report(made: dict[str, object]) -> None:
     assert 0 <= lost < 1_000_000, f"{lost:,} records lost"
 
 
-def read(run: Run, other: Run) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Every reader by name. Each returns what it refused with, "" if it did not; what it raises is a crash."""
+def checked_command(*words: str) -> str:
+    """Return what a command refused a recording with, "" if it did not; raise what is a crash."""
+    code, said = command(*words)
+    lines = said.splitlines()
+    if code not in (0, 1, 2) or len(lines) > 1 or (lines and not lines[0].startswith("ddpmon: ")):
+        raise AssertionError(f"exit {code}: {said[-2000:]}")
+    return said
 
-    def refused(*words: str) -> str:
-        code, said = command(*words)
-        lines = said.splitlines()
-        if code not in (0, 1, 2) or len(lines) > 1 or (lines and not lines[0].startswith("ddpmon: ")):
-            raise AssertionError(f"exit {code}: {said[-2000:]}")
-        return said
 
-    def replayed() -> str:
-        try:
-            play(run)
-        except RecordingError as error:
-            return str(error)
-        return ""
+def replayed(run: Run) -> str:
+    """Replay a recording, and return what that was refused with."""
+    try:
+        play(run)
+    except RecordingError as error:
+        return str(error)
+    return ""
 
-    for words in COMMANDS:
-        name, *options = words
-        yield (
-            " ".join(words),
-            lambda name=name, options=options: refused(name, *([] if name == "ls" else [run.id]), *options),
-        )
-    yield "diff", lambda: refused("diff", run.id, other.id)
-    yield "replay", replayed
+
+def readers(run: Run, other: Run) -> dict[str, Callable[[], str]]:
+    """Return all that reads a recording, by name."""
+    reading = {" ".join(words): partial(checked_command, words[0], run.id, *words[1:]) for words in COMMANDS}
+    comparing = {"ls": partial(checked_command, "ls"), "diff": partial(checked_command, "diff", run.id, other.id)}
+    return reading | comparing | {"replay": partial(replayed, run)}
 
 
 def hang(*_: object) -> None:
-    """The time of a reader is over."""
+    """End a reader whose time is over."""
     raise HangError
 
 
-def attack(number: int, seed: int, base: Base) -> tuple[str, dict[str, str], list[str]]:
+def attack(number: int, seed: int, demo: Run) -> tuple[str, dict[str, str], list[str]]:
     """Damage a recording and read it: how it was damaged, what each reader refused with, and what crashed."""
     rng = random.Random(f"{seed} {number}")
     run_id = ID.format(number % 65_536)
     folder = runs.run_dir(run_id)
-    shutil.copytree(runs.run_dir(base.run.id), folder)
+    shutil.copytree(runs.run_dir(demo.id), folder)
     facts = json.loads((folder / "run.json").read_text()) | {"id": run_id, "name": f"hostile-{number}"}
     (folder / "run.json").write_text(json.dumps(facts))
     path = folder / "telemetry.db"
+    whole = path.read_bytes()
     path.unlink()
     way = WAYS[number % len(WAYS)]
-    told = f"{way.__name__}: {way(rng, path, base)}"
+    told = f"{way.__name__}: {way(rng, path, whole)}"
     refused, crashes = {}, []
-    for name, reader in read(runs.load(run_id), base.run):
+    for name, reader in readers(runs.load(run_id), demo).items():
         signal.setitimer(signal.ITIMER_REAL, HANGS_S)
         try:
             if said := reader():
                 refused[name] = said.strip()
-        except HangError:
-            crashes.append(f"{name} hangs:\n{traceback.format_exc()}")
         except Exception:
-            crashes.append(f"{name} crashes:\n{traceback.format_exc()}")
+            crashes.append(f"{name}:\n{traceback.format_exc()}")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     shutil.rmtree(folder)
@@ -318,14 +267,14 @@ def attack(number: int, seed: int, base: Base) -> tuple[str, dict[str, str], lis
 
 def hunt(seed: int, numbers: Sequence[int]) -> list[str]:
     """Damage one recording per number, have every command read it, and return each crash, hang and leak."""
-    with own_home() as home:
+    with own_home():
         signal.signal(signal.SIGALRM, hang)
-        found = base(home)
+        demo = unpack()
         outcomes, trouble, longest = Counter[str](), [], 0.0
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         for number in numbers:
             began = time.monotonic()
-            told, refused, crashes = attack(number, seed, found)
+            told, refused, crashes = attack(number, seed, demo)
             longest = max(longest, time.monotonic() - began)
             outcomes["crashed" if crashes else "refused by some" if refused else "read by all"] += 1
             for crash in crashes:

@@ -275,7 +275,6 @@ class _Hub:
         self.sampled_us = -SAMPLE_US
         parallelism = DDP if sync_every == 1 else PARALLEL_JOIN.join((DDP, LOCAL_SGD))
         nodes = list(dict.fromkeys(hosts))
-        nodes = list(dict.fromkeys(hosts))
         for rank, host in enumerate(hosts):
             hello = Hello(
                 PROTOCOL, run.id, rank, hosts[:rank].count(host), self.ranks, nodes.index(host), host, FIRST_PID + rank,

@@ -16,7 +16,6 @@ a finding of that kind was first on the screen.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -30,6 +29,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from launching import DDPMON, options, own_home, print_head, print_row
 
 from ddpmon import runs
 from ddpmon.launch import stop
@@ -79,7 +80,7 @@ class Case:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("folder", type=Path, help="the folder of scripts")
     parser.add_argument("--case", default="", metavar="A,B", help="only scripts whose names begin with A or B")
     parser.add_argument("--plain", action="store_true", help="also run each without ddpmon, and print its last lines")
@@ -95,15 +96,23 @@ def main() -> None:
         sys.exit(f"no script in {arguments.folder} is of --case {arguments.case or 'any'}")
     rows = []
     for case in cases:
-        with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as folder:
-            copy = Path(folder) / "cases"
-            shutil.copytree(arguments.folder, copy)
-            print(f"\n{'=' * WIDTH}\n{case.name}: {case.symptom}\n$ {case.command}", flush=True)
-            if arguments.plain:
+        print(f"\n{'=' * WIDTH}\n{case.name}: {case.symptom}\n$ {case.command}", flush=True)
+        if arguments.plain:
+            with copied(arguments.folder) as copy:
                 run_plain(case, copy, arguments.limit)
-            rows.append((case.name, *run_watched(case, copy, Path(folder) / "home", arguments.limit)))
-    print("\n| case | the first finding at the end | on the screen after |\n|---|---|---|")
-    print(*(f"| {name} | {sentence} | {after} |" for name, sentence, after in rows), sep="\n")
+        with copied(arguments.folder) as copy, own_home():
+            rows.append((case.name, *run_watched(case, copy, arguments.limit)))
+    print()
+    print_head("case", "the first finding at the end", "on the screen after")
+    for row in rows:
+        print_row(*row)
+
+
+@contextlib.contextmanager
+def copied(cases: Path) -> Iterator[Path]:
+    """A copy of the folder of cases, in which a script may write."""
+    with tempfile.TemporaryDirectory(prefix="dm-") as folder:
+        yield shutil.copytree(cases, Path(folder) / "cases")
 
 
 def start(case: Case, launcher: str, folder: Path, output: Path) -> subprocess.Popen[bytes]:
@@ -142,18 +151,15 @@ def run_plain(case: Case, folder: Path, limit_s: float) -> None:
     print(f"\nwithout ddpmon: {how} after {time.monotonic() - began:.0f} s; its last lines:")
     lines = LAUNCHER_SAYS.split(output.read_text(errors="replace"), maxsplit=1)[0].splitlines()
     print(*(f"  {line}" for line in lines[-OUTPUT_LINES:]), sep="\n")
-    for left in {*folder.iterdir()} - {folder / path.name for path in case.script.parent.iterdir()}:
-        shutil.rmtree(left) if left.is_dir() else left.unlink()  # as before the first run
 
 
-def run_watched(case: Case, folder: Path, home: Path, limit_s: float) -> tuple[str, str]:
+def run_watched(case: Case, folder: Path, limit_s: float) -> tuple[str, str]:
     """Run the case under ddpmon and print each different screen, then the report.
 
     Returns:
         The text of the first finding at the end, and after how many seconds one of its kind was first on the screen.
 
     """
-    os.environ["DDPMON_HOME"] = str(home)
     began = time.monotonic()
     output = folder.parent / "watched.log"
     process = start(case, WITH_DDPMON, folder, output)
@@ -180,7 +186,7 @@ def run_watched(case: Case, folder: Path, home: Path, limit_s: float) -> tuple[s
     took_s = time.monotonic() - began
     screens.show(snapshot_now(runs.load(run.id)), took_s)
     print(f"\nwith ddpmon: {how} after {took_s:.0f} s; the report begins:")
-    report = subprocess.run([PROGRAMS / "ddpmon", "report", run.id], capture_output=True, text=True, check=False)
+    report = subprocess.run([*DDPMON, "report", run.id], capture_output=True, text=True, check=False)
     print(*(f"  {line}" for line in (report.stdout + report.stderr).splitlines()[:REPORT_LINES]), sep="\n", flush=True)
     return screens.first_finding()
 

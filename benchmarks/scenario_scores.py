@@ -12,22 +12,14 @@ from play import Moment, Played, Shown
 from scenario_noises import Floats
 from scenario_shapes import BURSTS, CONSTANT, NOTHING, PERIODIC, RAMP, ROTATING, STRETCH, Truth
 
+CONSTANT_KINDS = ("straggler", "several_stragglers", "slow_host", "load_imbalance", "slow_link", "run_slowed")
 PATTERNS = {
-    "straggler": CONSTANT,
-    "several_stragglers": CONSTANT,
-    "slow_host": CONSTANT,
-    "load_imbalance": CONSTANT,
-    "slow_link": CONSTANT,
-    "run_slowed": CONSTANT,
-    "periodic_straggler": PERIODIC,
-    "late_in_bursts": BURSTS,
-    "moving_straggler": ROTATING,
+    **dict.fromkeys((*CONSTANT_KINDS, "constant"), CONSTANT),
+    **dict.fromkeys(("periodic_straggler", "periodic"), PERIODIC),
+    **dict.fromkeys(("late_in_bursts", "bursts"), BURSTS),
+    **dict.fromkeys(("moving_straggler", "rotating"), ROTATING),
     "irregular": "irregular",
-    "periodic": PERIODIC,
-    "bursts": BURSTS,
-    "rotating": ROTATING,
     "ramp": RAMP,
-    "constant": CONSTANT,
 }
 """The pattern that a finding tells of, by `pattern` in its evidence, or by its kind where it has none. A constant one
 that has ended is a stretch. Findings of other kinds say nothing about who is slow, and are not counted."""
@@ -75,8 +67,6 @@ class Score:
     """Events that a rank recovered while it did not."""
     false: int = 0
     """Events above info that accuse somebody to whom nothing was done, or repeat what was told."""
-    turns: int = 0
-    """Events that ranks take turns where they do."""
     moments: int = 0
     changes: int = 0
     """Changes of the sentence on screen, except its figures, from one moment to the next, without a fault."""
@@ -212,7 +202,6 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
         seen.add(said)
         rotating = finding is not None and pattern_of(finding) == ROTATING
         if rotating and (takes_turns or truth.pattern == ROTATING) and not again:
-            made.turns += 1
             continue
         whole = finding is not None and finding.kind == SLOWED and all_slowed
         named = finding is not None and bool(finding.ranks) and set(finding.ranks) <= guilty

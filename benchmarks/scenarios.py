@@ -2,14 +2,12 @@
 
     python benchmarks/scenarios.py --count 2 --seed 1000          every shape and noise: 15 minutes of a core
     python benchmarks/scenarios.py --only "since, 25%" --count 40
-    python benchmarks/scenarios.py --only "two ranks" --size 0.06 --noise "wandering 5%" --ranks 64
     python benchmarks/scenarios.py --only "no fault" --hours 24 --json hours.json     of each noise without a fault
     python benchmarks/scenarios.py --only "no fault" --hours 24 --alone --ranks 4     the same in an hour of a core
 
 --only chooses scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
-tuning, figures are of seeds from 1000 on. With --json a run that is there already is not played again. With --hours
-step lengths are drawn evenly in their logarithm between 5 ms and 5 s. With --alone runs go through the analysis alone,
-which judges every 25 steps: no hub, no recording, no report.
+tuning, figures are of seeds from 1000 on. With --hours step lengths are drawn evenly in their logarithm between 5 ms
+and 5 s. With --alone runs go through the analysis alone, which judges every 25 steps: no hub, no recording, no report.
 
 cost: share of the run's time, median. right: who, phase and pattern at the last moment of the fault and in the report,
 nobody else, no cause that is none, no recovery that is none. told: steps from the fault's first one until its ranks
@@ -23,23 +21,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from inspect import signature
 from itertools import count
 from math import exp, factorial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from engine_alone import play_alone
+from launching import load, options
 from play import Played, play
 from scenario_noises import NOISES
 from scenario_scores import SINCE_STEPS, Score, quantile, score
@@ -83,11 +77,6 @@ class Play:
         return player(draft.work.own_ms, draft.work.transfer_ms, hosts=draft.hosts, **draft.options), truth, draft
 
 
-def score_of(play: Play) -> Score:
-    """Return the score of a run; `pool.map` needs a function."""
-    return play.score()
-
-
 def fewer_than(events: int) -> float:
     """Return what the expected number is below with 95% certainty where so many came (Poisson; of none: 3.0)."""
     low, high = 0.0, 3.0 * events + 5.0
@@ -103,13 +92,12 @@ HEAD = (
     f" {'since':>11} {'gain':>6} {'agree':>6} {'false':>5}"
 )
 QUIET_HEAD = (
-    f"{'noise':38} {'runs':>4} {'hours':>6} {'false':>5} {'in 24 h':>8} {'below':>7} {'turns':>5} {'stable':>7}"
-    f" {'agree':>6}"
+    f"{'noise':38} {'runs':>4} {'hours':>6} {'false':>5} {'in 24 h':>8} {'below':>7} {'stable':>7} {'agree':>6}"
 )
 
 
 def row(name: str, scores: Sequence[Score]) -> str:
-    """The line of a fault."""
+    """Return the line of a fault."""
     told = [one.told_after for one in scores if one.told_after is not None]
     since = [one.since_off for one in scores if one.since_off is not None]
     gain = quantile([one.gain_off for one in scores if one.gain_off is not None], 0.9)
@@ -122,153 +110,103 @@ def row(name: str, scores: Sequence[Score]) -> str:
 
 
 def quiet_row(name: str, scores: Sequence[Score]) -> str:
-    """The line of a noise without a fault."""
+    """Return the line of a noise without a fault."""
     hours, false = sum(one.hours for one in scores), sum(one.false for one in scores)
-    changes, moments = sum(one.changes for one in scores), sum(one.moments - 1 for one in scores)
     return (
         f"{name.removeprefix('no fault: '):38} {len(scores):4} {hours:6.2f} {false:5} {DAY_H * false / hours:8.2f}"
-        f" {DAY_H * fewer_than(false) / hours:7.1f} {sum(one.turns for one in scores):5}"
-        f" {1 - changes / max(1, moments):7.1%} {sum(not one.agree for one in scores):6}"
+        f" {DAY_H * fewer_than(false) / hours:7.1f} {stable(scores):7.1%} {sum(not one.agree for one in scores):6}"
     )
+
+
+def stable(scores: Sequence[Score]) -> float:
+    """Return the share of moments in which the sentence is that of the moment before."""
+    return 1 - sum(one.changes for one in scores) / max(1, sum(one.moments - 1 for one in scores))
 
 
 def _pair(values: Sequence[int]) -> str:
     return f"{np.median(values):.0f}, {max(values)}" if values else "-"
 
 
-def sums(scores: Sequence[Score]) -> dict[str, Any]:
-    """The figures that matter, of all runs."""
-    faults = [one for one in scores if one.fault]
+def print_sums(scores: Sequence[Score]) -> None:
+    """Print the figures that matter, of all runs."""
+    faults, quiet = [one for one in scores if one.fault], [one for one in scores if not one.fault]
     worth = [one for one in faults if one.counts]
-    large = [one for one in worth if one.size >= LARGE]
-    since = [one.since_off for one in worth if one.since_off is not None]
-    quiet = [one for one in scores if not one.fault]
-    hours, moments = sum(one.hours for one in quiet), sum(one.moments - 1 for one in quiet)
-    return {
-        "right": _share(one.right for one in worth),
-        "right_large": _share(one.right for one in large),
-        "since_within": _share(off <= SINCE_STEPS for off in since),
-        "gain_off_p90": quantile([one.gain_off for one in worth if one.gain_off is not None], 0.9),
-        "agree": _share(not one.agree for one in scores),
-        "quiet_hours": hours,
-        "false": sum(one.false for one in quiet),
-        "false_with_a_fault": sum(one.false for one in faults),
-        "stable": 1 - sum(one.changes for one in quiet) / moments if moments else None,
-    }
-
-
-def _share(values: Iterable[bool]) -> list[int]:
-    """Return how many of how many."""
-    listed = list(values)
-    return [sum(listed), len(listed)]
-
-
-def print_sums(totals: dict[str, Any]) -> None:
-    """In words."""
-    for words, name in (
-        ("right, of faults that cost 2% or more", "right"),
-        ("right, of those that delay a step by 25% or more", "right_large"),
-        (f"since within {SINCE_STEPS} steps or the interval shown, of those named", "since_within"),
-        ("live, ended dashboard and report agree", "agree"),
+    for words, values in (
+        ("right, of faults that cost 2% or more", [one.right for one in worth]),
+        ("right, of those that delay a step by 25% or more", [one.right for one in worth if one.size >= LARGE]),
+        (
+            f"since within {SINCE_STEPS} steps or the interval shown, of those named",
+            [one.since_off <= SINCE_STEPS for one in worth if one.since_off is not None],
+        ),
+        ("live, ended dashboard and report agree", [not one.agree for one in scores]),
     ):
-        some, of = totals[name]
-        print(f"{words}: {some} of {of}" + (f", {some / of:.1%}" if of else ""))
-    if totals["gain_off_p90"] is not None:
-        print(f"gain off, 90th percentile: {totals['gain_off_p90']:.1%}")
-    print(f"false in runs with a fault: {totals['false_with_a_fault']}")
-    if totals["quiet_hours"]:
-        print(f"without a fault: {totals['false']} false in {totals['quiet_hours']:.2f} hours,"
-              f" the sentence is stable in {totals['stable']:.1%} of the moments")  # fmt: skip
+        print(f"{words}: {sum(values)} of {len(values)}" + (f", {np.mean(values):.1%}" if values else ""))
+    gain = quantile([one.gain_off for one in worth if one.gain_off is not None], 0.9)
+    if gain is not None:
+        print(f"gain off, 90th percentile: {gain:.1%}")
+    print(f"false in runs with a fault: {sum(one.false for one in faults)}")
+    if quiet:
+        false, hours = sum(one.false for one in quiet), sum(one.hours for one in quiet)
+        print(f"without a fault: {false} false in {hours:.2f} hours; the sentence is stable in {stable(quiet):.1%}")
 
 
 def chosen(args: argparse.Namespace) -> Iterator[Scenario]:
-    """Scenarios as they are to be played."""
+    """Yield the scenarios that are to be played."""
     for name, scenario in SCENARIOS.items():
-        if args.only and not any(word in name for word in args.only):
-            continue
-        make = scenario.make
-        if args.size and make:
-            if "size" not in signature(make).parameters:
-                raise SystemExit(f'"{name}" has no --size: choose others with --only')
-            make = partial(make, size=args.size)
-        yield replace(
-            scenario,
-            make=make,
-            noise=(args.noise if scenario.make else None) or scenario.noise,
-            ranks=args.ranks or scenario.ranks,
-            steps=args.steps or scenario.steps,
-            step_ms=args.step_ms or scenario.step_ms,
-        )
+        if not args.only or any(word in name for word in args.only):
+            yield replace(scenario, ranks=args.ranks or scenario.ranks)
 
 
-def main(arguments: Sequence[str] | None = None) -> list[Score]:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def played_of(scenario: Scenario, args: argparse.Namespace, pool: ProcessPoolExecutor) -> list[Score]:
+    """Play the runs of a scenario."""
+
+    def scores_of(plays: Iterable[Play]) -> Iterable[Score]:
+        return pool.map(Play.score, plays) if args.jobs > 1 else map(Play.score, plays)
+
+    if not (args.hours and scenario.make is None):
+        return list(scores_of(Play(scenario, args.seed + n, alone=args.alone) for n in range(args.count)))
+    scores: list[Score] = []
+    seeds = count(args.seed)
+    while sum(one.hours for one in scores) < args.hours:
+        some = [Play(scenario, next(seeds), draws_length=True, alone=args.alone) for _ in range(args.jobs)]
+        scores += scores_of(some)
+    return scores
+
+
+def main() -> None:
+    parser = options(__doc__)
     parser.add_argument("--only", nargs="+", default=[], metavar="WORDS", help="scenarios whose names contain these")
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
-    parser.add_argument("--noise", choices=NOISES, help="of runs with a fault, instead of each scenario's own")
     parser.add_argument("--ranks", type=int, help="instead of each scenario's own")
-    parser.add_argument("--size", type=float, help="of a delay, in shares of a step, instead of each scenario's own")
-    parser.add_argument("--steps", type=int, help="of a run, instead of each scenario's own")
-    parser.add_argument("--step-ms", type=float, help="instead of each scenario's own")
     parser.add_argument("--count", type=int, default=1, help="runs of each scenario")
     parser.add_argument("--hours", type=float, default=0.0, help="of each noise without a fault, instead of --count")
     parser.add_argument("--alone", action="store_true", help="through the analysis alone, not through a hub")
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--jobs", type=int, default=1, help="processes that play at the same time")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="all scores; what is in it is not played again")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="a file for all scores")
     parser.add_argument("--verbose", action="store_true", help="print what was false, and verdicts that were not right")
-    args = parser.parse_args(arguments)
+    args = parser.parse_args()
     if args.list:
         print(*SCENARIOS, sep="\n")
-        return []
-    began = time.monotonic()
+        return
     purpose = "reported" if args.seed >= REPORTED_FROM else "for tuning: figures are of seeds from 1000 on"
-    print(f"seeds from {args.seed}, {purpose}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
-    known = (
-        [Score(**one) for one in json.loads(args.json.read_text())["runs"]] if args.json and args.json.exists() else []
-    )
+    print(f"seeds from {args.seed}, {purpose}; {load()}", flush=True)
     scores: list[Score] = []
     head = ""
     with ProcessPoolExecutor(args.jobs) as pool:
         for scenario in chosen(args):
-            mine = [one for one in known if one.name == scenario.name and one.seed >= args.seed]
-            mine += played_of(scenario, args, mine, pool)
+            mine = played_of(scenario, args, pool)
             if head != (head := HEAD if scenario.make else QUIET_HEAD):
                 print(head)
             print((row if scenario.make else quiet_row)(scenario.name, mine), flush=True)
             scores += mine
             for one in mine if args.verbose else ():
-                lines = [
-                    *one.accusations,
-                    *([] if one.right else [f"live: {one.last_live}", f"report: {one.reported}"]),
-                ]
-                print("".join(f"    {one.seed}: {line}\n" for line in lines), end="")
+                verdicts = [] if one.right else [f"live: {one.last_live}", f"report: {one.reported}"]
+                for line in (*one.accusations, *verdicts):
+                    print(f"    {one.seed}: {line}")
             if args.json:
-                written = {"seed": args.seed, "count": args.count, "hours": args.hours, "purpose": purpose}
-                written |= {"sums": sums(scores), "runs": [asdict(one) for one in scores]}
-                args.json.write_text(json.dumps(written))
-    print_sums(sums(scores))
-    print(f"{time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.1f}")
-    return scores
-
-
-def played_of(
-    scenario: Scenario, args: argparse.Namespace, there: Sequence[Score], pool: ProcessPoolExecutor
-) -> list[Score]:
-    """Play what is missing of a scenario."""
-    known = {one.seed for one in there}
-    if not (args.hours and scenario.make is None):
-        seeds = range(args.seed, args.seed + args.count)
-        plays = [Play(scenario, seed, alone=args.alone) for seed in seeds if seed not in known]
-        return list(pool.map(score_of, plays) if args.jobs > 1 else map(score_of, plays))
-    scores: list[Score] = []
-    left = args.hours - sum(one.hours for one in there)
-    fresh = (seed for seed in count(args.seed) if seed not in known)
-    while left > 0:
-        some = [Play(scenario, next(fresh), draws_length=True, alone=args.alone) for _ in range(args.jobs)]
-        scores += pool.map(score_of, some) if args.jobs > 1 else map(score_of, some)
-        left = args.hours - sum(one.hours for one in (*there, *scores))
-    return scores
+                args.json.write_text(json.dumps([asdict(one) for one in scores]))
+    print_sums(scores)
 
 
 if __name__ == "__main__":

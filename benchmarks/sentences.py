@@ -10,7 +10,6 @@ or a module.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
@@ -18,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from launching import options
 
 from ddpmon.cli import command_line
 from tests.test_docs import PAGES, ROOT, prose
@@ -107,7 +108,7 @@ def of_code() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--count", type=int, default=40, help="how many sentences to draw")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the draw")
     parser.add_argument("--only", default="", metavar="REGEX", help="sources whose names match")

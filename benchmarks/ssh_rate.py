@@ -11,14 +11,13 @@ which is what a login's own time is added to. Medians.
 
 from __future__ import annotations
 
-import argparse
 import os
 import select
-import statistics
 import subprocess
 import sys
 import time
 
+from launching import load, middle, options
 from synthetic_ranks import world_at_work
 
 from ddpmon import runs
@@ -109,13 +108,13 @@ def rate(run: runs.Run, wish: Wish, seconds: float) -> tuple[float, float, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--times", type=int, default=5, help="of the first snapshot")
     given = parser.parse_args()
     with world_at_work(given.ranks) as run:
-        print(f"{given.ranks} ranks, {given.seconds:g} s each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+        print(f"{given.ranks} ranks, {given.seconds:g} s each; {load()}")
         print(f"{'screen':<10} {'KB/s':>6} {'a second':>9} {'first KB':>9} {'as they are KB/s':>17}")
         for name, wish in SCREENS.items():
             came, often, first, plain = rate(run, wish, given.seconds)
@@ -125,9 +124,7 @@ def main() -> None:
             relay = Relay(run)
             times.append(relay.first_s())
             relay.close()
-        print(
-            f"first snapshot after {statistics.median(times):.2f} s (of {', '.join(f'{t:.2f}' for t in sorted(times))})"
-        )
+        print(f"first snapshot after {middle(times, 2, ' s')}")
 
 
 if __name__ == "__main__":

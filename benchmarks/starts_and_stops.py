@@ -10,22 +10,23 @@ process of it may live and no folder of its sockets may be there. Exits with 1 i
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, spec, start, stop, torchrun
 from ddpmon.launch.adoption import adopt
+
+sys.path.insert(0, str(Path(__file__).parent))
+from launching import options, own_home
 
 VICTIMS = ("supervisor", "hub", "command", "child", "all of them")
 MOMENTS_S = (0.0, 2.0)
@@ -113,22 +114,12 @@ def one(number: int, script: Path, chance: random.Random, outcome: Outcome) -> N
 
 def leftovers(run: runs.Run) -> list[str]:
     """Return what is left of a run: command lines of processes, folders of sockets."""
-    found = [_command_line(process.pid) for process in processes.with_run_id(run.id)]
-    found += [line for line in map(_command_line, _pids()) if run.id in line]
+    found = [f"process {process.pid}" for process in processes.with_run_id(run.id)]
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    found += [line for line in lines if run.id in line]
     if runs.socket_dir(run.id).exists():
         found.append(str(runs.socket_dir(run.id)))
     return found
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def many(count: int, seed: int, folder: Path) -> Outcome:
@@ -146,23 +137,17 @@ def many(count: int, seed: int, folder: Path) -> Outcome:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="dm-", dir="/tmp"))
-    os.environ["DDPMON_HOME"] = str(folder / "home")
-    os.environ["DDPMON_RUNTIME_DIR"] = str(folder / "s")
-    (folder / "s").mkdir(mode=0o700)
-    began = time.monotonic()
-    try:
-        outcome = many(arguments.count, arguments.seed, folder)
-    finally:
-        for run in runs.all_runs():
-            stop.request(run, now=True)
-        shutil.rmtree(folder, ignore_errors=True)
-    took_s = time.monotonic() - began
-    print(f"{arguments.count} runs with seed {arguments.seed} in {took_s:.0f} s: {dict(outcome.states)}")
+    with own_home() as folder:
+        try:
+            outcome = many(arguments.count, arguments.seed, folder)
+        finally:
+            for run in runs.all_runs():
+                stop.request(run, now=True)
+    print(f"{arguments.count} runs with seed {arguments.seed}: {dict(outcome.states)}")
     print(f"killed: {dict(outcome.killed)}")
     print(f"something is left of {len(outcome.left)}")
     print("\n".join(outcome.left))

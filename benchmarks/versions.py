@@ -10,15 +10,15 @@ with bit-identical weights, how many steps were recorded of those that there are
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from launching import options, own_home, print_head, print_row
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -64,16 +64,10 @@ class Outcome:
     expected: list[int] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
 
-    def row(self) -> list[str]:
+    def print_row(self) -> None:
         steps = " ".join(f"{seen}/{of}" for seen, of in zip(self.steps, self.expected, strict=False))
-        return [
-            self.version,
-            self.command,
-            str(self.ways),
-            f"{self.identical}/{self.ways}",
-            steps,
-            "; ".join(self.says),
-        ]
+        identical = f"{self.identical}/{self.ways}"
+        print_row(self.version, self.command, self.ways, identical, steps, "; ".join(self.says))
 
 
 class Environment:
@@ -162,33 +156,22 @@ def watched(env: Environment, command: str, ways: list[str], work: Path) -> Outc
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--only", action="append", metavar="VERSION", help="such as 2.6; may be given several times")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where environments are kept for the next time")
     arguments = parser.parse_args()
-    rows = [["torch", "command", "ways", "identical", "steps of each rank", "notes"]]
-    with tempfile.TemporaryDirectory(prefix="ddpmon-v") as name:
-        os.environ["DDPMON_HOME"] = str(Path(name) / "home")
-        for version in arguments.only or VERSIONS:
-            folder = (arguments.keep or Path(name)).absolute()
+    print_head("torch", "command", "ways", "identical", "steps of each rank", "notes")
+    for version in arguments.only or VERSIONS:
+        with own_home(), tempfile.TemporaryDirectory(prefix="ddpmon-v") as name:
+            work = Path(name) / "work"
+            work.mkdir()
             try:
-                env = Environment(version, folder)
-                work = Path(name) / f"work-{version}"
-                work.mkdir()
+                env = Environment(version, (arguments.keep or Path(name)).absolute())
                 ways = ways_without_us(env, work)
                 for command in env.commands:
-                    outcome = watched(env, command, ways, work)
-                    rows.append(outcome.row())
-                    print("  ".join(outcome.row()), flush=True)
+                    watched(env, command, ways, work).print_row()
             except (subprocess.SubprocessError, OSError) as error:
-                rows.append([version, "", "", "", "", str(error)[:200]])
-                print(f"{version}: {error}", flush=True)
-            finally:
-                if arguments.keep is None:
-                    shutil.rmtree(folder / version, ignore_errors=True)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)))
+                print_row(version, "", "", "", "", str(error)[:200])
 
 
 if __name__ == "__main__":
