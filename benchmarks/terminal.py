@@ -75,10 +75,11 @@ class Dashboard:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self.master, b"q")
-        try:
+        with contextlib.suppress(SystemExit):
             self.read(2.0, b"\x1b[?1049l")
+        try:
             self.process.wait(5)
-        except (subprocess.TimeoutExpired, SystemExit):
+        except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
         os.close(self.master)
