@@ -14,12 +14,9 @@ pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "importers.py"
 WAYS = [
     "looked_up",
-    "listed",
     "loaded_lazily",
-    "reloaded",
     "at_once",
     "second_try",
-    "another_finder_first",
     "wrapped",
     "finders_replaced",
 ]

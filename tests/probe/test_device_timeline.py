@@ -105,16 +105,6 @@ def test_a_device_that_waits_for_data_shows_it(now: list[int]) -> None:
         assert sum(step.phases) + sum(s.end - s.arrival for s in step.syncs) == pytest.approx(step.end - step.start)
 
 
-def test_the_end_in_host_time_is_right_once_the_device_was_idle(now: list[int]) -> None:
-    gpu, clock, timeline = Gpu(now), StepClock(lambda: now[0]), DeviceTimeline()
-    clock.follow(gpu)
-    one_step(clock, gpu, now, data_ms=1, reduce_ms=7)
-    gpu.reached_ms = float("inf")
-    step = timeline.place(clock.finished[0])
-    # begun at 5 ms, forward launched at 6 and passed at 7 + 10, backward, all-reduce
-    assert step.end / MS == pytest.approx(7 + 10 + 20 + 7)
-
-
 def test_a_step_that_the_device_has_not_passed_waits(now: list[int]) -> None:
     gpu, clock = Gpu(now), StepClock(lambda: now[0])
     clock.follow(gpu)

@@ -154,22 +154,6 @@ def test_data_that_pours_in_never_clears_the_screen_and_each_frame_is_shown_at_o
         assert terminal.wait_end() == 0
 
 
-def test_attach_readonly_shows_a_run_that_it_cannot_stop(home):
-    command = ["exec", "--", sys.executable, "-c", "import time; time.sleep(600)"]
-    with Terminal("ddpmon", *command) as first:
-        first.wait_for("WAITING")
-        first.press(b"q")
-        assert first.wait_end() == 0
-    with Terminal("ddpmon", "attach", "--readonly") as terminal:
-        shown = terminal.wait_for("read-only")
-        assert "x stop" not in shown
-        terminal.press(b"x")
-        terminal.wait_for("read-only: cannot stop the run from here")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-    assert runs.find(None).state() == "running"
-
-
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 

@@ -5,11 +5,9 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
-import pkgutil
 import sys
 import threading
 import traceback
-import warnings
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "light"))
@@ -25,14 +23,6 @@ def looked_up() -> None:
     import torch  # noqa: F401
 
 
-def listed() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # both are deprecated, and people call them
-        assert pkgutil.find_loader("torch") is not None
-        assert importlib.util.find_spec("torch.nn") is not None
-    assert any(module.name == "json" for module in pkgutil.iter_modules())
-
-
 def loaded_lazily() -> None:
     spec = importlib.util.find_spec("torch")
     spec.loader = importlib.util.LazyLoader(spec.loader)
@@ -43,15 +33,6 @@ def loaded_lazily() -> None:
 
     assert object.__getattribute__(module, "__class__") is not type(sys), "still lazy"
     assert module.ones(1).item() == 1
-
-
-def reloaded() -> None:
-    """A module that finds torch, and is loaded again."""
-    import colorsys
-
-    assert importlib.util.find_spec("torch") is not None
-    importlib.reload(colorsys)
-    import torch  # noqa: F401
 
 
 def at_once() -> None:
@@ -87,13 +68,6 @@ def second_try() -> None:
     import torch  # noqa: F401
 
 
-class _Own(importlib.abc.MetaPathFinder):
-    """Finds torch by itself, as if nobody stood behind it."""
-
-    def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.PathFinder.find_spec(name, path, target) if name == "torch" else None
-
-
 class _Wrapping(importlib.abc.MetaPathFinder):
     """Asks everybody behind it, and wraps the loader, as import hooks for type checks do."""
 
@@ -116,15 +90,6 @@ class _Wrapping(importlib.abc.MetaPathFinder):
                 spec.loader = self.Loader(spec.loader)
                 return spec
         return None
-
-
-def another_finder_first() -> None:
-    finder = _Own()
-    sys.meta_path.insert(0, finder)
-    import torch  # noqa: F401
-
-    sys.meta_path.remove(finder)
-    import colorsys  # noqa: F401  there is always a next import
 
 
 def wrapped() -> None:
