@@ -227,6 +227,17 @@ def test_the_verdict_of_a_run_that_has_ended_comes_from_its_report():
     assert "done: 700 steps in 5m00s; rank 2 is slow: +12 ms data" in text, "whole under the cursor"
 
 
+def test_a_replay_at_an_earlier_moment_says_nothing_of_how_the_run_ended():
+    shot = snapshots.slow()
+    run = made(1, id=shot.run.id)
+    _, text = drive(shot, "8")
+    assert "rank 13" in text.splitlines()[1]
+    assert next(row for row in text.splitlines() if " DONE " in row).endswith("  –")
+    assert " done; it left no report" in text.splitlines()
+    report(run, "done: 9 steps in 3.0 s", 9, 3.0)
+    assert next(row for row in drive(shot, "8")[1].splitlines() if " DONE " in row).endswith("  9 steps in 3.0 s")
+
+
 def test_variables_of_a_run_are_told_but_for_secrets():
     made(1, environment={"OMP_NUM_THREADS": "1", "WANDB_API_KEY": "geheim"})
     assert " OMP_NUM_THREADS=1 WANDB_API_KEY=… train.py --lr 0.1   in /" in drive(snapshots.slow(), "8")[1]

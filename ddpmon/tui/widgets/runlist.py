@@ -93,7 +93,7 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
     facts += [f"exit code {run.shell_code}"] if run.shell_code is not None else []
     facts.append(f"id {plain(run.id)}")
-    nothing = f"{badge.word.lower()}; its hub has not answered yet"
+    nothing = f"{badge.word.lower()}; {'it left no report' if run.ended else 'its hub has not answered yet'}"
     rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
     if len(rows) > 2:
         rows = [rows[0], cut_sentence(" ".join(rows[1:]), width - 2)]
@@ -167,6 +167,8 @@ class RunList(Pane):
         def verdict_of(each: Listed) -> ListedVerdict:
             reported, snapshot = self._verdict(each), frame.snapshot
             if reported.sentence or snapshot is None or watched is None or each.run.id != watched.id:
+                return reported
+            if each.run.ended and not frame.ended:  # a replay is at an earlier moment
                 return reported
             seconds = (watched.ended_at or snapshot.at) - watched.started_at
             brief = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
