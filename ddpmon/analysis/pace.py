@@ -12,14 +12,14 @@ from ddpmon.messages import PHASES, Phase
 
 UNUSUAL = Threshold(
     0.05,
-    of="relative difference between the median step of a run and the slowest, or the fastest, of its earlier runs",
-    why="A judgement call: from 5% of the time on, ddpmon reports what costs time. Differences between runs of one"
+    of="relative difference between the median step of a run and that of its slowest or fastest earlier run",
+    why="A judgement call: ddpmon reports problems that cost 5% of the time or more. Differences between runs of one"
     " script on one machine are mostly smaller.",
 )
 PART = Threshold(
     0.3,
-    of="share of the difference between two steps that one phase explains",
-    why="A judgement call: a phase that explains less is not named.",
+    of="share of the difference between two steps that one phase must explain before ddpmon names it",
+    why="A judgement call: a phase that explains less is only one of several reasons.",
 )
 
 

@@ -194,7 +194,7 @@ NEAR = Threshold(
 )
 NOT_ENFORCED = Threshold(
     1.25,
-    of="length of a wait, as a multiple of the timeout, from which on the backend evidently does not apply the timeout",
+    of="length of a wait, as a multiple of the timeout, above which the backend evidently ignores it",
     why="A judgement call: backends end a run within a second of the timeout (measured with gloo). If a wait "
     "is longer than that, the backend will not end it.",
 )

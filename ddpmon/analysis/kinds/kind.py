@@ -31,7 +31,7 @@ LASTING = Threshold(
 )
 NEARLY_ALL = Threshold(
     0.9,
-    of="used share of a timeout or of a rank's batches; also the share of the latest updates that GradScaler skipped",
+    of="share of a timeout or of a rank's batches that is used up, or of the latest updates that GradScaler skipped",
     why="A judgement call: above this share, little time is left to act, or the model hardly learns.",
 )
 

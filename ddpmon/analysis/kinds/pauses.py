@@ -19,7 +19,7 @@ FEWEST = 3
 """Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
 MOSTLY = Threshold(
     0.8,
-    of="of the pauses without a known cause, the share of one rank",
+    of="share of the pauses without a known cause that one rank must have before ddpmon names it",
     why="A judgement call: if two ranks pause in turn, each has half of the pauses. At this value, at most one "
     "pause in five belongs to another rank.",
 )

@@ -27,7 +27,7 @@ COSTLY = Threshold(
     of="share of the run's time that a problem must cost before ddpmon warns, if the problem may be intended "
     "or takes long to fix",
     why="A judgement call: such a problem makes a step about a sixth longer. The value is three times the "
-    "share from which on ddpmon reports a problem.",
+    "share at which ddpmon reports a problem.",
     stay=0.15 * STAYS,
 )
 BOUND = Threshold(
@@ -81,8 +81,8 @@ def gradient_transfer(world: World) -> Floats:
 
 STOPPED = Threshold(
     2.0,
-    of="number of steps since the last event, as a multiple of the longest interval between two events; at "
-    "least the steps of one window",
+    of="number of steps without an event after which a recurring problem has ended, as a multiple of the longest "
+    "interval between two events; at least the steps of one window",
     why="A judgement call: if the event still occurred at its usual interval, it would have occurred again by then.",
 )
 

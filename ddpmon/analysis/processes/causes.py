@@ -26,7 +26,7 @@ FAULT_MS = 8.0
 """Milliseconds that a page fault takes which waits for a disk: a seek; less on solid state."""
 BYTES_PER_S = Threshold(
     10 * MB,
-    of="bytes per second that a rank reads from storage, or that a host's network carries beyond other hosts' traffic",
+    of="bytes per second that a rank reads from storage, or by which a host's network traffic exceeds other hosts'",
     why="A judgement call: any disk or link moves that much in a tenth of a second, so less traffic does not "
     "slow a rank down.",
 )

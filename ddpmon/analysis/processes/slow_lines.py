@@ -21,7 +21,7 @@ EXPLAINS_EXCESS = Threshold(
 )
 SURE = Threshold(
     0.3,
-    of="lower end of the 95% interval of that share, which is also required before ddpmon names a line",
+    of="value that the lower end of that share's 95% interval must also reach before ddpmon names a line",
     why="A judgement call: this is half of the share itself. With fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8

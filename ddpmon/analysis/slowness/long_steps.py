@@ -15,8 +15,7 @@ LONG_STEP = 8 * (WORTH.enter - 1)
 is late by so much is worth telling, and rarer shorter ones are not."""
 FAIR_SHARE = Threshold(
     1.5,
-    of="number of long steps of a rank, as a multiple of the mean over all ranks, from which on ddpmon "
-    "suspects the rank",
+    of="number of long steps of a rank, as a multiple of the mean over all ranks, at which ddpmon suspects the rank",
     why="A judgement call: one rank may have half more long steps than another by chance, or because it runs "
     "near the disk or the network card.",
 )

@@ -15,7 +15,7 @@ from ddpmon.analysis.threshold import Threshold
 
 NOISIER = Threshold(
     2.0,
-    of="present spread of the noise, as a multiple of its earlier spread, from which on the noise may hide a slowdown",
+    of="present spread of the noise, as a multiple of its earlier spread, above which the noise may hide a slowdown",
     why="As long as the noise does not grow, ddpmon can still see a slowdown that continues.",
 )
 

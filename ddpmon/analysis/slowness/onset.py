@@ -27,7 +27,7 @@ RAMP = Threshold(
 )
 LASTING = Threshold(
     0.5,
-    of="variance that a sudden rise at that step explains, as a share of the variance that the best rise explains",
+    of="variance that a sudden rise at one step explains, as a share of what a sudden rise at the best step explains",
     why="Filters for slowly changing noise mistake a short spike for a lasting rise. After a spike, the level "
     "falls again, so a lasting rise at that step explains less of the variance.",
 )

@@ -20,7 +20,7 @@ from ddpmon.analysis.threshold import Threshold
 
 RECURRENCES = Threshold(
     4,
-    of="number of slow stretches of the same ranks, from which on ddpmon reports them as one recurring slowdown",
+    of="number of slow stretches of the same ranks at which ddpmon reports them as one recurring slowdown",
     why="Between four stretches there are three intervals. Two equal intervals may be chance.",
 )
 UNEVEN = Threshold(
@@ -32,7 +32,7 @@ UNEVEN = Threshold(
 )
 KEPT = Threshold(
     0.8,
-    of="share of the times expected from a rhythm at which a slow stretch really starts",
+    of="share of the starts that a regular rhythm predicts, at which a slow stretch really starts",
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5

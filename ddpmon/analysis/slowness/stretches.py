@@ -17,8 +17,8 @@ AT_PEERS = Threshold(
     0.25,
     of="excess of a rank in its usual steps, as a share of its mean excess, below which the rank is slow only "
     "in some steps",
-    why="In its usual steps, such a rank must be as fast as its peers. If it is slow in all steps, and slower "
-    "in a few, it is not slow only in some steps.",
+    why="In its usual steps, such a rank must be as fast as its peers. A rank that is slow in all steps, and "
+    "slower in a few, is a different case.",
     below=True,
 )
 ONE_STEP = EVIDENCE / 3

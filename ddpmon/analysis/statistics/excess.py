@@ -10,7 +10,8 @@ from ddpmon.analysis.threshold import Threshold
 
 EXPLAINS = Threshold(
     0.5,
-    of="share of a rank's excess over its peers that a cause or a named phase must explain",
+    of="share of a rank's excess over its peers that one cause must explain before ddpmon names it; a phase that the "
+    "script named counts as a cause",
     why="If a cause explains half of the excess, it is larger than all other causes together.",
     stay=0.25,
 )

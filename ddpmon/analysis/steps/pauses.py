@@ -29,7 +29,7 @@ TIMES = Threshold(
 )
 LEAST_US = Threshold(
     500_000,
-    of="µs by which a step without a reported pause is longer than the usual step; also the length of a pause in µs",
+    of="length of a noticeable pause in µs; if no rank reported the pause, the excess of the step over the usual step",
     why="A judgement call: people notice half a second. Ten times the usual step would not be enough, because "
     "on a busy machine, steps of a few ms become that long.",
 )
