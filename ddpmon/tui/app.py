@@ -149,7 +149,7 @@ class DdpmonApp(ShowingApp):
 
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
-        hint = "enter applies the filter, empty lists all ranks, esc cancels"
+        hint = "enter applies the filter (empty: all ranks), esc cancels"
         self.push_screen(Prompt(before, filters.parse, hint, self.palette), self._take_filter)
 
     def action_unfilter(self) -> None:
@@ -168,7 +168,7 @@ class DdpmonApp(ShowingApp):
             self._wish_anew()
 
     def action_search(self) -> None:
-        hint = "a regular expression; enter searches upwards, empty ends the search, esc cancels"
+        hint = "a regular expression (empty: no search); enter searches upwards, esc cancels"
         self.push_screen(Prompt("", search.parse, hint, self.palette), self._output.find)
 
     def action_match(self, by: int) -> None:

@@ -71,11 +71,11 @@ def remapped(keys: Sequence[Key], config: Config) -> tuple[Key, ...]:
     used, before = _uses(changed), _uses(keys)
     for change in changes:
         if not any(before[view, change.old, playing] for view in change.views for playing in (True, False)):
-            raise config.wrong(change.setting, change.new, f"a key in place of one that ? lists; {change.old} is none")
+            raise config.wrong(change.setting, change.new, f"a new key for one that ? lists, and {change.old} is not")
         for view in change.views:
             for place in ((view, change.new, True), (view, change.new, False)):
                 if used[place] > max(1, before[place]):
-                    raise config.wrong(change.setting, change.new, f"a key that does nothing else on {view}")
+                    raise config.wrong(change.setting, change.new, f"a key that has no other action on {view}")
     return tuple(changed)
 
 

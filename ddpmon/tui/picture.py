@@ -129,10 +129,10 @@ def _with_dots(found: re.Match[str]) -> str:
 def png(picture: str) -> bytes:
     """Return an SVG as PNG. UsageError where this machine has no program or no font for that."""
     if shutil.which("rsvg-convert") is None:
-        raise UsageError("no rsvg-convert here, which draws PNGs: install librsvg2-bin, or write an .svg or a .txt")
+        raise UsageError("PNGs need rsvg-convert, which is missing: install librsvg2-bin, or write an .svg or a .txt")
     met = subprocess.run(["fc-match", "-f", "%{family}", FONT], capture_output=True, text=True, check=False).stdout
     if FONT not in met:
-        raise UsageError(f"no font {FONT} here, which PNGs need: install fonts-dejavu-core, or write an .svg or a .txt")
+        raise UsageError(f"PNGs need the font {FONT}: install fonts-dejavu-core, or write an .svg or a .txt")
     done = subprocess.run(["rsvg-convert"], input=drawable(picture).encode(), capture_output=True, check=False)
     if done.returncode:
         raise UsageError(f"rsvg-convert: {done.stderr.decode(errors='replace').strip()}")

@@ -17,8 +17,8 @@ from ddpmon.tui.screens.form import Field, Form
 from ddpmon.tui.screens.scrolled import Scrolled, Text
 
 COST = (
-    "Profiled steps take longer; starting and ending it pauses the rank once, up to 1 s, on a GPU for longer. No"
-    " mean and no finding counts them."
+    "Profiled steps take longer; means and findings leave them out. The profiler pauses the rank once, for up"
+    " to 1 s, longer on a GPU."
 )
 Request = tuple[list[int], int]
 

@@ -73,4 +73,4 @@ def parse(text: str) -> Search:
     except (re.error, OverflowError, RecursionError) as error:
         where = f" at character {error.pos + 1}" if isinstance(error, re.error) and error.pos is not None else ""
         what = error.msg if isinstance(error, re.error) else str(error)
-        raise SearchError(rf"no regular expression{where}: {what}; \ makes a sign plain, as in \(") from None
+        raise SearchError(rf"invalid regular expression{where}: {what}; \ escapes a character, as in \(") from None

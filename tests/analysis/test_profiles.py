@@ -54,7 +54,7 @@ def test_the_text_says_what_it_cost_and_fits_a_small_terminal() -> None:
     ]
     lines = text(ProfileView(1, ranks, False, rows, "/runs/x/profiles/step-40-1.json"), 10)
     assert lines[0] == "rank 2: 5 steps of 34.1 ms under the profiler, 30.0 ms before; 85 ms to start and end it"
-    assert "Steps 40 to 46 are marked as profiled: no mean and no finding counts them." in lines
+    assert "Steps 40 to 46 are marked as profiled: means and findings leave them out." in lines
     assert "trace: /runs/x/profiles/step-40-1.json (for ui.perfetto.dev)" in lines
     assert all(len(line) <= 80 for line in lines[-2:])
 
@@ -64,7 +64,7 @@ def test_each_rank_without_a_profile_has_one_line() -> None:
     late = why_not_profiled(Profile(1, 5, ProfileOutcome.NO_STEP), 20.0)
     failed = why_not_profiled(Profile(1, 5, ProfileOutcome.FAILED, "RuntimeError: no"), 20.0)
     assert own == "rank 1: the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"
-    assert late.startswith("rank 1 ended no optimizer step within 20 s")
+    assert late.startswith("rank 1 finished no optimizer step in 20 s")
     assert failed == "rank 1: torch's profiler failed: RuntimeError: no"
     view = ProfileView(1, [ProfiledRank(1, why=own), ProfiledRank(0, steps=5)], True, [])
     assert text(view, 10) == [own, "rank 0: waiting for the end of 5 steps"]

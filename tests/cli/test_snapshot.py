@@ -57,7 +57,7 @@ def test_a_png_is_drawn_where_there_is_a_program_for_it_and_refused_in_a_line_wh
     path = tmp_path / "world.png"
     done = snapshot("-o", str(path), PATH="/nowhere")
     assert done.returncode == 2
-    assert done.stderr.startswith("ddpmon: no rsvg-convert here, which draws PNGs: install librsvg2-bin, or write")
+    assert done.stderr.startswith("ddpmon: PNGs need rsvg-convert, which is missing: install librsvg2-bin, or write")
     assert not path.exists()
     if shutil.which("rsvg-convert"):
         assert snapshot("-o", str(path)).returncode == 0

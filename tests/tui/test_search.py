@@ -62,7 +62,7 @@ def test_what_is_searched_for_stays_while_other_ranks_are_shown_and_ends_with_es
 
 
 def test_without_a_search_or_a_match_the_keys_say_so():
-    assert "nothing is searched for: / searches" in drive(printing(), "7", "n")[1].splitlines()[-1]
+    assert "no search is active: / searches" in drive(printing(), "7", "n")[1].splitlines()[-1]
     text = drive(printing(), "7", "slash", *"nowhere", "enter", "n")[1]
     assert "no match in these lines" in text.splitlines()[-1]
     assert "/ nowhere: no match" in text
@@ -77,7 +77,7 @@ def test_capital_letters_count_where_there_are_some_and_matches_of_nothing_do_no
 
 @pytest.mark.parametrize("text", ["(", "a{9999999999999}", "(?P<1>a)", "(" * 199, "*", r"\1"])
 def test_what_is_no_regular_expression_is_said_in_one_line(text):
-    with pytest.raises(SearchError, match="no regular expression") as raised:
+    with pytest.raises(SearchError, match="invalid regular expression") as raised:
         parse(text)
     assert "\n" not in str(raised.value)
 
@@ -163,7 +163,7 @@ def test_searching_in_a_terminal():
         terminal.press(b"7/")
         terminal.wait_for("enter searches upwards")
         terminal.press(b"rank \\d+ (has")
-        terminal.wait_for("no regular expression at character 10: missing )")
+        terminal.wait_for("invalid regular expression at character 10: missing )")
         terminal.press(b"\x15781\r")
         terminal.wait_for("/ 781: 64 of 64")
         shown = terminal.wait_until(lambda shown: "›" in shown, "the line that it went to")

@@ -8,8 +8,8 @@ from ddpmon.messages import MAX_PROFILED_RANKS, MAX_WORLD, ProfiledRank, Profile
 from ddpmon.plain import plain
 
 COST = (
-    "Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses"
-    " the rank once, for up to a second, on a GPU for longer."
+    "The profiler makes steps longer, most of all steps of many short operators. Starting and ending it pauses the rank"
+    " once, for up to a second, or for longer on a GPU."
 )
 """Said before a profile is made."""
 MFU = "From now on, these ranks show mfu, as if each step computed as much."
@@ -40,7 +40,7 @@ def summary(view: ProfileView) -> list[str]:
     if not made or view.waits:
         return lines
     first, last = min(one.first_step for one in made), max(one.last_step for one in made)
-    lines.append(f"Steps {first:,} to {last:,} are marked as profiled: no mean and no finding counts them.")
+    lines.append(f"Steps {first:,} to {last:,} are marked as profiled: means and findings leave them out.")
     if any(one.left_out for one in made):
         lines.append(f"The trace leaves out the {max(one.left_out for one in made):,} shortest calls of a rank.")
     if any(one.peak_flops for one in made):

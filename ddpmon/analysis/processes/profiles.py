@@ -40,7 +40,7 @@ def why_not_profiled(profile: Profile, seconds: float) -> str:
         return f"{rank}: the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"
     if profile.outcome == ProfileOutcome.NO_STEP:
         return (
-            f"{rank} ended no optimizer step within {seconds:.0f} s, so nothing was profiled; try again once it trains"
+            f"{rank} finished no optimizer step in {seconds:.0f} s, so nothing was profiled; try again once it trains"
         )
     if profile.outcome == ProfileOutcome.COMPILED:
         return f"{rank}: the script uses torch.compile, so ddpmon cannot count its operations; use ddpmon.flops instead"

@@ -38,9 +38,9 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
     The operator, kernel or phase with the largest difference comes first. A trace of these ranks on one clock, with
     ddpmon's phases, goes into the run's folder.
 
-    Under the profiler a step takes longer, the more so the shorter its operators are; starting and ending it pauses the
-    rank once, for up to a second, on a GPU for longer. The other ranks wait meanwhile. No mean and no finding counts
-    these steps. If the script uses torch.profiler itself, ddpmon leaves it alone and profiles nothing.
+    The profiler makes steps longer, most of all steps of many short operators. Starting and ending it pauses the rank
+    once, for up to a second, or for longer on a GPU. The other ranks wait meanwhile. Means and findings leave these
+    steps out. If the script uses torch.profiler itself, ddpmon leaves it alone and profiles nothing.
 
     With --flops, ddpmon counts the floating-point operations of the model in one step, forward and backward, which also
     counts in no mean. From then on the ranks show mfu, the model FLOPs utilization, as ddpmon.flops does. ddpmon knows
@@ -87,7 +87,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
     peak_flops = _peak_flops(shot, ranks) if flops else 0.0
     granted = wait(source, HUB_S, lambda shot: shot.profile is not None)
     if granted is None or granted.profile is None:
-        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) makes no profiles: an older ddpmon started it")
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) cannot profile ranks: an older ddpmon started it")
     if granted.profile.waits:
         raise DdpmonError(f"{run.name} ({run.id}) is being profiled already; try again in a minute")
     number = granted.profile.number
@@ -99,7 +99,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
         return shot.profile is not None and shot.profile.number > number
 
     if wait(source, HUB_S, asked) is None:
-        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) did not take the request; try again")
+        raise HubUnreachableError(f"the hub of {run.name} ({run.id}) did not accept the request; try again")
     view = _wait_for_all(source, run, asked)
     if not view.ranks:
         raise DdpmonError(f"no rank of {run.name} ({run.id}) is connected yet; try again once it trains")
@@ -134,4 +134,4 @@ def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -
         if shot is not None and shot.state in END_STATES:
             raise DdpmonError(over(run))
         time.sleep(0.02)
-    raise HubUnreachableError(f"the hub of {run.name} ({run.id}) fell silent before the profile was there")
+    raise HubUnreachableError(f"the hub of {run.name} ({run.id}) stopped answering before the profile was complete")

@@ -23,7 +23,7 @@ _WORDS = (
     ("crit", "share of the steps in which this rank was critical: the others waited for it"),
     ("starved", "share of the time in which the training thread could run but got no core"),
     ("mem", "memory of the rank's process; gpu mem: memory in use on its GPU"),
-    ("▲ ? ✖", "rank that holds the others back, sends nothing, has died"),
+    ("▲ ? ✖", "rank that holds the others back, rank that sends nothing, dead rank"),
     ("▃ ▆ █", "own time 5%, 10%, 15% or more above the peers' median"),
     (CURSOR, "the cursor"),
     (WATCHED, "on the screen Runs, the run that all other screens show"),

@@ -222,7 +222,7 @@ class LogList(ScrollingPane):
         """Go to the next match (1) or the previous one (-1), around the ends; returns why there is none to go to."""
         before, entries = self._entries()
         if not self.search.text:
-            return "nothing is searched for: / searches, e goes to the last error"
+            return "no search is active: / searches, e goes to the last error"
         found = [before + place for place in self._found(entries)]
         if not found:
             self.redraw()
