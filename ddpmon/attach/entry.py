@@ -120,7 +120,7 @@ class Entry:
             try:
                 sys.remote_exec(process.pid, str(path))  # type: ignore[attr-defined,unused-ignore]  # not before 3.14
             except (RuntimeError, ValueError) as error:
-                raise EntryError(f"Python lets nobody in: {error}") from None
+                raise EntryError(f"Python refused to load the probe: {error}") from None
             return
         path = folder / f"{name}.text"
         path.write_bytes(text.encode() + b"\0")
@@ -155,7 +155,7 @@ class Entry:
         if f"{_SCHEDULED} 0" in said:
             return True
         if not self.process.alive():
-            raise EntryError("the process ended before ddpmon was in it")
+            raise EntryError("the process ended before it had loaded the probe")
         raise EntryError(_why(said))
 
 

@@ -29,7 +29,7 @@ def note(run_id: str, ranks: Sequence[Attached]) -> None:
 
 def stack(run_id: str, name: str, frames: Sequence[Frame]) -> None:
     """Leave there the stack of a rank that stays in C code. OSError."""
-    _append(run_id, [f"{name} has not let ddpmon in yet; its stack:", *(f"    {frame}" for frame in frames)])
+    _append(run_id, [f"{name} has not loaded the probe yet; its stack:", *(f"    {frame}" for frame in frames)])
 
 
 def _append(run_id: str, lines: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
 ELSEWHERE = (
-    "this run has the ranks of this machine only; ddpmon attach --pid on the others makes a run of its own on each"
+    "this run has only the ranks of this machine; ddpmon attach --pid on another machine starts a separate run there"
 )
 
 

@@ -148,7 +148,7 @@ class Supervisor(Supervising):
 
     def _leave(self, why: str) -> None:
         """Remove the probe from every rank that has it or is going to. why: "" if somebody asked for it."""
-        say(f"leaving the ranks: {why or 'on request'}")
+        say(f"removing the probe from the ranks: {why or 'on request'}")
         self.why_left, self.leaving_since = why, time.monotonic()
         inside = [
             each

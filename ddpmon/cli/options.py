@@ -95,7 +95,7 @@ def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str,
     if urls and "DDPMON_NOTIFY" in os.environ:
         os.environ["DDPMON_NOTIFY"] = " ".join(ways)
     if urls and importlib.util.find_spec("apprise") is None:
-        raise click.BadParameter("to tell services, ddpmon needs apprise: pip install 'ddpmon[notify]'")
+        raise click.BadParameter("to send alerts to services, ddpmon needs apprise: pip install 'ddpmon[notify]'")
     for url in urls:
         import apprise
 
@@ -113,9 +113,9 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
         envvar="DDPMON_NOTIFY",
         show_envvar=True,
         metavar="[bell|desktop|both|off|URL]",
-        help="Ring the terminal's bell or notify the desktop when the run needs attention, stalls, fails or ends. With "
-        "the URL of a service that apprise knows (ntfy://TOPIC, slack://…, mailto://…), tell that service, with or "
-        "without a dashboard. Give the option several times for several of these.",
+        help="Ring the terminal's bell or notify the desktop when the run needs attention, stalls, fails or ends. The "
+        "URL of a service that apprise supports (ntfy://TOPIC, slack://…, mailto://…) sends these messages to that "
+        "service, even without a dashboard. Repeat the option to use several of these.",
     )(function)
 
 
@@ -131,7 +131,7 @@ def _place(_context: click.Context, param: click.Parameter, value: str | None) -
 def trackers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the places of other tools that numbers and findings go to: `wandb`, `mlflow`, `tensorboard`."""
     for name, metavar, text in (
-        ("tensorboard", "FOLDER", "Write event files for TensorBoard into a folder below this one."),
+        ("tensorboard", "FOLDER", "Write event files for TensorBoard into a subfolder of FOLDER."),
         ("mlflow", "URI", "Write to the experiment ddpmon of this MLflow server or database."),
         ("wandb", "PROJECT", "Write to this project of W&B. WANDB_MODE=offline works too."),
     ):

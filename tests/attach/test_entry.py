@@ -115,10 +115,10 @@ def test_a_text_that_comes_while_another_runs_runs_after_it(target, tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info < entry.REMOTE, reason="a debugger enters Python below 3.14")
-def test_a_python_that_lets_nobody_in_is_an_error_in_one_line(tmp_path):
+def test_a_python_that_refuses_the_probe_is_an_error_in_one_line(tmp_path):
     with Program([sys.executable, "-X", "disable-remote-debug", "-c", SCRIPT], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(EntryError, match="lets nobody in"):
+        with pytest.raises(EntryError, match="refused to load the probe"):
             ran(process, "        pass", tmp_path)
 
 

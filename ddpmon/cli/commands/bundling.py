@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def bundle(run: str | None, output: Path | None) -> None:
     """Pack a run into one file to attach to an issue, without secrets.
 
-    The file has the report, the checks of ddpmon doctor, the recording and the end of each log. ddpmon hides passwords,
-    tokens and keys: by their names, by their shapes, and the values of this run's arguments and variables wherever they
-    stand. Names of machines, folders and arguments stay, and ddpmon cannot know every secret that a script prints: look
-    at the file before you share it.
+    The file has the report, the checks of ddpmon doctor, the recording and the end of each log. ddpmon finds passwords,
+    tokens and keys by their names and formats, and hides them. It also hides the secret values of this run's arguments
+    and variables wherever they occur. Names of machines, folders and arguments remain, and ddpmon cannot know every
+    secret that a script prints: look at the file before you share it.
 
     RUN is a run's name or the beginning of its id; the default is the latest run.
     """
@@ -39,8 +39,8 @@ def bundle(run: str | None, output: Path | None) -> None:
     for part in parts:
         print(_line(part))
     print(
-        "ddpmon has replaced what looks like a secret by …. Look at the content before you share the file: "
-        f"tar xzf {shlex.quote(str(file))}"
+        "ddpmon has put … in place of everything that looks like a secret. Look at the content before you share the "
+        f"file: tar xzf {shlex.quote(str(file))}"
     )
 
 

@@ -10,11 +10,11 @@ import click
 
 @click.command("config")
 def config_() -> int:
-    """Print the place of the config file, and each setting with its value and its source.
+    """Print the path of the config file, and each setting with its value and its source.
 
-    The output is TOML: ddpmon config > FILE writes a file to begin with. An option of a command takes precedence over
-    an environment variable, and the variable over the config file. The file takes precedence over the choices that the
-    dashboard remembers.
+    The output is TOML: ddpmon config > FILE writes a config file that you can edit. An option of a command takes
+    precedence over an environment variable, and the variable over the config file. The file takes precedence over the
+    choices that the dashboard remembers.
     """
     from ddpmon import config
     from ddpmon.plain import plain

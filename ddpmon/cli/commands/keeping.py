@@ -29,8 +29,8 @@ def rm(run: str, yes: bool, force: bool) -> int:
     """Delete RUN with its recording, logs and report.
 
     ddpmon asks before it deletes the run, and refuses to delete a run that is still running. ddpmon cannot see whether
-    a run in another container, or on another machine that shares the folder, has ended. Delete a run of another machine
-    or container where it started, or give --force.
+    a run in another container, or on another machine that shares the folder, has ended. If the run started there,
+    delete it there, or give --force.
     """
     import sys
 

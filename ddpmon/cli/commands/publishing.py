@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.command()
 @run_argument("run", required=False)
 @trackers
-@every("Time between two points of a run that goes on.", 15.0, Within(1, 3600))
+@every("Time between two points while the run is going.", 15.0, Within(1, 3600))
 def publish(run: str | None, every: float, **places: str | None) -> int:
     """Write the series and findings of RUN to W&B, MLflow or TensorBoard.
 
-    The command follows a run that goes on until the run ends, or until Ctrl-C. If the run has ended, the command writes
-    all series. The names begin with ddpmon/; each quantity has the median, lowest and highest value of the ranks.
-    At the end the command adds the verdict, and the report with all findings. It uses the official clients, which you
-    install yourself.
+    If the run is still going, the command writes new points until the run ends, or until Ctrl-C. If the run has ended,
+    the command writes all series. The names begin with ddpmon/; each quantity has the median, lowest and highest value
+    of the ranks. At the end the command adds the verdict, and the report with all findings. It uses the official
+    clients, which you install yourself.
     """
     from ddpmon import runs
     from ddpmon.errors import UsageError
@@ -35,7 +35,7 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
     target = runs.find(run)
     wanted = {f"--{name}": place for name, place in places.items() if place}
     if not wanted:
-        raise UsageError(f"publish: say where to, with {', '.join(PACKAGES)}")
+        raise UsageError(f"publish needs a destination: give at least one of {', '.join(PACKAGES)}")
     print(plain(f"{target.name} ({target.id}) goes to {', '.join(wanted)}"), flush=True)
 
     def begin() -> dict[str, Tracker]:

@@ -20,7 +20,7 @@ _SPEED: dict[str, Any] = {
     "type": Within(0.125, 1024),
     "metavar": "X",
     "show_default": True,
-    "help": "Playback speed; 2 plays the run twice as fast as it was. The keys < and > change the playback speed.",
+    "help": "Playback speed; 2 plays the run at twice its real speed. The keys < and > change the playback speed.",
 }
 
 

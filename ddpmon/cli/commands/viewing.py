@@ -35,8 +35,8 @@ def ls(machine: str | None, as_json: bool) -> int:
     "unknown" for a run that started in another container, or on another machine that shares the folder. ddpmon cannot
     see whether an unknown run has ended.
 
-    Jobs that train here without ddpmon come last. In --json their state is "unwatched", their id is null, and pid is
-    what attach --pid takes.
+    Jobs that train here without ddpmon come last. In --json their state is "unwatched", their id is null, and their
+    pid is the value for attach --pid.
     """
     import json
 
