@@ -33,14 +33,6 @@ def test_a_step_that_a_rank_never_told_of_is_left_out():
     assert aligner.left_out == 1
 
 
-def test_steps_are_held_back_for_a_rank_that_is_merely_late_to_tell():
-    told = records(own_times(30, 3))
-    aligner = Aligner(3)
-    for rank in (0, 1):
-        aligner.add(rank, told[rank])
-    assert aligner.pop_complete() == []
-
-
 def test_what_comes_of_a_step_that_waits_joins_what_is_there_and_the_last_word_counts():
     told = records(own_times(6, 3))
     aligner = Aligner(3)

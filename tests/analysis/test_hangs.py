@@ -8,7 +8,7 @@ import pytest
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.gpus import GpuSigns
-from ddpmon.analysis.processes.hangs import Held, Standstill, missing
+from ddpmon.analysis.processes.hangs import Held, Standstill
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.messages import Collective, Stack
 
@@ -45,16 +45,6 @@ def test_the_rank_that_is_not_in_the_collective_is_named_with_its_line():
         ([2], "train.py:12 shuffle"),
         ([0, 1, 3], "train.py:40 main"),
     ]
-
-
-def test_among_ranks_that_are_not_blocked_the_count_of_collectives_tells():
-    """Rank 1 works on, having issued its part; rank 2 never did."""
-    stacks = [
-        stack(0, blocked="all_reduce", issued=8),
-        stack(1, "train.py:9 log", issued=8),
-        stack(2, "train.py:5 read", issued=7),
-    ]
-    assert missing({one.rank: one for one in stacks}) == [2]
 
 
 def test_ranks_in_different_collectives_are_told_apart_by_their_count():

@@ -14,10 +14,9 @@ from ddpmon.analysis.over_time.heat import (
     LATE,
     Heat,
     LateSteps,
-    least_cell,
 )
 from ddpmon.analysis.over_time.rank_groups import group_ranks
-from ddpmon.messages import NOTABLE, OWN_PHASES, WHOLE_RUN
+from ddpmon.messages import OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise
 from tests.worlds import own_times, world_with
@@ -34,17 +33,6 @@ def heat_of(own, *, loss=None, parts=1, first=1):
 
 def values(grid):
     return grid.low + (grid.cells.astype(float) - LEAST) / (MOST - LEAST) * (grid.high - grid.low)
-
-
-def test_a_late_rank_is_hot_where_it_was_late_and_nowhere_else():
-    own = own_times(100, 4)
-    own[40:60, 2, 0] += 27 * 0.5
-    grid = heat_of(own).grid("own", 1, 100)
-    assert grid.cells.shape == (4, 100)
-    hot = grid.cells >= least_cell(grid, NOTABLE)
-    assert np.flatnonzero(hot[2]).tolist() == list(range(40, 60))
-    assert not hot[[0, 1, 3]].any()
-    assert values(grid)[2, 50] == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("steps", [1, 8, 64])

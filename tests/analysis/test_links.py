@@ -79,12 +79,6 @@ def test_without_a_slow_link_nobody_is_named():
             )
 
 
-def test_a_rank_with_late_work_has_no_slow_link():
-    own = own_times(120, 4, noise=0.02)
-    own[:, 2, 1] += 15
-    assert {f.kind for f in judged(world_with(own), Evidence())} == {"straggler"}
-
-
 def test_of_two_ranks_it_is_not_told_whose_link_it_is():
     own = own_times(120, 2, noise=0.02)
     assert judged(world_of(slow_links(own, [0, 3])), Evidence()) == []

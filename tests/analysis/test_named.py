@@ -11,7 +11,7 @@ from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import Step
 from tests.findings import judged, unfold
-from tests.worlds import own_times, records, world_of, world_with
+from tests.worlds import own_times, records, world_of
 
 
 def steps(told, **names):
@@ -99,11 +99,6 @@ def test_the_name_stays_when_the_slowdown_is_over():
     }
 
 
-def test_without_names_findings_are_what_they_were():
-    own = late()
-    assert found(own) == judged(world_with(own), Evidence())
-
-
 NAMES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9000))
 
 
@@ -176,10 +171,3 @@ def test_a_gap_before_backward_is_one_with_a_forward_that_nobody_measures():
     own = own_times(100, 4, noise=0.02)
     own[7, :, 4] += 3000
     assert found(own, **{"before backward": [30_000] * 4}) == []
-
-
-def test_a_straggler_that_loads_by_hand_is_told_where():
-    own = own_times(100, 4, noise=0.02)
-    own[:, 2, 4] += 20
-    straggler = found(own, **{"before forward": [900, 900, 21_000, 900]})[0]
-    assert straggler.evidence["named"] == "before forward"

@@ -57,11 +57,6 @@ def test_several_that_cost_less_than_2_percent_are_none(late):
     assert above_info(judged(world(dict.fromkeys(late, ("data", 0.015 * STEP_MS))), Evidence(world_size=8))) == []
 
 
-def test_what_most_ranks_take_from_the_start_is_the_rule():
-    late = dict.fromkeys((0, 1, 3, 5, 6), ("data", LITTLE))
-    assert above_info(judged(world(late, begin=0), Evidence(world_size=8))) == []
-
-
 def test_two_that_are_late_by_too_little_to_be_named_one_by_one_are_one_finding():
     (finding,) = above_info(judged(world(dict.fromkeys((1, 6), ("data", LITTLE))), Evidence(world_size=8)))
     assert (finding.kind, finding.ranks, finding.since_step) == ("several_stragglers", [1, 6], 102)
@@ -82,15 +77,6 @@ def test_half_of_a_world_that_is_late_from_the_start_is_named_and_stays_so(ms, g
     assert finding.evidence["gain"] == pytest.approx(gain, abs=0.06)
 
 
-def test_a_rank_that_is_late_by_far_in_another_phase_is_a_finding_of_its_own():
-    far = {1: ("backward", 12.0), 3: ("data", LITTLE), 6: ("data", LITTLE), 7: ("data", LITTLE)}
-    one, others = above_info(judged(world(far), Evidence(world_size=8)))
-    assert (one.kind, one.ranks, one.phase) == ("straggler", [1], "backward")
-    assert (others.kind, others.ranks, others.phase) == ("several_stragglers", [3, 6, 7], "data")
-    assert one.evidence["with_ranks"] == [3, 6, 7]
-    assert one.evidence["gain_together"] > one.evidence["gain"]
-
-
 def test_ranks_that_are_late_in_different_phases_have_findings_of_their_own():
     late = {1: ("data", 4.0), 3: ("backward", 4.0), 6: ("forward", 4.0)}
     found = above_info(judged(world(late), Evidence(world_size=8)))
@@ -98,21 +84,6 @@ def test_ranks_that_are_late_in_different_phases_have_findings_of_their_own():
         ("straggler", rank, phase) for rank, (phase, _) in late.items()
     }
     assert all(finding.evidence["gain_together"] > 1.08 for finding in found)
-
-
-def test_they_are_announced_once_from_their_first_step_and_once_when_they_recover():
-    whole = world(dict.fromkeys((1, 3, 6), ("data", LITTLE)), steps=1400, begin=300, end=900)
-    moments = unfold(whole, Evidence(world_size=8), every=50)
-    begun, ended = (event.text for moment in moments for event in moment.events)
-    assert begun.startswith("ranks 1, 3, 6 are slow: +")
-    assert ended.startswith("ranks 1, 3, 6 have recovered")
-    lasting = [finding for moment in moments for finding in above_info(moment.findings)]
-    assert {finding.since_step for finding in lasting} <= {301, 302, 303}
-    assert {tuple(finding.ranks) for finding in lasting} == {(1, 3, 6)}
-    (over,) = [finding for finding in moments[-1].findings if finding.kind == "several_stragglers"]
-    assert (over.severity, over.ranks) == ("info", [1, 3, 6])
-    assert abs(over.until_step - 901) <= 1
-    assert over.text.startswith("ranks 1, 3, 6 were slow from step 30")
 
 
 def test_one_that_becomes_late_after_them_has_a_first_step_of_its_own():
