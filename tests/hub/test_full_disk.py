@@ -63,31 +63,6 @@ def lost_everywhere(run):
     return made["steps"]["records_lost"], shot.records_lost, found.pop() if found else 0
 
 
-def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(stage, disk):
-    told = records(own_times(1800, 2), first=1)
-    ranks = join(stage)
-    tell(ranks, told, 0, 600)
-    for rank in ranks:
-        rank.acknowledged(30)
-    disk.fill()
-    viewer = stage.viewer()
-    tell(ranks, told, 600, 1200)
-    viewer.until(lambda s: any("cannot write the recording" in event.text for event in s.events), "the refusal")
-    disk.fill()
-    viewer.until(lambda s: s.step == 1200, "what comes meanwhile")
-    disk.free()
-    tell(ranks, told, 1200, 1800)
-    for rank in ranks:
-        rank.acknowledged(90)
-        rank.bye()
-        rank.acknowledged(90)
-    shot = viewer.until(lambda s: any("recording again" in event.text for event in s.events), "its end")
-    assert shot.records_lost == 0
-    stage.finish()
-    assert recorded(stage.run) == [(1800, 1, 1800)] * 2
-    assert lost_everywhere(stage.run) == (0, 0, 0)
-
-
 def test_what_a_disk_that_stays_full_to_the_end_costs_is_counted(stage, disk):
     """The spare room of the recorder is enough to write down how many steps there were."""
     told = records(own_times(1200, 2), first=1)
@@ -246,28 +221,3 @@ def test_a_run_of_which_the_disk_took_nothing_has_a_report_that_says_so(stage, d
         f"{recording_path(stage.run.id)} is empty, because ddpmon recorded nothing"
         in recorded_snapshot(stage.run).notes
     )
-
-
-def test_a_recording_that_somebody_deletes_is_back_with_all_that_was_in_it(stage, disk):
-    told = records(own_times(600, 2), first=1)
-    ranks = join(stage)
-    tell(ranks, told, 0, 300)
-    for rank in ranks:
-        rank.acknowledged(15)
-    for path in stage.dir.glob("telemetry.db*"):
-        path.unlink()
-    tell(ranks, told, 300, 400)
-    viewer = stage.viewer()
-    viewer.until(
-        lambda s: any("the hub has written the whole recording again" in event.text for event in s.events),
-        "the news of it",
-    )
-    until(lambda: recorded(stage.run) == [(400, 1, 400)] * 2, "all steps in the new recording")
-    tell(ranks, told, 400, 600)
-    for rank in ranks:
-        rank.bye()
-        rank.acknowledged(30)
-    recording_path(stage.run.id).unlink()
-    stage.finish()
-    assert recorded(stage.run) == [(600, 1, 600)] * 2
-    assert lost_everywhere(stage.run) == (0, 0, 0)

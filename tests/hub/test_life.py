@@ -123,18 +123,6 @@ ranks[0].wait()
 """
 
 
-def test_a_removed_socket_comes_back(stage):
-    stage.hub()
-    viewer = stage.viewer()
-    viewer.get()
-    for name in ("view.sock", "ingest.sock"):
-        (runs.socket_dir(stage.run.id) / name).unlink()
-    socket = runs.socket_dir(stage.run.id) / "view.sock"
-    until(socket.exists, "the socket is back")
-    stage.viewer().get()
-    stage.rank(0).join()
-
-
 def test_a_hub_that_nobody_ends_any_more_ends_by_itself(stage):
     gone = subprocess.Popen(["true"])
     gone.wait()

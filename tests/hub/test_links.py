@@ -192,22 +192,6 @@ def test_of_a_machine_that_was_booted_again_the_clock_is_read_anew(hubs):
     assert before not in node.later_us
 
 
-def test_a_link_that_is_cut_for_most_of_a_minute_loses_nothing_and_is_named(hubs):
-    trained(hubs)
-    hubs.link.cut()
-    cut_at = hubs.now
-    while not any("no data from host1 (ranks 2-3" in text for text in hubs.events):
-        hubs.skip(SEND_S)
-        assert hubs.now - cut_at < 6.0
-    assert not hubs.all_there()
-    hubs.skip(55 - (hubs.now - cut_at))
-    assert not hubs.up.reached(hubs.now)
-    hubs.link.heal()
-    hubs.until(lambda: "host1 is back" in hubs.events, "that it is back")
-    hubs.until(hubs.all_there, "all steps", trains=False)
-    assert (hubs.store.registry.records_lost, hubs.up.dropped) == (0, 0)
-
-
 def test_of_a_cut_that_outlasts_the_memory_exactly_what_is_lost_is_counted(hubs):
     trained(hubs)
     a_second = 2 * (10 * 110 + 2 * 300)  # steps and batches of two ranks, as they are reckoned before they are packed

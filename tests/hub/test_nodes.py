@@ -168,42 +168,6 @@ def test_either_side_of_a_cut_says_who_is_not_heard_and_a_root_that_goes_on_refu
     assert last.refused == []
 
 
-def test_a_node_whose_hub_is_silent_while_the_others_step_on_is_not_called_gone(machines):
-    root, node = machines
-    ranks, told = world(machines), late_world(400)
-    tell(ranks, told, 1, 21)
-    viewer = root.viewer()
-    viewer.until(have_told(20), "the steps")
-    node.hubs[-1].kill()
-    node.hubs[-1].wait()
-    begin = 21
-
-    def told_of():
-        nonlocal begin
-        tell(ranks[:2], told, begin, begin + 2)
-        begin += 2
-        time.sleep(0.1)  # no faster than ranks train: who is silent is told by the hub's clock, what is late by theirs
-        return [event.text for event in viewer.get().events if "no data from" in event.text]
-
-    (text,) = until(told_of, "that its hub is silent")
-    assert "ranks 2-3, last step 20" in text
-    for later in range(begin, 380, 20):
-        tell(ranks[:2], told, later, later + 20)
-
-    def is_judged(shot):  # what was found of earlier steps may stand for a moment
-        alone = shot.step >= 380 and shot.window and shot.window[0] > 20
-        return alone and "no steps arrive from ranks 2-3" in shot.verdict
-
-    late = viewer.until(is_judged, "steps of two ranks alone")
-    assert not {found.kind for found in late.findings} & {"communication_bound", "slow_link"}
-    assert [rank.phases_ms[Phase.TRANSFER] for rank in late.ranks[:2]] == [0, 0], late.window
-    node.hub()
-    for rank in ranks[2:]:
-        rank.join(node_rank=1, local_rank=rank.rank - 2)
-    introduce(root, node, ranks[0], ranks[2])
-    until(lambda: any("is back" in event.text for event in viewer.get().events), "that it is back")
-
-
 def test_a_question_of_a_viewer_of_one_machine_reaches_a_rank_of_the_other(machines):
     root, node = machines
     ranks = world(machines)
@@ -252,31 +216,6 @@ def test_output_that_nobody_asked_for_is_not_taken(home):
     assert asked == [(1, 3)], "not more often than its logs are read"
     with pytest.raises(WireError):
         decode_from_node(encode(Output(PrintedView(3, 1, [PrintedLine("out", "x"), PrintedLine("out", "y")]))))
-
-
-def test_a_stop_on_one_machine_stops_the_others(machines):
-    root, node = machines
-    world(machines)
-    node.viewer().until(seen_whole, "the world")
-    node.save(stopping=True, stopping_at=time.time())
-    assert root.supervisor.wait(30) == -signal.SIGTERM, "what ddpmon stop sends"
-
-
-def test_the_end_is_told_to_the_viewers_of_every_machine_and_all_is_recorded(machines):
-    root, node = machines
-    ranks, told = world(machines), late_world()
-    viewer = node.viewer(takes_changes=True)
-    viewer.until(seen_whole, "the world")
-    tell(ranks, told, 1, 81)
-    for rank in ranks:
-        rank.bye()
-    root.end()
-    node.end()
-    assert viewer.until(lambda s: s.state == "done", "the end").step == 80
-    for machine in machines:
-        assert machine.hubs[-1].wait(30) == 0
-    assert recorded_steps(root) == dict.fromkeys(range(4), 80)
-    assert recorded_steps(node) == {2: 80, 3: 80}
 
 
 @pytest.fixture

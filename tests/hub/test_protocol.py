@@ -1,7 +1,6 @@
 """Test the messages between ranks and the hub."""
 
 import random
-import signal
 import sqlite3
 
 import pytest
@@ -52,37 +51,6 @@ def test_a_batch_that_comes_twice_counts_once_and_is_acknowledged_again(stage):
     rank.acknowledged(1)
     assert rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(10,)]
     assert rows(stage, "SELECT records, last_step FROM processes") == [(10, 10)]
-
-
-def test_after_the_hub_was_killed_nothing_is_lost_that_the_ranks_still_hold(stage):
-    hub = stage.hub()
-    told = records(own_times(60, 2), first=1)
-    stage.save(world_size=2)
-    ranks = [stage.rank(rank, world_size=2) for rank in range(2)]
-    held = {}
-    for rank in ranks:
-        rank.join()
-        rank.batch(told[rank.rank][:20])
-        rank.acknowledged(1)
-    hub.send_signal(signal.SIGSTOP)  # what is sent from here on, this hub never reads
-    for rank in ranks:
-        held[rank.rank] = [rank.batch(told[rank.rank][20:40]), rank.batch(told[rank.rank][40:])]
-    hub.kill()
-    hub.wait()
-    stage.hub()
-    for rank in ranks:
-        rank.batch(seq=4)
-        welcome = rank.answer(Welcome)
-        assert welcome.has_hello is False
-        rank.join()
-        for batch in held[rank.rank]:
-            rank.socket.send(encode(batch))
-        rank.batch(seq=4)
-        rank.acknowledged(4)
-    snapshot = stage.viewer().until(lambda s: s.window == (2, 60), "the whole run is there")
-    assert snapshot.records_lost == 0
-    assert any("hub restarted" in event.text for event in snapshot.events)
-    assert rows(stage, "SELECT process, sum(count) FROM step_blocks GROUP BY process") == [(1, 60), (2, 60)]
 
 
 def test_a_hole_counts_as_lost_once_even_over_a_restart_of_the_hub(stage):

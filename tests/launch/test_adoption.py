@@ -69,17 +69,6 @@ def test_a_run_without_a_supervisor_is_watched_again_to_its_end(waiting, cli, tm
     assert not runs.socket_dir(run.id).exists()
 
 
-def test_a_run_without_supervisor_and_hub_gets_both_again(waiting, cli, tmp_path):
-    run = waiting.run
-    kill(run.supervisor, run.hub)
-    runs.remove_sockets(run.id)  # as a cleaner of /tmp does
-    assert cli("attach", "--once").returncode == 0
-    assert waiting.run.hub not in {None, run.hub}
-    assert waiting.run.hub.alive()
-    (tmp_path / "go").touch()
-    waiting.until_gone()
-
-
 @pytest.mark.usefixtures("fresh_programs")
 def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     run = waiting.run

@@ -49,14 +49,6 @@ def test_all_of_it_goes_its_sockets_too(run):
     assert not runs.socket_dir(run.id).exists()
 
 
-def test_what_runs_is_refused_and_stays_whole(run, living):
-    run = changed(run, ended_at=None, exit_code=None, supervisor=living)
-    with pytest.raises(UsageError, match="is running; stop it first"):
-        removal.delete(run)
-    assert (runs.run_dir(run.id) / "telemetry.db").exists()
-    assert runs.load(run.id) == run
-
-
 def test_what_is_just_ending_is_refused(run, living):
     """run.json says that it ended, but its hub may still be writing the report."""
     with pytest.raises(UsageError, match="is ending"):
