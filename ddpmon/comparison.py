@@ -173,7 +173,7 @@ def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
     for word, texts in (
         ("Gone", [finding["text"] for finding in findings["gone"]]),
         ("New", [finding["text"] for finding in findings["new"]]),
-        ("Both", [f"{pair['b']['text']} (A: {_cost(pair['a'])}, B: {_cost(pair['b'])})" for pair in findings["kept"]]),
+        ("Both", [f"{pair['b']['text']}{_costs(pair)}" for pair in findings["kept"]]),
     ):
         labelled += [(word, sentence) for sentence in texts[:MOST_FINDINGS]]
         if len(texts) > MOST_FINDINGS:
@@ -181,5 +181,10 @@ def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
     return labelled + [("Note", sentence) for sentence in made["notes"]]
 
 
-def _cost(finding: dict[str, Any]) -> str:
-    return "?" if finding["cost_ms"] is None else f"{finding['cost_ms']:.1f} ms a step"
+def _costs(pair: dict[str, Any]) -> str:
+    """Return what a finding that both runs have costs in each; "": that is measured in neither."""
+    costs = [pair[name]["cost_ms"] for name in ("a", "b")]
+    if all(cost is None for cost in costs):
+        return ""
+    texts = ["not measured" if cost is None else f"{cost:.1f} ms a step" for cost in costs]
+    return f" (A: {texts[0]}, B: {texts[1]})"

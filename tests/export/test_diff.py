@@ -1,6 +1,7 @@
 """Two runs side by side, as text and as Markdown, whatever they are."""
 
 import numpy as np
+import pytest
 
 from ddpmon import comparison
 from ddpmon.analysis.compare import Comparison, Side
@@ -22,6 +23,17 @@ def test_what_did_not_change_is_no_negative_zero():
     found["b"]["phases_ms"]["data"] -= 0.001
     (row,) = [line for line in diff.text(found).splitlines() if line.startswith("data")]
     assert row.split() == ["data", "1.00", "1.00", "+0.00", "1.00", "1.00", "+0.00"]
+
+
+@pytest.mark.parametrize(("costs", "words"), [
+    ((None, None), ""), ((1.0, None), " (A: 1.0 ms a step, B: not measured)"),
+    ((1.0, 2.5), " (A: 1.0 ms a step, B: 2.5 ms a step)"),
+])  # fmt: skip
+def test_a_finding_of_both_runs_has_its_costs_where_they_are_measured(costs, words):
+    made = made_with(Finding("straggler", "warn", "rank 2 is slow", [2], "data"))
+    (finding,) = made["findings"]["gone"]
+    made["findings"]["kept"] = [{name: finding | {"cost_ms": cost} for name, cost in zip("ab", costs, strict=True)}]
+    assert ("Both", f"rank 2 is slow{words}") in comparison.sentences(made)
 
 
 def made_with(finding):
