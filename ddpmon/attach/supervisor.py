@@ -29,8 +29,7 @@ from ddpmon.launch.exit_traces import Stranger
 from ddpmon.launch.life import STOP_MARGIN_S
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.signing import become_supervisor
-from ddpmon.launch.supervising import IDLE_S, Supervising
-from ddpmon.launch.supervisor_log import SupervisorLog
+from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog
 from ddpmon.runs import Process, proc
 from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 

@@ -40,8 +40,7 @@ def as_typed(address: Address, word: str) -> int:
 
 def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) -> int:
     """The dashboard of a run there until it is left; then the exit code for this command."""
-    from ddpmon.remote.place import RemotePlace
-    from ddpmon.remote.source import RemoteSource
+    from ddpmon.remote.source import RemotePlace, RemoteSource
 
     line = RemoteSource.call(address)
     from ddpmon.tui.app import DdpmonApp, watch  # while ssh logs in

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
 
+from ddpmon.errors import UsageError
 from ddpmon.export.steps import Piece
 from ddpmon.messages import PHASES
 from ddpmon.store.clock import Clock
@@ -43,3 +48,52 @@ def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
                     *(critical, record.loss, record.samples or None, record.tokens or None, record.learning_rate),
                     *(float(world.gc_ms[i, j]), named),
                 )
+
+
+_DIGITS = {"end_unix_s": ".6f"} | {name: ".3f" for name in COLUMNS if name.endswith("_ms") and name != NAMED}
+
+
+def write_csv(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
+    """Write the head and all rows, ordered by attempt, step and rank. What is not known is empty; named_ms is JSON."""
+    out = csv.writer(file, lineterminator="\n")
+    out.writerow(COLUMNS)
+    for row in rows(pieces, clock):
+        out.writerow([_cell(name, value) for name, value in zip(COLUMNS, row, strict=True)])
+
+
+def _cell(name: str, value: Value) -> Value | str:
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return format(value, _DIGITS[name]) if value is not None and name in _DIGITS else value
+
+
+_GROUP = 100_000
+"""Rows that are in memory at once, and in a row group of the file."""
+_NEEDED = "export --format parquet needs PyArrow: pip install 'ddpmon[parquet]'"
+
+
+def write_parquet(pieces: Iterable[Piece], clock: Clock, path: Path) -> None:
+    """Write a file of all rows, ordered by attempt, step and rank; what is not known is null, named_ms a map.
+
+    UsageError without PyArrow.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UsageError(_NEEDED) from None
+    schema = pa.schema([(name, _type(pa, name)) for name in COLUMNS])
+    with parquet.ParquetWriter(path, schema, compression="zstd") as file:
+        every = rows(pieces, clock)
+        while group := list(islice(every, _GROUP)):
+            columns = [
+                [list(value.items()) if isinstance(value, dict) else value for value in column]
+                for column in zip(*group, strict=True)
+            ]
+            file.write_table(pa.table(columns, schema=schema))
+
+
+def _type(pa: Any, name: str) -> Any:
+    if name == NAMED:
+        return pa.map_(pa.string(), pa.float64())
+    return pa.int64() if name in INTEGERS else pa.float64()

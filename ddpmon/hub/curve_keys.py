@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from pathlib import Path
 
 import msgspec
@@ -21,7 +20,7 @@ from zmq.utils import z85
 
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages.wire import is_key
-from ddpmon.runs import plain_file
+from ddpmon.runs import plain_file, writing
 
 FILE = "node.key"
 MOST_BYTES = 1 << 20
@@ -55,12 +54,8 @@ class Keys(msgspec.Struct):
 
     def save(self, run_dir: Path) -> None:
         """Keep it. A full disk costs a hub that restarts its place, and nothing else."""
-        draft = run_dir / f"{FILE}.new"
         with contextlib.suppress(OSError):
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(self))
-            draft.replace(run_dir / FILE)
+            writing.write_text(run_dir / FILE, msgspec.json.encode(self).decode())
 
 
 def kept(run_dir: Path) -> Keys | None:

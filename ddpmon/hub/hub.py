@@ -21,13 +21,12 @@ from ddpmon.hub.cores import Cores
 from ddpmon.hub.cpu_budget import CpuBudget
 from ddpmon.hub.nodes import FINISH_S, Nodes
 from ddpmon.hub.opening import open_recording
-from ddpmon.hub.processes import Processes
+from ddpmon.hub.processes import Processes, StepCounters
 from ddpmon.hub.profile_requests import ProfileRequests
 from ddpmon.hub.receiving import Ingest
 from ddpmon.hub.sample_requests import SampleRequests
 from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.stack_requests import StackRequests
-from ddpmon.hub.step_counters import StepCounters
 from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Ask, FromRank, Hello, Snapshot, ToRank, Wish

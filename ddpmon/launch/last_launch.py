@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shlex
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from ddpmon.errors import UnsafePathError, UsageError
 from ddpmon.launch.prepare import Asked
 from ddpmon.launch.spec import here
 from ddpmon.redaction import HIDDEN, hidden_name, redact_words
+from ddpmon.runs import writing
 
 _LONGEST = 100_000
 """Bytes of the file; more was not written by us."""
@@ -121,15 +121,8 @@ def last() -> LaunchForm:
 
 def remember(started: LaunchForm) -> None:
     """Keep what was started. A full disk is no reason not to have started it."""
-    draft = _path().with_name(f".launch-{secrets.token_hex(4)}.json")
     with contextlib.suppress(OSError, UnsafePathError):
-        runs.private_dir(runs.home())
-        try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                json.dump(asdict(_without_secrets(started)), file, indent=1)
-            draft.replace(_path())
-        finally:
-            draft.unlink(missing_ok=True)
+        writing.write(runs.private_dir(runs.home()) / _path().name, asdict(_without_secrets(started)))
 
 
 def _path() -> Path:

@@ -4,6 +4,7 @@ only.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
@@ -88,3 +89,29 @@ class Supervising(ABC):
         deadline = time.monotonic() + seconds
         while not so() and time.monotonic() < deadline:
             self._look(ENDING_S)
+
+
+KEPT_BYTES = 65_536
+"""Lines that are kept while they cannot be written; the oldest are dropped first."""
+
+
+class SupervisorLog:
+    """Lines for an open file, which is written to without buffers in between."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._unwritten = b""
+
+    def say(self, text: str) -> None:
+        """Write a line with its time, after those that wait."""
+        line = f"{time.strftime('%H:%M:%S')} {text}\n".encode(errors="backslashreplace")
+        self._unwritten = (self._unwritten + line)[-KEPT_BYTES:]
+        self.write()
+
+    def write(self) -> None:
+        """Try again to write what waits."""
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
+        except OSError:
+            return

@@ -31,8 +31,7 @@ from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses
 from ddpmon.launch.run_processes import ranks as ranks_of
 from ddpmon.launch.signing import become_supervisor, shell_code
-from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising
-from ddpmon.launch.supervisor_log import SupervisorLog
+from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising, SupervisorLog
 from ddpmon.runs import Process, jobs
 
 SIGNALS = STOPS | {signal.SIGCHLD}

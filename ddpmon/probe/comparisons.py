@@ -1,22 +1,28 @@
 """Have ranks compared: take digests of what replicas should share after certain backwards, the same on all ranks.
 
 A change of the rate or of the mode may be one rank's alone. It asks for digests that others may not take; those that
-all take follow within some steps.
+all take follow within some steps. `Apart` notices ranks that train apart without meaning to: no DDP, and nothing else
+that could keep their weights the same. They are compared in the same way, unless they exchange enough to hold the same
+weights, or are meant to hold others: as many bytes as the model has between two steps, messages from rank to rank,
+parameters that are sharded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from math import inf
 from time import monotonic_ns
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import BATCH_NORM, FEW_WEIGHTS, INPUTS, OTHER_BUFFERS, UNREDUCED, WEIGHTS
 from ddpmon.probe.account import Account
-from ddpmon.probe.apart import Apart
 from ddpmon.probe.collectives import position
 from ddpmon.probe.digest import (
     ELEMENTS,
@@ -24,6 +30,7 @@ from ddpmon.probe.digest import (
     INPUT_ELEMENTS,
     INPUT_TENSORS,
     SOON,
+    SampledElements,
     due,
     few,
     next_due,
@@ -31,8 +38,73 @@ from ddpmon.probe.digest import (
     tensors_in,
 )
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.parallelism import MAX_PARAMETERS, Parallelism, is_sharded, parameters_of
 from ddpmon.probe.replica import Replica
 from ddpmon.probe.script_calls import ScriptCalls
+
+
+class Apart:
+    """Counts the optimizer steps of a rank without DDP, and what it exchanges with others between two of them."""
+
+    def __init__(self, parallelism: Parallelism) -> None:
+        self._parallelism = parallelism
+        self.updates = 0
+        """Optimizer steps so far."""
+        self._moment = 0
+        """The update after which bytes are counted."""
+        self._bytes = self._most_bytes = 0.0
+        """Exchanged since then, and the most that were between any two updates."""
+        self._works = 0
+        """Asynchronous collectives that were not waited for yet."""
+
+    def exchanged(self, exchanged_bytes: float) -> None:
+        """Count what is exchanged. Before the first update it says nothing: initial weights are broadcast."""
+        if not self.updates:
+            return
+        if self._moment != self.updates:
+            self._moment, self._bytes = self.updates, 0.0
+        self._bytes += exchanged_bytes
+        self._most_bytes = max(self._most_bytes, self._bytes)
+
+    def collective(self, result: object, args: Sequence[Any], *, inside: bool) -> None:
+        """Count a collective by its arguments, or the wait for one that was counted when it began.
+
+        inside: another one calls it, which waits for its own.
+        """
+        payload = args[0] if args else None
+        if isinstance(payload, dist.Work):
+            if inside:
+                return
+            self._works -= 1
+            self.exchanged(inf if self._works < 0 else 0)
+            return
+        self._works += hasattr(result, "wait")
+        self.exchanged(_bytes(payload))
+
+    def updated(self, optimizer: Any, optimizers: Iterable[int], world_size: int) -> SampledElements | None:
+        """Count an optimizer step; return a few elements of what it updates where ranks are to be compared.
+
+        The first step is left out: some scripts broadcast their weights after it. optimizers: the ids of all.
+        """
+        self.updates += 1
+        if not due(self.updates) or self.updates == FIRST[0] or world_size < 2 or self._parallelism.is_wrapped:
+            return None
+        parameters = list(islice(parameters_of(optimizer), MAX_PARAMETERS))
+        size = sum(one.numel() * one.element_size() for one in parameters)
+        if self._most_bytes >= size or any(map(is_sharded, parameters)):
+            return None
+        # Ranks that hold parts of a model differ in its shapes.
+        shapes = zlib.crc32(repr([tuple(one.shape) for one in parameters]).encode())
+        number = list(optimizers).index(id(optimizer))
+        return sample(parameters, number, f"shapes {shapes:08x}", 0, self.updates)
+
+
+def _bytes(payload: Any) -> float:
+    """Return the size of what a collective is given; objects go in collectives of their own. None: it is not known."""
+    if payload is None:
+        return inf
+    tensors = payload if isinstance(payload, list | tuple) else [payload]
+    return float(sum(one.numel() * one.element_size() for one in tensors if isinstance(one, torch.Tensor)))
 
 
 class Comparisons(ScriptCalls):

@@ -138,12 +138,8 @@ def _is_worker(pid: int, parent: int) -> bool:
 
 def read_throttling(cgroups: Callable[[], list[Cgroup]] | None = None) -> Throttling | None:
     """Return the CPU quota that allows this process least; None: it has none."""
-    found = (_throttling(one) for one in (cgroups or _cpu_cgroups)())
+    found = (_throttling(one) for one in (cgroups() if cgroups else cgroups_of("cpu")))
     return min((one for one in found if one is not None), default=None)
-
-
-def _cpu_cgroups() -> list[Cgroup]:
-    return cgroups_of("cpu")
 
 
 def _throttling(cgroup: Cgroup) -> Throttling | None:

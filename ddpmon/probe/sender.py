@@ -33,7 +33,6 @@ from ddpmon.messages import (
 )
 from ddpmon.plain import utf8
 from ddpmon.probe import output, stack_signal, updates
-from ddpmon.probe.configuration import configuration
 from ddpmon.probe.cpu_rivals import RivalSearch
 from ddpmon.probe.cuda import pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
@@ -46,7 +45,7 @@ from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.profiler import Profiler
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.run_folder import leave_tail
-from ddpmon.probe.setup_reader import SetupReader
+from ddpmon.probe.setup_reader import SetupReader, configuration
 from ddpmon.probe.stack import StackReporter
 from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread

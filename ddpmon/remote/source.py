@@ -1,4 +1,4 @@
-"""The near side of a line: a source whose run is on another machine.
+"""The near side of a line: a source whose run is on another machine, and that machine with its other runs.
 
 A thread of its own reads what comes. A line that is cut comes back by itself, after pauses that grow; until then the
 last snapshot stays, and `silent_for` says how old it is.
@@ -36,9 +36,10 @@ from ddpmon.remote.channel import (
     Taken,
     Want,
 )
-from ddpmon.remote.conversation import Conversation
-from ddpmon.remote.ssh_line import Line
+from ddpmon.remote.ssh_line import Conversation, Line
+from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Said
+from ddpmon.source import Source
 from ddpmon.source.run_list import Listed, ListedVerdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -310,3 +311,28 @@ class RemoteSource:
 
 def _words(run: str | None) -> list[str]:
     return ["_relay", *([] if run is None else [run])]
+
+
+class RemotePlace:
+    """The other machine of a source, over the same line."""
+
+    def __init__(self, source: RemoteSource) -> None:
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        return self._source.address.where
+
+    def read(self) -> list[Listed]:
+        return [listed for listed, _ in self._source.runs()]
+
+    def verdict(self, listed: Listed) -> ListedVerdict:
+        return next(
+            (reported for each, reported in self._source.runs() if each.run.id == listed.run.id), ListedVerdict()
+        )
+
+    def attach(self, run: Run) -> Source:
+        return RemoteSource.beside(self._source.address.of(run.id))
+
+    def stop(self, run: Run, now: bool) -> None:
+        self._source.stop_there(run.id, now)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.cli.topics import docs_folder, for_terminal, topics
+from ddpmon.cli.commands.helping import docs_folder, for_terminal, topics
 from tests.in_process import called, called_in_a_terminal
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from ddpmon.export import openmetrics, spreadsheet, trace
+from ddpmon.export import openmetrics, rows, trace
 from ddpmon.export.steps import pieces
 from ddpmon.messages import PHASES
 from ddpmon.plain import plain
@@ -27,7 +27,7 @@ def written(run, form, last=None):
     file = io.StringIO()
     with Recording(run) as recording:
         if form == "csv":
-            spreadsheet.write(pieces(recording, last), recording.clock, file)
+            rows.write_csv(pieces(recording, last), recording.clock, file)
         else:
             trace.write(pieces(recording, last), run.name, file)
     return file.getvalue()

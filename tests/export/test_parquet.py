@@ -56,12 +56,12 @@ def test_duckdb_finds_who_was_waited_for(demo, tmp_path):
 def test_what_a_script_named_is_a_map(tmp_path, monkeypatch):
     import duckdb
 
-    from ddpmon.export import parquet
+    from ddpmon.export import rows
     from ddpmon.export.rows import COLUMNS, NAMED
 
     row = tuple({"augment": 1.5, "résumé": 2.0} if name == NAMED else 1 for name in COLUMNS)
-    monkeypatch.setattr(parquet, "rows", lambda _pieces, _clock: iter([row, (*row[:-1], None)]))
-    parquet.write([], None, tmp_path / "named.parquet")
+    monkeypatch.setattr(rows, "rows", lambda _pieces, _clock: iter([row, (*row[:-1], None)]))
+    rows.write_parquet([], None, tmp_path / "named.parquet")
     with duckdb.connect() as db:
         named = db.execute("SELECT named_ms FROM read_parquet(?)", [str(tmp_path / "named.parquet")]).fetchall()
     assert named == [({"augment": 1.5, "résumé": 2.0},), (None,)]

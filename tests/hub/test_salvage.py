@@ -14,9 +14,9 @@ from ddpmon.errors import RecordingError
 from ddpmon.export import report
 from ddpmon.hub import opening
 from ddpmon.messages import Ack, decode_to_rank
+from ddpmon.recording.database import salvage
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot, recorded_state
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.salvage import salvage
 from tests.recordings import record, story
 from tests.worlds import own_times, records
 

@@ -9,10 +9,10 @@ from ddpmon.export import report
 from ddpmon.export.steps import pieces
 from ddpmon.messages import decode_from_rank, encode
 from ddpmon.messages.folder import TAILS, pack_tail
+from ddpmon.recording.database import PAGE_BYTES
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import Recording, recording_path
-from ddpmon.recording.salvage import PAGE_BYTES
 from tests.hub.conftest import until
 from tests.hub.test_tails import PID, leave, left_by, recorded
 from tests.worlds import own_times, records

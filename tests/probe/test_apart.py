@@ -13,7 +13,7 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.parallelism import measured
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.messages import DDP, LOCAL_SGD, NOT_PARALLEL, PARALLEL_JOIN, Finding
-from ddpmon.probe.apart import Apart
+from ddpmon.probe.comparisons import Apart
 from ddpmon.probe.parallelism import Parallelism
 from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, forked
 

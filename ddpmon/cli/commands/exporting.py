@@ -70,7 +70,7 @@ def _write_state(run: Run, file: TextIO) -> None:
 
 def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> None:
     from ddpmon.analysis.words import counted
-    from ddpmon.export import parquet, spreadsheet, trace
+    from ddpmon.export import rows, trace
     from ddpmon.export.steps import pieces
     from ddpmon.recording.merged import Merged
     from ddpmon.recording.recording import Recording
@@ -84,11 +84,11 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
             )
         piece_iterator = pieces(recording, last)
         if form == "parquet" and output is not None:
-            parquet.write(piece_iterator, recording.clock, output)
+            rows.write_parquet(piece_iterator, recording.clock, output)
         else:
             with _opened(output) as file:
                 if form == "csv":
-                    spreadsheet.write(piece_iterator, recording.clock, file)
+                    rows.write_csv(piece_iterator, recording.clock, file)
                 else:
                     trace.write(piece_iterator, run.name, file)
     if recording.damaged:

@@ -2,11 +2,111 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
 import click
+
+import ddpmon
+from ddpmon.export.width import wrapped
+
+_IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_FINDING = re.compile(r"^## (\w+)$", re.MULTILINE)
+_WORD = re.compile(r"^\| ([^|]+?)(?: \[([^|\]]+)\])? \| (.+) \|$", re.MULTILINE)
+_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+_BEGINS = re.compile(r"\s*(?:[-*]|\d+\.) |\s*\|")
+"""Beginning of a line that does not continue the one above."""
+
+
+class Topic(NamedTuple):
+    """What `ddpmon help NAME` prints."""
+
+    kind: str
+    """"task", "finding" or "word"."""
+    title: str
+    text: str
+    """Markdown."""
+
+
+def docs_folder() -> Path:
+    """The folder of the pages: inside the package where it was installed, beside it in a clone."""
+    package = Path(ddpmon.__file__).parent
+    return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
+
+
+def topics() -> dict[str, Topic]:
+    """Return every topic by its name. A task and a finding of one name are one topic; both win over a word."""
+    docs = docs_folder()
+    found: dict[str, Topic] = {}
+    for page in sorted((docs / "howto").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        found[page.stem] = Topic("task", text.partition("\n")[0].removeprefix("# "), text)
+    _, *findings = _FINDING.split((docs / "reference" / "findings.md").read_text(encoding="utf-8"))
+    for name, section in zip(findings[::2], findings[1::2], strict=True):
+        text = re.sub(r"^\|.*\n?", "", section, flags=re.MULTILINE).strip()
+        task = f"{found.pop(name).text}\n\n" if name in found else ""
+        found[name] = Topic("finding", text.partition("\n")[0], f"{task}# The finding {name}\n\n{text}")
+    for word, short, meaning in _WORD.findall((docs / "reference" / "glossary.md").read_text(encoding="utf-8")):
+        for name in filter(None, (word, short)):
+            found.setdefault(name, Topic("word", meaning, f"# {word}\n\n{meaning}"))
+    return found
+
+
+def listed(found: dict[str, Topic], width: int) -> Iterator[str]:
+    """Yield a line for each task and finding; words are too many."""
+    for kind, heading in (("task", "Tasks:"), ("finding", "Kinds of findings:")):
+        yield heading
+        for name, topic in found.items():
+            if topic.kind == kind:
+                yield from wrapped(topic.title, width, f"  {name:<26} ", " " * 29)
+        yield ""
+    yield from wrapped("ddpmon help TOPIC prints one; TOPIC may also be a word of the screens, or a command.", width)
+
+
+def for_terminal(markdown: str, width: int) -> Iterator[str]:
+    """Yield the lines of a page, wrapped; code and commands stay as they are."""
+    fenced = listed = False
+    paragraph: list[str] = []
+    for line in re.sub(r"\n{3,}", "\n\n", _IMAGE.sub("", markdown)).strip().splitlines():
+        is_fence = line.strip().startswith("```")
+        fenced ^= is_fence
+        if _ITEM.match(line):
+            listed = True
+        elif line.strip() and not line.startswith(" "):
+            listed = False
+        is_code = is_fence or fenced or line.startswith(" " * (8 if listed else 4))
+        if paragraph and (is_code or not line.strip() or _BEGINS.match(line)):
+            yield from _wrapped(paragraph, width)
+            paragraph = []
+        if is_fence:
+            continue
+        if is_code:
+            yield f"    {line.strip()}" if fenced else line
+        elif line.strip():
+            paragraph.append(line)
+        else:
+            yield ""
+    if paragraph:
+        yield from _wrapped(paragraph, width)
+
+
+def _wrapped(lines: list[str], width: int) -> list[str]:
+    margin = " " * (len(lines[0]) - len(lines[0].lstrip()))
+    text = _LINK.sub(r"\1", " ".join(line.strip() for line in lines)).replace("**", "").replace("`", "")
+    if text.startswith("#"):
+        return [text.lstrip("# ").upper()]
+    if text.startswith("|"):
+        cells = [cell.strip() for cell in text.strip("|").split("|")]
+        return wrapped("  ".join(cells), width, margin, f"{margin}    ") if "".join(cells).strip("-: ") else []
+    item = _ITEM.match(text)
+    return wrapped(text, width, margin, margin + " " * len(item[0]) if item else margin)
 
 
 def _complete(_context: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    from ddpmon.cli.topics import topics
+    from ddpmon.cli.commands.helping import topics
 
     return sorted(name for name in topics() if name.startswith(begun))
 
@@ -27,7 +127,7 @@ def help_page(context: click.Context, topic: str | None) -> None:
     import shutil
     from difflib import get_close_matches
 
-    from ddpmon.cli.topics import for_terminal, listed, topics
+    from ddpmon.cli.commands.helping import for_terminal, listed, topics
     from ddpmon.errors import UsageError
 
     pages = topics()

@@ -85,8 +85,7 @@ def _opened(run: str | None) -> tuple[Any, Any]:
 
     address = parse(run)
     if address is not None and run is not None:
-        from ddpmon.remote.place import RemotePlace
-        from ddpmon.remote.source import RemoteSource
+        from ddpmon.remote.source import RemotePlace, RemoteSource
 
         remote = RemoteSource.open(address, RemoteSource.call(address))
         return remote, RemotePlace(remote)

@@ -67,10 +67,7 @@ def ls(machine: str | None, as_json: bool) -> int:
     else:
         rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
         rows += [tuple(map(plain, _row(run, live.get(run.id)))) for run in shown]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-        for *cells, last in rows:
-            padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-            print("  ".join([*padded, last]))
+        _print_table(rows)
         for run in shown:
             if elsewhere := run.elsewhere():
                 print(plain(f"{run.id} {elsewhere}"))
@@ -90,15 +87,21 @@ def _print_unwatched(everything: list[Run]) -> None:
     jobs = unwatched(everything)
     if not jobs:
         return
-    rows = [("PID", "RANKS", "AGE", "COMMAND")]
+    rows: list[tuple[str, ...]] = [("PID", "RANKS", "AGE", "COMMAND")]
     rows += [
         (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), " ".join(job.command)[:80])
         for job in jobs
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     print("\njobs that train on this machine without ddpmon; ddpmon attach --pid PID watches one")
-    for *cells, command in rows:
-        print(plain("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command])))
+    _print_table([tuple(map(plain, row)) for row in rows])
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    """Print rows in columns, each as wide as its longest cell; the last one is not filled up."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    for *cells, last in rows:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        print("  ".join([*padded, last]))
 
 
 def _warn_near_bound() -> None:

@@ -13,17 +13,15 @@ from ddpmon.tui.screens.view import Blocks, View
 from ddpmon.tui.screens.world import World
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.bigchart import BigChart
-from ddpmon.tui.widgets.corelanes import CoreLanes
-from ddpmon.tui.widgets.devicelanes import DeviceLanes, RankLanes
+from ddpmon.tui.widgets.devicelanes import CoreLanes, DeviceLanes, RankLanes
 from ddpmon.tui.widgets.devicelist import DeviceList
 from ddpmon.tui.widgets.findinglist import FindingList
 from ddpmon.tui.widgets.fulltable import FullTable
 from ddpmon.tui.widgets.heatmap import HeatMap
 from ddpmon.tui.widgets.heatphases import HeatPhases
 from ddpmon.tui.widgets.inspection import Inspection
-from ddpmon.tui.widgets.laststeps import LastSteps
+from ddpmon.tui.widgets.laststeps import LastSteps, LongestSteps
 from ddpmon.tui.widgets.loglist import LogList
-from ddpmon.tui.widgets.longeststeps import LongestSteps
 from ddpmon.tui.widgets.meanstep import MeanStep
 from ddpmon.tui.widgets.pane import BlockPane, Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail

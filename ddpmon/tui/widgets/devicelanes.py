@@ -1,18 +1,21 @@
-"""Every rank's GPU and cores through time, a lane each: gaps in which a GPU does nothing are seen at once."""
+"""Lanes through time: every rank's GPU and cores, where gaps are seen at once, and each core of the run's machine."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
+from ddpmon import numbers
 from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SeriesRequest, Snapshot, Wish
+from ddpmon.messages.cells import NOTHING
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, title
+from ddpmon.tui.lines import Line, fit, plain, title
 from ddpmon.tui.sizes import TALL
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
-from ddpmon.tui.widgets.lanes import Lane, LaneGrid, SampledLanes, split_height
+from ddpmon.tui.widgets.lanes import MOMENTS, Lane, LaneGrid, SampledLanes, share, split_height
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.rankdetail import WHOLE
 
@@ -145,3 +148,76 @@ def _lane(courses: dict[tuple[int, str], Course], rank: int | None, name: str, *
         _ROLES.get(name, "muted"),
         IDLE if name == "gpu" else 0.0,
     )
+
+
+_CORE_LABEL, _CORE_SHARE = 5, 5
+"""Columns of a core's number, and of how busy it is now."""
+_LEAST_CORE, _WIDEST_CORE = 20, 71
+"""Columns of the screen that a core takes."""
+_FEW_CORES = 8
+"""Cores up to which each has a line of its own, however wide the screen is."""
+_TALLEST_CORE = 3
+"""Lines of a lane on a tall screen."""
+_AROUND_CORES = 2
+"""Lines of the title, and of the axis where there is room for it."""
+
+
+class CoreLanes(SampledLanes):
+    """All cores of the machine that the run's hub is on. They are not recorded: a run that is over has none."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._told = "", 0
+        """A run, and how many cores its hub tells of; 0: nobody does."""
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        shot = frame.snapshot
+        if shot is None or frame.ended or frame.cursor is not None:
+            return None
+        if shot.cores is not None and (shot.cores.courses or not shot.cores.columns):
+            self._told = shot.run.id, len(shot.cores.courses)
+        run, told = self._told
+        cores = told if run == shot.run.id else _expected_cores(shot)
+        if not cores:
+            return None
+        lines = _core_lines(cores, width)
+        most = max(min(cores, _FEW_CORES), lines) * (_TALLEST_CORE if height >= TALL else 1)
+        return Block(width, 1 + lines, height=_AROUND_CORES + most)
+
+    @property
+    def wish(self) -> Wish:
+        columns = MOMENTS * min(_WIDEST_CORE, self.room[0])
+        return Wish(cores=SeriesRequest(columns=max(1, min(HEAT_MOST, columns)), per_column=self.seconds))
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        view = None if frame.snapshot is None else frame.snapshot.cores
+        if view is None or not view.courses or view.per_column != self.seconds:
+            return [title("cores ", width), [(" nothing measured yet", "muted")]]
+        count = len(view.courses)
+        lines = min(max(1, height - 1), max(min(count, _FEW_CORES), _core_lines(count, width)))
+        beside = max(1, min(math.ceil(count / lines), width // _LEAST_CORE))
+        lines = min(lines, math.ceil(count / beside))
+        tall, air = split_height(height - _AROUND_CORES, lines, _TALLEST_CORE)
+        grid = LaneGrid(min(_WIDEST_CORE, width // beside), _CORE_LABEL, tall, air, _CORE_SHARE)
+        left = count - beside * lines
+        more = f", {left} more in a larger terminal" if left > 0 else ""
+        heading = f"the {count} cores of {plain(view.host)}, the last {self.span_text(grid, view.columns)}{more} "
+        lanes = [
+            [_core_lane(core) for core in view.courses[side * lines : (side + 1) * lines]] for side in range(beside)
+        ]
+        return [title(heading, width), *grid.lines(lanes), grid.ages(view.per_column, beside)]
+
+
+def _expected_cores(snapshot: Snapshot) -> int:
+    """Return how many cores there are, as far as it is known before they are asked for."""
+    return max((rank.environment.cores for rank in snapshot.ranks if rank.environment is not None), default=0)
+
+
+def _core_lines(cores: int, width: int) -> int:
+    return math.ceil(cores / max(1, width // _LEAST_CORE))
+
+
+def _core_lane(core: Course) -> Lane:
+    now = core.cells[-1] if core.cells else NOTHING
+    text = numbers.NONE if now == NOTHING else f"{share(now):.0%}"
+    return Lane([(f"{core.rank:>{_CORE_LABEL - 1}} ", "muted")], core.cells, value=text)

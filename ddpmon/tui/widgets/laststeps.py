@@ -1,4 +1,6 @@
-"""The last steps, rank by rank: what each did when, who arrived last, and the same steps with the late rank mended."""
+"""The last steps, rank by rank: what each did when, who arrived last, and the same steps with the late rank mended;
+and a list of the longest steps of the run.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRequest, TimelineStep, TimelineView, Wish
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, size, under_cursor, with_mark
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, with_mark
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved, top_with
@@ -308,3 +310,40 @@ class LastSteps(BlockPane):
 
 def _length(step: TimelineStep, which: str) -> float:
     return finite(step.length_ms if which == "real" or step.mended_ms is None else step.mended_ms) or 0.0
+
+
+_LONGEST_WIDTH, _LONGEST_MOST = 41, 12
+
+
+def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
+    """A line a step, the longest first; the one that is shown is marked."""
+    shown = view.steps[0].step if len(view.steps) == 1 else 0
+    lines: list[Line] = []
+    for each in view.longest[:height]:
+        line: Line = [
+            (f" {numbers.count(each.step):>7} {numbers.ms(each.length_ms):>6} ms", "text"),
+            (f"  rank {each.rank}", "text"),
+        ]
+        if each.over_ms > 0:
+            line.append((f" +{numbers.ms(each.over_ms)} {plain(each.phase)}", "muted"))
+        lines.append(under_cursor(line, width) if each.step == shown else line)
+    return lines
+
+
+class LongestSteps(BlockPane):
+    """The longest steps as a block of a screen."""
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        begun = frame.snapshot is not None and frame.snapshot.step > 0
+        return Block(_LONGEST_WIDTH, 4, _LONGEST_WIDTH + 15, 1 + _LONGEST_MOST) if begun else None
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        view = None if frame.snapshot is None else frame.snapshot.timeline
+        legend: Line = [(" v ", "key"), ("shows one ", "muted")]
+        if view is None or not view.longest:
+            return [
+                title("the longest steps ", width, legend),
+                [(" coming…" if view is None else " none yet", "muted")],
+            ]
+        since = f" since step {numbers.count(view.longest_since)}" if view.longest_since > 2 else ""
+        return [title(f"the longest steps{since} ", width, legend), *longest_steps(view, width, height - 1)]
