@@ -17,6 +17,7 @@ from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import recording_path
 from ddpmon.store.clock import Clock
 from tests.hub.conftest import until
+from tests.hub.thinned import recorded
 from tests.recordings import record, told_by
 from tests.worlds import own_times, records
 
@@ -30,15 +31,6 @@ def disk(small_disk):
 def home(disk, home, monkeypatch):
     monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
     return home
-
-
-def recorded(run):
-    with sqlite3.connect(f"file:{recording_path(run.id)}?mode=ro", uri=True) as db:
-        found = db.execute(
-            "SELECT sum(count), min(first_step), max(last_step) FROM step_blocks GROUP BY process"
-        ).fetchall()
-    db.close()
-    return found
 
 
 def join(stage, count=2):
@@ -84,7 +76,7 @@ def test_what_a_disk_that_stays_full_to_the_end_costs_is_counted(stage, disk):
     hub.terminate()
     assert hub.wait(20) == 0, stage.log()
     disk.free()
-    assert recorded(stage.run) == [(600, 1, 600)] * 2
+    assert recorded(stage.run) == [(rank, 600, 600) for rank in range(2)]
     stage.save(ended_at=time.time(), exit_code=0)
     assert lost_everywhere(stage.run) == (1200, 1200, 1200)
 

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sqlite3
 import subprocess
 import time
 
@@ -13,6 +12,7 @@ from ddpmon import runs
 from ddpmon.messages import STAGE_GROUP, STAGE_TRAINING, Bye, Failure, Welcome, encode
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from tests.hub.conftest import until
+from tests.hub.thinned import recorded
 from tests.worlds import own_times, records
 
 
@@ -20,16 +20,6 @@ from tests.worlds import own_times, records
 def told():
     """Forty steps of one rank."""
     return records(own_times(40, 1), first=1, start_us=time.monotonic_ns() // 1000 - 60_000_000)[0]
-
-
-def recorded(stage):
-    with sqlite3.connect(f"file:{stage.dir}/telemetry.db?mode=ro", uri=True) as db:
-        found = db.execute(
-            "SELECT rank, sum(count), max(step_blocks.last_step) FROM step_blocks "
-            "JOIN processes ON id = process GROUP BY process"
-        ).fetchall()
-    db.close()
-    return found
 
 
 def refused(snapshot):
@@ -69,7 +59,7 @@ def test_a_batch_with_a_wild_number_is_asked_for_again_and_no_other_is_taken_for
         rank.hello()
         rank.batch(told[10:20], seq=2)
         rank.acknowledged(2)
-    assert recorded(stage) == [(place, 20, 20) for place in range(4)]
+    assert recorded(stage.run) == [(place, 20, 20) for place in range(4)]
     shot = stage.viewer().until(lambda s: [rank.steps for rank in s.ranks] == [20] * 4, "all steps")
     assert shot.records_lost == 0
 
@@ -86,7 +76,7 @@ def test_batches_that_a_cut_connection_swallowed_are_sent_again(stage, told):
     rank.batch(told[10:20], seq=2)
     rank.batch(told[20:30], seq=3)
     rank.acknowledged(3)
-    assert recorded(stage) == [(0, 30, 30)]
+    assert recorded(stage.run) == [(0, 30, 30)]
     assert stage.viewer().until(lambda s: s.ranks[0].steps == 30, "all steps").records_lost == 0
 
 
@@ -115,7 +105,7 @@ def test_a_goodbye_before_batches_that_are_missing_is_not_acknowledged(stage, to
     rank.hello()
     rank.batch(told[10:20], seq=2)
     rank.acknowledged(2)
-    assert recorded(stage) == [(0, 20, 20)]
+    assert recorded(stage.run) == [(0, 20, 20)]
 
 
 def test_a_batch_with_an_invalid_record_is_refused_as_a_whole_and_its_rank_goes_on(stage, told):
@@ -130,7 +120,7 @@ def test_a_batch_with_an_invalid_record_is_refused_as_a_whole_and_its_rank_goes_
     snapshot = stage.viewer().until(lambda s: s.ranks[0].steps == 30 and s.refused, "all steps")
     assert [(rank, count) for (rank, _), count in refused(snapshot).items()] == [(0, 1)]
     assert snapshot.records_lost == 10
-    assert recorded(stage) == [(0, 20, 30)]
+    assert recorded(stage.run) == [(0, 20, 30)]
     assert any("rank 0 sent an invalid value: the records of a batch" in event.text for event in snapshot.events)
     assert "ddpmon ignored 1 invalid value from ranks" in snapshot.notes
 
@@ -168,7 +158,7 @@ def test_a_process_can_only_speak_for_itself(stage, told):
     assert (snapshot.ranks[0].health, snapshot.ranks[0].steps, snapshot.ranks[0].pid) == ("ok", 12, rank.pid)
     assert all(one.rank is None for one in snapshot.refused)
     assert [finding.kind for finding in snapshot.findings] == []
-    assert recorded(stage) == [(0, 12, 12)]
+    assert recorded(stage.run) == [(0, 12, 12)]
 
 
 def test_who_says_that_it_is_a_later_attempt_unseats_nobody_who_lives(stage, told):

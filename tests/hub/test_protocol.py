@@ -1,20 +1,13 @@
 """Test the messages between ranks and the hub."""
 
 import random
-import sqlite3
 
 import pytest
 
 from ddpmon.messages import STAGE_CONNECTED, Failure, Sample, Scalar, Welcome, encode
 from tests.hub.conftest import until
+from tests.hub.thinned import rows
 from tests.worlds import own_times, records
-
-
-def rows(stage, query):
-    with sqlite3.connect(f"file:{stage.dir}/telemetry.db?mode=ro", uri=True) as db:
-        found = db.execute(query).fetchall()
-    db.close()
-    return found
 
 
 def test_records_arrive_are_acknowledged_and_on_disk_by_then(stage):
@@ -26,11 +19,11 @@ def test_records_arrive_are_acknowledged_and_on_disk_by_then(stage):
         rank.batch(told[rank.rank], samples=[Sample(time_us=5, cpu_percent=50.0)], scalars=[Scalar(3, "accuracy", 0.5)])
     for rank in ranks:
         rank.acknowledged(1)
-    assert rows(stage, "SELECT process, sum(count) FROM step_blocks GROUP BY process") == [
+    assert rows(stage.run, "SELECT process, sum(count) FROM step_blocks GROUP BY process") == [
         (i, 30) for i in (1, 2, 3, 4)
     ]
-    assert rows(stage, "SELECT count(*), max(cpu_percent) FROM samples") == [(4, 50.0)]
-    assert rows(stage, "SELECT DISTINCT name, value FROM scalars") == [("accuracy", 0.5)]
+    assert rows(stage.run, "SELECT count(*), max(cpu_percent) FROM samples") == [(4, 50.0)]
+    assert rows(stage.run, "SELECT DISTINCT name, value FROM scalars") == [("accuracy", 0.5)]
     snapshot = stage.viewer().until(lambda s: s.window == (2, 30), "all steps analysed")
     assert [view.health for view in snapshot.ranks] == ["ok"] * 4
     assert snapshot.step == 30
@@ -49,8 +42,8 @@ def test_a_batch_that_comes_twice_counts_once_and_is_acknowledged_again(stage):
     rank.acknowledged(1)
     rank.bye()
     rank.acknowledged(1)
-    assert rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(10,)]
-    assert rows(stage, "SELECT records, last_step FROM processes") == [(10, 10)]
+    assert rows(stage.run, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(10,)]
+    assert rows(stage.run, "SELECT records, last_step FROM processes") == [(10, 10)]
 
 
 def test_a_hole_counts_as_lost_once_even_over_a_restart_of_the_hub(stage):
@@ -130,7 +123,7 @@ def test_goodbye_is_answered_once_all_is_recorded(stage):
     rank.batch(records(own_times(500, 1), first=1)[0])
     rank.bye()
     rank.acknowledged(1)
-    assert rows(stage, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(500,)]
+    assert rows(stage.run, "SELECT coalesce(sum(count), 0) FROM step_blocks") == [(500,)]
     assert stage.viewer().until(lambda s: s.ranks[0].health == "left", "it left").ranks[0].stage == "ended"
 
 
@@ -159,7 +152,7 @@ def test_what_was_found_of_ranks_is_over_with_them(stage):
     stage.save(world_size=2)
     late = own_times(80, 2, noise=0.02)
     late[:, 1, 0] += 15  # data
-    for begin, own, restart in ((0, late, 0), (1, own_times(4000, 2, noise=0.02), 1)):
+    for begin, own, restart in ((0, late, 0), (1, own_times(800, 2, noise=0.02), 1)):
         told = records(own, first=1)
         ranks = [stage.rank(rank, world_size=2, pid=4_100_000 + 2 * begin + rank) for rank in (0, 1)]
         for rank in ranks:
@@ -171,7 +164,7 @@ def test_what_was_found_of_ranks_is_over_with_them(stage):
                 stage.viewer().until(lambda s: s.step >= 80, "its steps")
                 want = "running" if begin else "slow"
                 stage.viewer().until(lambda s, want=want: s.state == want and s.step >= 80, want)
-    stage.viewer().until(lambda s: s.step == 4000, "its last step")
+    stage.viewer().until(lambda s: s.step == 800, "its last step")
     again = stage.viewer().until(lambda s: s.state == "running" and s.window, "that nobody is late")
     assert not [finding for finding in again.findings if finding.ranks == [1]]
     viewer = stage.viewer()

@@ -1,6 +1,5 @@
 """Test that the tails of ranks reach the recording, and that other files in their folder do no harm."""
 
-import sqlite3
 import time
 
 import pytest
@@ -11,9 +10,9 @@ from ddpmon import messages
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Batch, Bye, Hello
 from ddpmon.messages.folder import TAILS, pack_tail, unpack_tail
 from ddpmon.recording.recorded import recorded_snapshot
-from ddpmon.recording.recording import recording_path
 from ddpmon.recording.unsent_files import Tails
 from tests.hub.conftest import until
+from tests.hub.thinned import recorded, rows
 from tests.worlds import own_times, records
 
 PID = 4_100_000
@@ -38,13 +37,6 @@ def leave(folder, name, content):
     draft.rename(folder / TAILS / name)
 
 
-def recorded(run_id):
-    with sqlite3.connect(f"file:{recording_path(run_id)}?mode=ro", uri=True) as db:
-        return db.execute(
-            "SELECT rank, sum(count), max(b.last_step) FROM step_blocks b JOIN processes ON id = process GROUP BY rank"
-        ).fetchall()
-
-
 def test_what_ranks_left_before_there_was_a_hub_is_recorded_and_goes_away(stage):
     stage.save(world_size=2)
     told = records(own_times(60, 2), first=1)
@@ -54,7 +46,7 @@ def test_what_ranks_left_before_there_was_a_hub_is_recorded_and_goes_away(stage)
     shot = stage.viewer().until(lambda s: s.step == 60 and s.window == (2, 60), "all is there")
     assert (shot.records_lost, [view.health for view in shot.ranks]) == (0, ["left", "left"])
     stage.finish()
-    assert recorded(stage.run.id) == [(0, 60, 60), (1, 60, 60)]
+    assert recorded(stage.run) == [(0, 60, 60), (1, 60, 60)]
     assert not (stage.dir / TAILS).exists()
     assert recorded_snapshot(stage.run).records_lost == 0
 
@@ -72,7 +64,7 @@ def test_what_was_heard_already_is_not_recorded_twice(stage):
     shot = stage.viewer().until(lambda s: s.ranks[0].health == "left", "its goodbye")
     assert (shot.ranks[0].steps, shot.records_lost) == (40, 0)
     stage.finish()
-    assert recorded(stage.run.id) == [(0, 40, 40)]
+    assert recorded(stage.run) == [(0, 40, 40)]
 
 
 def test_what_an_earlier_attempt_left_does_not_disturb_the_current_one(stage):
@@ -97,11 +89,8 @@ def test_what_an_earlier_attempt_left_does_not_disturb_the_current_one(stage):
     shot = stage.viewer().until(lambda s: s.window == (2, 30), "the new attempt's steps")
     assert [(view.pid, view.health) for view in shot.ranks] == [(PID + 5, "ok"), (PID + 6, "ok")]
     stage.finish()
-    with sqlite3.connect(f"file:{recording_path(stage.run.id)}?mode=ro", uri=True) as db:
-        found = db.execute(
-            "SELECT pid, attempt, sum(count) FROM step_blocks JOIN processes ON id = process GROUP BY pid"
-        )
-        assert found.fetchall() == [(PID, 0, 15), (PID + 1, 0, 15), (PID + 5, 1, 30), (PID + 6, 1, 30)]
+    query = "SELECT pid, attempt, sum(count) FROM step_blocks JOIN processes ON id = process GROUP BY pid"
+    assert rows(stage.run, query) == [(PID, 0, 15), (PID + 1, 0, 15), (PID + 5, 1, 30), (PID + 6, 1, 30)]
 
 
 def test_a_hub_that_is_told_to_end_at_once_takes_them_first(stage):
@@ -113,7 +102,7 @@ def test_a_hub_that_is_told_to_end_at_once_takes_them_first(stage):
     stage.end()
     hub.send_signal(18)
     assert hub.wait(20) == 0
-    assert recorded(stage.run.id) == [(0, 30, 30)]
+    assert recorded(stage.run) == [(0, 30, 30)]
 
 
 def test_what_a_rank_left_before_the_machine_was_started_anew_is_not_of_the_future(stage):
@@ -128,7 +117,7 @@ def test_what_a_rank_left_before_the_machine_was_started_anew_is_not_of_the_futu
     shot = stage.viewer().until(lambda s: s.ranks[0].health == "left", "what it left")
     assert (shot.ranks[0].steps, shot.records_lost, shot.refused) == (10, 0, [])
     stage.finish()
-    assert recorded(stage.run.id) == [(0, 10, 10)]
+    assert recorded(stage.run) == [(0, 10, 10)]
 
 
 def test_names_of_files_that_are_no_utf8_end_no_hub(stage):

@@ -14,7 +14,8 @@ from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.recording.recording import Recording, recording_path
 from tests.hub.conftest import until
-from tests.hub.test_tails import PID, leave, left_by, recorded
+from tests.hub.test_tails import PID, leave, left_by
+from tests.hub.thinned import recorded
 from tests.worlds import own_times, records
 
 
@@ -73,7 +74,7 @@ def test_every_reader_takes_in_what_was_left_when_the_hub_was_killed(stage):
     stage.hub()
     stage.hubs[-1].terminate()
     assert stage.hubs[-1].wait(20) == 0, stage.log()
-    assert recorded(stage.run.id) == [(0, 700, 700), (1, 700, 700)]
+    assert recorded(stage.run) == [(0, 700, 700), (1, 700, 700)]
     assert not list(stage.dir.glob(f"{TAILS}/*"))
     assert report.build(stage.run)["steps"] == made["steps"]
 

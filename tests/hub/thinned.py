@@ -24,6 +24,14 @@ def rows(source, query, *values):
         return db.execute(query, values).fetchall()
 
 
+def recorded(run):
+    """(rank, how many of its steps, the last of them) of each rank whose steps are recorded."""
+    query = (
+        "SELECT rank, sum(count), max(b.last_step) FROM step_blocks b JOIN processes ON id = process GROUP BY process"
+    )
+    return rows(run, query)
+
+
 def counts(run):
     steps = rows(run, "SELECT coalesce(sum(count), 0) FROM step_blocks")[0][0]
     return {"steps": steps} | {
