@@ -223,26 +223,19 @@ def drawn(count: int, seed: int) -> list[Case]:
         nproc, step_ms = chance.randint(2, 6), round(20 * 10 ** chance.random())
         steps = max(150, 15_000 // step_ms)
         begin = chance.randint(30, steps // 2)
-        cases.append(
-            Case(
-                chance.choice(("none", "persistent", "moving", "periodic", "transient", "uneven")),
-                (chance.randrange(nproc),),
-                chance.choice(SHARED_PHASES),
-                chance.choice((0.1, 0.15, 0.25, 0.5, 1.0)),
-                step_ms,
-                chance.random() < 0.5,
-                steps,
-                begin,
-                0,
-                chance.randint(5, 12),
-                chance.choice((1, 1, 2, 4)),
-                nproc,
-            )
-        )
-        if cases[-1].kind == "transient":
-            cases[-1] = replace(cases[-1], end=begin + chance.randint(steps // 5, steps // 3))
-        elif cases[-1].kind == "periodic":  # as much a step on average as a fault of each step
-            cases[-1] = replace(cases[-1], begin=10, size=cases[-1].size * cases[-1].every)
+        case = Case(
+            kind=chance.choice(("none", "persistent", "moving", "periodic", "transient", "uneven")),
+            ranks=(chance.randrange(nproc),),
+            phase=chance.choice(SHARED_PHASES),
+            size=chance.choice((0.1, 0.15, 0.25, 0.5, 1.0)),
+            step_ms=step_ms, norm=chance.random() < 0.5, steps=steps, begin=begin, every=chance.randint(5, 12),
+            accumulate=chance.choice((1, 1, 2, 4)), nproc=nproc,
+        )  # fmt: skip
+        if case.kind == "transient":
+            case = replace(case, end=begin + chance.randint(steps // 5, steps // 3))
+        elif case.kind == "periodic":  # as much a step on average as a fault of each step
+            case = replace(case, begin=10, size=case.size * case.every)
+        cases.append(case)
     return cases
 
 

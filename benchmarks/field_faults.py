@@ -15,6 +15,7 @@ PHASE_WORDS = {
     "backward": "backward",
     "optimizer": "optimi[sz]er",
 }
+ROTATES = r"another rank|rotat|different rank|varies|take turns"
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,7 @@ def drawn(seed: int) -> list[Scenario]:
             for phase, words in PHASE_WORDS.items()
         ),
         scenario("two slow ranks", "persistent", several, "forward", "--phase", "forward"),
-        scenario(
-            "another rank each step",
-            "moving",
-            (),
-            r"another rank|rotat|different rank|varies|take turns",
-            "--size",
-            "0.5",
-        ),
+        scenario("another rank each step", "moving", (), ROTATES, "--size", "0.5"),
         scenario(
             f"every {every}th step", "periodic", rank(), rf"every {every}\b", "--every", str(every), "--size", "1.0"
         ),

@@ -12,22 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 WARM_UP = 30
-
-
-class Random(Dataset):
-    """The same items over and over, made once."""
-
-    def __init__(self, item: torch.Tensor, classes: int, length: int) -> None:
-        self.item, self.classes, self.length = item, classes, length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return self.item, index % self.classes
 
 
 class Transformer(nn.Module):
@@ -83,9 +70,8 @@ def main() -> None:
 
     model = DistributedDataParallel(Model().to(device), device_ids=[device.index], broadcast_buffers=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    loader = DataLoader(
-        Random(item, 10, (args.steps + WARM_UP) * args.batch_size), args.batch_size, num_workers=2, pin_memory=True
-    )
+    samples = [(item, number % 10) for number in range((args.steps + WARM_UP) * args.batch_size)]
+    loader = DataLoader(samples, args.batch_size, num_workers=2, pin_memory=True)
     began = host_end = 0.0
     for step, (x, y) in enumerate(loader):
         if step == WARM_UP:

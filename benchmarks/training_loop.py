@@ -12,26 +12,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 WARM_UP = 100
+BATCH, SAMPLES = 16, 1 << 21
+"""More samples than a measurement takes; they are one tensor."""
 WIDTHS = {10: 128, 500: 8}
 """Width of the parameters of a model with so many of them."""
 Around = Callable[[Any], Any]
 """Makes the context of a step from the model."""
-
-
-class Endless(Dataset):
-    """Batches without end, made once."""
-
-    def __init__(self, width: int) -> None:
-        self.item = torch.randn(width)
-
-    def __len__(self) -> int:
-        return 1 << 30
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.item
 
 
 class Many(torch.nn.Module):
@@ -100,7 +89,7 @@ class Training:
         self.around: Around = contextlib.nullcontext
         self._optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
         self._zero_grad = self._inside.timed(self._optimizer.zero_grad)
-        self._loader = iter(DataLoader(Endless(WIDTHS[parameters]), batch_size=16))
+        self._loader = iter(DataLoader([torch.randn(WIDTHS[parameters])] * SAMPLES, BATCH))
         self._work = torch.randn(192, 192)
         self.numbers = range(0)
         """Numbers that each round adds up in Python, which takes the GIL."""
