@@ -16,8 +16,7 @@ from ddpmon.messages import Episode, Finding
 GRAVEST_FIRST = ("critical", "warn", "info")
 RETURN_S = Threshold(
     60.0,
-    of="seconds without a sign of a finding, after which the finding has ended; also seconds after which a "
-    "finding's cost is reliable",
+    of="seconds for which ddpmon waits before it announces that a finding has ended or costs more",
     why="A judgement call: if a finding returns within a minute, noise had hidden it, and a second message "
     "would not help.",
 )

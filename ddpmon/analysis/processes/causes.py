@@ -32,8 +32,8 @@ BYTES_PER_S = Threshold(
 )
 TIMES = Threshold(
     2.5,
-    of="page faults or reads of a slow rank, as a multiple of its peers'; also the network traffic of a host, "
-    "as a multiple of other hosts'",
+    of="page faults or reads of a slow rank, or network traffic of its host, as a multiple of the same on other ranks "
+    "or hosts",
     why="A judgement call: peers also differ from each other, and a host with twice as many ranks sends twice as much.",
 )
 

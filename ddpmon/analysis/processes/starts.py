@@ -34,8 +34,8 @@ SHARED_S = 2 * START_S.enter
 """Seconds for which all ranks were at one line before the first step: after that people wonder where it is."""
 BUSY = Threshold(
     0.05,
-    of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; also "
-    "the utilization of its GPU",
+    of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; or "
+    "utilization of its GPU",
     why="The probe itself uses less than a tenth of this value (benchmarks/rank_cost.py). GPU drivers report 1 or 2%"
     " for an idle GPU.",
 )

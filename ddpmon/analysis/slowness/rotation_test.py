@@ -21,8 +21,8 @@ from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
     8.0,
-    of="distance between the slowest and the second rank, as a multiple of twice the usual distance between "
-    "the second and the third",
+    of="distance between the slowest and the second rank, divided by twice the usual distance between the "
+    "second and the third",
     why="By chance, 0.4% of turns reach this value with exponential tails, and 15% with Pareto tails of exponent 1.5."
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )

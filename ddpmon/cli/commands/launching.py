@@ -54,7 +54,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_envvar=True,
             metavar="HOST:PORT",
             help="Address of the root hub, which collects the data of all machines. All machines need the same "
-            "address for --hub. Without --hub, the hubs of the machines find each other when the process "
+            "address for --hub. Without --hub, the hubs of the machines find each other once the process "
             "group exists.",
         ),
         click.option(
