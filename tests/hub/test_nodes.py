@@ -7,6 +7,7 @@ import time
 import pytest
 
 from ddpmon import runs
+from ddpmon.cli.commands import publishing
 from ddpmon.hub import curve_keys
 from ddpmon.hub.rank_output import RankOutput
 from ddpmon.messages import (
@@ -288,3 +289,18 @@ def test_an_end_that_cannot_be_is_refused(end):
     with pytest.raises(WireError):
         decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=end)])))
     assert decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=End(-9, "x" * 1000))]))).items[0].end
+
+
+class BeginsError(Exception):
+    """A machine begins to publish."""
+
+
+def test_only_the_machine_of_rank_0_publishes(machines):
+    def begin():
+        raise BeginsError
+
+    root, node = machines
+    tell(world(machines), late_world(), 1, 80)
+    assert publishing._follow(node.run, begin, 1.0) is None
+    with pytest.raises(BeginsError):
+        publishing._follow(root.run, begin, 1.0)

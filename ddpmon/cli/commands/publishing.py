@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ddpmon.export.trackers import Tracker
+    from ddpmon.messages import Snapshot
     from ddpmon.runs import Run
 
 
@@ -43,15 +44,16 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
 
     followed = _follow(target, begin, every) if target.state() == "running" else _written(target, begin())
     if followed is None:
-        print(f"this is not the machine of rank 0: the command that runs there writes to {', '.join(wanted)}")
+        print("nothing is written from here: the data of rank 0 is on another machine, or there is none")
         return 0
     return _finish(target.id, followed)
 
 
 def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
-    """Write a point now and then until the run ends, or a signal comes. None: the run's data is on another machine.
+    """Write a point now and then until the run ends, or a signal comes. None: there was nothing to write.
 
-    begin: opens the trackers. This waits for the first step: until then a machine need not know which one has rank 0.
+    begin: opens the trackers. This waits for data of rank 0: until its hub knows that of rank 0, a machine of several
+    shows its own ranks alone.
     """
     import time
 
@@ -69,7 +71,8 @@ def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -
                 if shot is not None and shot.run.id != run.id:
                     return opened
                 ended = shot is not None and shot.state in END_STATES
-                if shot is not None and shot.step > last_step and (ended or time.monotonic() >= due):
+                due_now = ended or time.monotonic() >= due
+                if shot is not None and shot.step > last_step and due_now and _has_rank_0(shot):
                     due, last_step = time.monotonic() + every_s, shot.step
                     opened = opened or begin()
                     _each(opened, "write", live_point(shot))
@@ -78,7 +81,11 @@ def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -
                 time.sleep(0.2)
     finally:
         source.close()
-    return opened or begin()
+    return opened
+
+
+def _has_rank_0(shot: Snapshot) -> bool:
+    return any(rank.rank == 0 and rank.health != "missing" for rank in shot.ranks)
 
 
 def _written(run: Run, opened: dict[str, Tracker]) -> dict[str, Tracker]:
