@@ -11,12 +11,14 @@ from ddpmon.attach import jobs, obstacles
 from ddpmon.attach.jobs import TrainingJob, attached_processes, find_all, of_process
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
+from ddpmon.launch.given_hub import GivenHub, check_free
 from ddpmon.launch.start import new_run, start_run
 from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
 ELSEWHERE = (
-    "this run has only the ranks of this machine; ddpmon attach --pid on another machine starts a separate run there"
+    "this run has only the ranks of this machine; "
+    "for one run with all ranks, attach on each machine with the same --hub"
 )
 
 
@@ -63,16 +65,23 @@ def attach(
     grace_s: float = 20.0,
     on_alert: Sequence[str] = (),
     notify: Sequence[str] = (),
+    hub: GivenHub | None = None,
 ) -> Run:
     """Start a run of a job under an id from `runs.new_id`: its supervisor enters the ranks.
 
-    DdpmonError where that cannot be started.
+    DdpmonError where that cannot be started. hub: the hub of all machines, where it was given.
     """
     if name is not None:
         runs.check_name(name)
     run = run_of(job, run_id)
-    run = dataclasses.replace(run, grace_s=grace_s, on_alert=list(on_alert), notify=list(notify))
-    return start_run(run if name is None else dataclasses.replace(run, name=name))
+    run = dataclasses.replace(run, grace_s=grace_s, on_alert=list(on_alert), notify=list(notify), name=name or run.name)
+    if hub is None:
+        return start_run(run)
+    if hub.is_here:
+        check_free(hub.endpoint)
+    notes = [note for note in run.notes if note != ELSEWHERE]
+    run = dataclasses.replace(run, notes=notes, hub_at=hub.endpoint, hub_is_here=hub.is_here)
+    return start_run(run, hub.key)
 
 
 def run_of(job: TrainingJob, run_id: str) -> Run:

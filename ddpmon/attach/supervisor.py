@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.attach import ending, jobs, output, texts
@@ -143,7 +144,12 @@ class Supervisor(Supervising):
     def _enter(self, ranks: list[Attached]) -> None:
         run = self.run
         address, folder = runs.ingest_address(run.id), runs.run_dir(run.id)
-        self.entries = self._round(ranks, "arm", lambda reply: texts.arm(address, run.id, folder, reply, len(ranks)))
+        given = bool(run.hub_at)
+
+        def text(reply: Path) -> str:
+            return texts.arm(address, run.id, folder, reply, len(ranks), hub_given=given)
+
+        self.entries = self._round(ranks, "arm", text)
 
     def _leave(self, why: str) -> None:
         """Remove the probe from every rank that has it or is going to. why: "" if somebody asked for it."""

@@ -63,7 +63,8 @@ _ARM = """
             sys.path[:] = [path for path in sys.path if path not in added]
             raise
         attached.added_paths = added + getattr(attached, "added_paths", [])
-        attached.arm(socket={socket!r}, run_id={run_id!r}, folder={folder!r}, reply={reply!r}, ranks={ranks})
+        attached.arm(socket={socket!r}, run_id={run_id!r}, folder={folder!r}, reply={reply!r}, ranks={ranks},
+            hub_given={hub_given})
 """
 
 _DISARM = """
@@ -81,10 +82,16 @@ Writer = Callable[[Path], str]
 """Writes a text whose answer goes into that file."""
 
 
-def arm(socket: str, run_id: str, folder: Path, reply: Path, ranks: int) -> str:
-    """The text that arms the probe. folder: the run's. reply: the file that says how it went. ranks: how many enter."""
+def arm(socket: str, run_id: str, folder: Path, reply: Path, ranks: int, *, hub_given: bool) -> str:
+    """The text that arms the probe, with the arguments that `ddpmon.probe.attached.arm` takes."""
     code = _ARM.format(
-        socket=socket, run_id=run_id, folder=str(folder), reply=str(reply), folders=folders(), ranks=ranks
+        socket=socket,
+        run_id=run_id,
+        folder=str(folder),
+        reply=str(reply),
+        folders=folders(),
+        ranks=ranks,
+        hub_given=hub_given,
     )
     return written(code, reply)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -194,3 +195,24 @@ def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
         "caused the alert as JSON on standard input. ddpmon starts CMD at most 20 times an hour and kills "
         "it after 30 s.",
     )(function)
+
+
+def root_hub(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the options for the hub of several machines: `hub` and `hub_key`. without: what happens without them."""
+    place = click.option(
+        "--hub",
+        envvar="DDPMON_HUB",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="Address of the root hub, which collects the data of all machines. All machines need the same "
+        f"address for --hub. {without}",
+    )
+    key = click.option(
+        "--hub-key",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="File with the key for --hub. All machines need the same key for --hub; `ddpmon key FILE` "
+        "creates a key.  "
+        "[default: the key in $DDPMON_HUB_KEY]",
+    )
+    return lambda function: place(key(function))

@@ -205,6 +205,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Critical errors of its GPU since it trains, each kind once: "Xid 79"."""
     cpu_rivals: CpuRivals = CpuRivals()
     """What took its cores when it last waited for one."""
+    steps_before: StepCount = 0
+    """Steps that other ranks had counted when this one was attached to, after them."""
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):

@@ -56,6 +56,8 @@ class Account(ScriptNotes):
         """Number of reductions before each of the last updates, and since the latest one."""
         self._ddp = False
         """True if gradients were ever synchronised here: then that ends a step, and nothing else does."""
+        self._passed = 0, 0, 0
+        """Where the latest part of a step ended, for ranks of other machines: collectives, parts and updates so far."""
         self._closures = 0
         """Backward calls in the closure of the optimizer that steps."""
         self._cache = GradientCache()
@@ -260,15 +262,24 @@ class Account(ScriptNotes):
 
         """
         start = self.start
-        if start is not None and self.begins_at is not None and start.begun_at is None and issued >= self.begins_at:
+        if start is not None and start.begun_at is not None:
+            self._passed = issued, count, self.updates
+            self._tell_place()
+        elif start is not None and self.begins_at is not None and issued >= self.begins_at:
             self.unsynchronised = self.held_out = self.reductions = 0
             self._reductions = [0]
             for before in (self.skips, self.sampled, self.scalars):
                 before.clear()
             self.iteration.start_anew()
-            self.clock.start_anew()
-            self._begun, self.clock.skips_first = True, not whole
-            start.begun_at = count
+            self.clock.start_anew(start.steps)
+            self._begun, self.clock.skips_first = True, not whole and not start.steps
+            start.begun_at = count - start.parts
+
+    def _tell_place(self) -> None:
+        """Tell the ranks of other machines where the latest step ended, if that was at the latest part."""
+        issued, parts, updates = self._passed
+        if self.start is not None and issued and updates == self.updates and not self.clock.held and self.clock.step:
+            self.start.place = issued, parts, self.clock.step
 
     def _step_done(self) -> None:
         if not self.steps_count:
@@ -283,8 +294,9 @@ class Account(ScriptNotes):
                 on_device=self.clock.device is not None,
             )
             self._identity.trains(*settled)
-        if self.clock.step == 1:
+        if self.clock.step:
             self._identity.reached(STAGE_TRAINING)
+            self._tell_place()
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
@@ -343,7 +355,7 @@ class Account(ScriptNotes):
             if len(latest) == ALIKE and len(set(latest)) == 1:
                 self.reductions = latest[0]
             self._reductions = [*latest, 0]
-        if not self.clock.step and not self.clock.held:
+        if not self.clock.held:
             self.clock.skips_first = False  # the step before ended with its gradients, and this one is whole
         if self.clock.held and not self._marked:
             self.iteration.updated(key)

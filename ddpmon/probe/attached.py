@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from ddpmon.probe.run_settings import RunSettings
+
 added_paths: list[str] = []
 """Folders that were appended to `sys.path` for the probe; whoever attaches sets it before `arm`."""
 UNMEASURED = (
@@ -25,7 +27,7 @@ UNMEASURED = (
 """What cannot be measured in a process that was running before."""
 
 
-def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0) -> None:
+def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0, *, hub_given: bool = False) -> None:
     """Watch this process from now on. Harmless where the same run watches it already.
 
     Args:
@@ -35,11 +37,13 @@ def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0) -> No
         reply: File that gets the answer: {"ok": true, "rank": …} or {"ok": false, "error": "one line"}. It may come
             some milliseconds after this returns, as some moments of an optimizer's step are not interrupted.
         ranks: Count of ranks on this machine that are entered; 0: all of the job.
+        hub_given: The run has ranks on other machines, whose hubs were given a place to meet.
 
     """
 
     def act() -> None:
-        _answer(reply, lambda: _arm(socket, run_id, folder, ranks))
+        settings = RunSettings(run_id, socket, folder, alone=not hub_given, hub_given=hub_given, attached=True)
+        _answer(reply, lambda: _arm(settings, ranks))
 
     _when_quiet(reply, act)
 
@@ -101,14 +105,13 @@ def _check_torch() -> None:
         raise _CannotWatchError("this process has not imported torch; attach when it trains")
 
 
-def _arm(socket: str, run_id: str, folder: str, ranks: int) -> dict[str, Any]:
+def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
     """Return what the answer to an attach says of this rank."""
     _check_torch()
     from ddpmon.probe import arm as arming
     from ddpmon.probe import existing, run_settings
 
     listener = arming.armed()
-    settings = run_settings.RunSettings(run_id, socket, folder, alone=True, attached=True)
     if listener is not None and run_settings.current() == settings and listener.listening:
         return _facts(listener, existing.find())
     if listener is not None:

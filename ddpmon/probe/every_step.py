@@ -261,6 +261,8 @@ class EveryStep(Comparisons):
             self._digests_at = next_due(self._synchronised_backwards)
         elif self._synchronised_backwards == self._digests_at:
             self.digests_due()
+        if self.hot.tells:
+            self.record(Account.passed, self._issued(), self._synchronised_backwards)
 
     def _count_from_start(self, count: int, *, whole: bool) -> int:
         """Tell where a part of a step ended, until it is known which steps count.
@@ -278,14 +280,19 @@ class EveryStep(Comparisons):
             return count
         if start.begun_at is not None:
             self.hot.start = None
+            self.hot.tells = start.machines and self.identity.rank == 0
             return count - start.begun_at
-        model = next((model for one in list(self.replicas.values()) if (model := one.model()) is not None), None)
-        issued_so_far = sum(issued().values()) if model is None else position(model.process_group)[1]
+        issued_so_far = self._issued()
         if start.first is None:
             self.hold()
             start.first = issued_so_far
         self.record(Account.passed, issued_so_far, count, whole)
         return count
+
+    def _issued(self) -> int:
+        """Return the count of collectives so far, the same on all ranks at the same place of the script."""
+        model = next((model for one in list(self.replicas.values()) if (model := one.model()) is not None), None)
+        return sum(issued().values()) if model is None else position(model.process_group)[1]
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
@@ -365,6 +372,8 @@ class EveryStep(Comparisons):
                 self.update_unsynchronised()
             else:
                 self.update_apart(optimizer)
+                if hot.tells:
+                    self.record(Account.passed, self._issued(), self.apart.updates, True)
 
     def _update_before_start(self) -> None:
         """An optimizer took gradients that were not reduced, when steps may not count yet."""

@@ -16,6 +16,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.dealer import Dealer
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.meeting import Exchange, exchange
@@ -105,11 +106,11 @@ class HubSocket:
         """Send what is of no use later, now or not at all; whether the socket took it."""
         return self._dealer.send(encode(message))
 
-    def introduce_nodes(self) -> None:
-        """Tell the hub which hubs of other nodes the process group's store names."""
+    def introduce_nodes(self, start: CommonStart | None) -> None:
+        """Tell the hub which hubs of other nodes the process group's store names. start: as `exchange` takes it."""
         if not self._in_group and self._identity.stage >= STAGE_GROUP:
             self._in_group = True
-            self._exchange = exchange(self._identity)
+            self._exchange = exchange(self._identity, start)
         if self._exchange is None:
             return
         version = self._exchange.version

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
 from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, SYNC_BUFFERS, SYNC_COLLECTIVE
+from ddpmon.probe import run_settings
 from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
 from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.counting import count
@@ -92,7 +93,8 @@ class Listener(EveryStep):
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
         ranks = ranks or (int(here) if here.isdecimal() else self.identity.world_size)
         self.loops.join_late()
-        self.account.start = CommonStart(min(ranks, self.identity.world_size))
+        machines = run_settings.current().hub_given
+        self.account.start = CommonStart(min(ranks, self.identity.world_size), machines=machines)
         self.set_up()
 
     def model_wrapped(self, _result: object, arguments: tuple[Any, ...]) -> None:

@@ -27,6 +27,7 @@ from ddpmon.messages import Card, Meeting, WireError, decode_to_rank, encode
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.messages.wire import check_card
 from ddpmon.probe import run_settings
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import Identity
 
 EVERY_S = 0.25
@@ -51,11 +52,29 @@ def node_key(node: int) -> str:
 class Exchange(threading.Thread):
     """Reads and writes until it has the card of every hub that it needs. `message`: what it has so far."""
 
-    def __init__(self, identity: Identity, node: int | None, nodes: int = 1, *, speaks: bool = True) -> None:
-        """node: its number; None: to be counted in the store. speaks: this rank may speak for its node."""
+    def __init__(
+        self,
+        identity: Identity,
+        node: int | None,
+        nodes: int = 1,
+        *,
+        speaks: bool = True,
+        start: CommonStart | None = None,
+    ) -> None:
+        """Begin with nothing known.
+
+        Args:
+            identity: This rank's.
+            node: Its number; None: to be counted in the store.
+            nodes: Count of nodes, as far as that is known.
+            speaks: This rank may speak for its node.
+            start: Agreement with the ranks of other nodes on the numbers of steps.
+
+        """
         super().__init__(name="ddpmon-nodes", daemon=True)
         self._identity = identity
         self._speaks = speaks
+        self._start = start
         self._numbered = node is not None
         self._node, self._nodes = node or 0, nodes
         self._ending = threading.Event()
@@ -99,6 +118,8 @@ class Exchange(threading.Thread):
 
     def _exchange(self, store: Any) -> None:
         self._identity.change(world=store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
+        if self._start is not None and self._start.machines:
+            self._start.exchange(store, self._identity, self._ending.wait)
         if not self._speaks:
             return
         written: Card | None = None
@@ -158,10 +179,11 @@ class Exchange(threading.Thread):
         return True
 
 
-def exchange(identity: Identity) -> Exchange | None:
+def exchange(identity: Identity, start: CommonStart | None = None) -> Exchange | None:
     """Begin, if this is a rank of a process group of several that may span nodes, or others may follow; else None.
 
-    Where their hubs were given a place to meet, the group is given a name all the same, and nothing else is exchanged.
+    Where their hubs were given a place to meet, the group is given a name all the same, and nothing else is exchanged
+    but where steps begin to count. start: the agreement on that, if the ranks trained before they were watched.
     """
     settings = run_settings.current()
     given = settings.hub_given
@@ -172,10 +194,10 @@ def exchange(identity: Identity) -> Exchange | None:
     alone = os.environ.get("LOCAL_WORLD_SIZE") == str(identity.world_size) or (bool(nodes) and not by_torchrun)
     if by_torchrun:
         speaks = not alone and not given and int(nodes) > 1 and os.environ.get("LOCAL_RANK") == "0"
-        begun = Exchange(identity, int(node), int(nodes), speaks=speaks)
+        begun = Exchange(identity, int(node), int(nodes), speaks=speaks, start=start)
     else:
         speaks = not alone and not given
-        begun = Exchange(identity, None, speaks=speaks)
+        begun = Exchange(identity, None, speaks=speaks, start=start)
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
         if by_torchrun and speaks:
             identity.add_note(f"torch {torch.__version__} does not give access to the process group's store: {ALONE}")

@@ -194,7 +194,7 @@ class Sender(threading.Thread):
         self._gather(now)
         self._make_way()
         self._hub.send()
-        self._hub.introduce_nodes()
+        self._hub.introduce_nodes(self._listener.account.start)
         if self._stacks.is_due(now):
             self._hub.send_once(self._stacks.capture(now))  # only the latest matters
         if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:

@@ -57,11 +57,11 @@ class StepClock(PauseClock):
         self.begin_part(self._time())
         self._mark(OTHER, self.part.start)
 
-    def start_anew(self) -> None:
-        """Count steps from here on: none of those before."""
+    def start_anew(self, steps: int) -> None:
+        """Count steps from here on: none of those before, but for so many that rank 0 has counted."""
         self.held.clear()
         self.finished.clear()
-        self.step = 0
+        self.step = steps
         self.restart()
 
     def follow(self, device: Device) -> None:

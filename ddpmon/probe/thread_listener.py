@@ -72,6 +72,8 @@ class HotPathState:
     """Optimizers that live, by their id: a name for the parameters each updates, "" before its first step."""
     start: CommonStart | None = None
     """Steps do not count yet: the process trained before it was watched."""
+    tells: bool = False
+    """True if other machines count steps as this rank does, and learn from it where they end."""
     rates: dict[int, float] = field(default_factory=dict)
     """The learning rate of each."""
 

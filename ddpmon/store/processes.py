@@ -210,8 +210,8 @@ class RankProcess:
     @property
     def lost(self) -> int:
         """Step records that were lost, at least: holes among those received, and after its end the tail."""
-        holes = max(self.last_step, self.steps if self.left or self.dead else 0) - self.records
-        return max(0, holes)
+        steps = max(self.last_step, self.steps if self.left or self.dead else 0)
+        return max(0, steps - self.hello.steps_before - self.records)
 
     def take_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
         """Take how far its training thread has come, and whether it trains. writes: it fills a file meanwhile."""

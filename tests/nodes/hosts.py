@@ -34,6 +34,8 @@ class Host:
     address: str
     folder: Path
     started: list[subprocess.Popen] = field(default_factory=list)
+    entered: int = 0
+    """A process whose namespaces command lines run in; 0: in those of this host."""
     answering: subprocess.Popen | None = None
     """The process that runs command lines there."""
 
@@ -56,6 +58,8 @@ class Host:
 
     def command(self, *words: str) -> list[str]:
         """A command line that runs on this host."""
+        if self.entered:
+            return ["nsenter", "--all", "--target", str(self.entered), *words]
         inside = f'hostname {self.name}; exec "$@"'
         clock = ["--time", "--monotonic", str(self.number * APART_S), "--fork"] if self.number else []
         return ["ip", "netns", "exec", self.namespace, "unshare", "--uts", *clock, "sh", "-c", inside, "sh", *words]

@@ -1,4 +1,9 @@
-"""A few hundred short steps over gloo; LATE names ranks whose data takes longer ("2 3"), WEIGHTS where 0 saves them."""
+"""A few hundred short steps over gloo.
+
+LATE names ranks whose data takes longer ("2 3"), WEIGHTS where 0 saves them.
+
+With ALIKE, all ranks train on the same data, so that the losses of a step are equal.
+"""
 
 import os
 import sys
@@ -24,7 +29,8 @@ class Data(Dataset):
     def __getitem__(self, index):
         if os.environ["RANK"] in os.environ.get("LATE", "").split():
             time.sleep(LATE_S)
-        return torch.full((8,), float(index % 7) + int(os.environ["RANK"]))
+        own = 0 if os.environ.get("ALIKE") else int(os.environ["RANK"])
+        return torch.full((8,), float(index % 7) + own)
 
 
 torch.manual_seed(0)

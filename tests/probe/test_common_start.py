@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from torch.distributed import HashStore
 
 from ddpmon.probe import run_settings
 from ddpmon.probe.common_start import MAX_WAITING_NOTES, NOT_IN_STEP, CommonStart
@@ -50,3 +51,25 @@ def test_a_rank_that_gets_far_ahead_of_the_others_begins_alone_and_says_so() -> 
     start, identity = rank(0, 700)
     assert start.agreed(identity, MAX_WAITING_NOTES + 1) == 700
     assert identity.hello().notes == [NOT_IN_STEP]
+
+
+def waits(*answers: bool) -> Callable[[float], bool]:
+    given = iter(answers)
+    return lambda _: next(given)
+
+
+def test_ranks_of_other_machines_begin_where_a_step_of_rank_0_ended() -> None:
+    store = HashStore()
+    first, other = Identity("test"), Identity("test")
+    other.change(rank=1, world_size=2)
+    told, start = CommonStart(1, machines=True), CommonStart(1, machines=True)
+    told.first, start.first = 700, 712
+    assert told.agreed(first, 0) == 700
+    for place in ((708, 5, 4), (720, 11, 10)):
+        told.place = place
+        for one, identity in ((told, first), (start, other)):
+            one.exchange(store, identity, waits(False, True))
+        assert start.place == place
+        begins = start.agreed(other, 0)
+        assert begins == (None if place[0] < 712 else 720)
+    assert (start.parts, start.steps, other.hello().steps_before) == (11, 10, 10)

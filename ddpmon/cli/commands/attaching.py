@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, run_argument, theme
+from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, root_hub, run_argument, theme
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     "--pid", type=click.IntRange(1), help="Attach to a job by the process id of its torchrun, or of any of its ranks."
 )
 @click.option("--name", help="Name of the run that --pid starts; the default is the script's name.")
+@root_hub("Without --hub, --pid starts a run of its own on each machine.")
 @grace
 @on_alert
 @lines
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Print the summary and the table of ranks once, and exit.")
 @click.option("--readonly", is_flag=True, help="Disable all keys that stop or change a run.")
 def attach(
-    run: str | None, pid: int | None, name: str | None, grace: float, on_alert: list[str],
-    headless: bool, every: float, notify: Notify, once: bool, readonly: bool,
+    run: str | None, pid: int | None, name: str | None, hub: str | None, hub_key: Path | None, grace: float,
+    on_alert: list[str], headless: bool, every: float, notify: Notify, once: bool, readonly: bool,
 ) -> int:  # fmt: skip
     """Watch a run. The run continues when you leave the dashboard.
 
@@ -50,15 +52,20 @@ def attach(
       1 or 2      --pid did not attach; one line on stderr says why
       0, 1, 2     with --once: as ddpmon status
     """
+    import os
+
     from ddpmon.cli import reaching, watching
     from ddpmon.cli.adopting import find
     from ddpmon.errors import UsageError
+    from ddpmon.launch.given_hub import given_hub
     from ddpmon.remote.address import parse
 
     if pid is not None:
         if run is not None:
             raise UsageError("give either a run, or --pid with the process id of a job")
-        target = _attached(pid, name, grace, on_alert, notify.urls, quiet=not headless and watching.interactive())
+        given = given_hub(hub, hub_key, os.environ)
+        quiet = not headless and watching.interactive()
+        target = _attached(pid, quiet, name=name, grace_s=grace, on_alert=on_alert, notify=notify.urls, hub=given)
     else:
         if notify.urls and click.get_current_context().get_parameter_source("notify") is ParameterSource.COMMANDLINE:
             raise UsageError("--notify URL is for runs that begin now: give it to ddpmon run, exec or attach --pid")
@@ -78,16 +85,17 @@ def attach(
         return watching.follow(target, every, signals)
 
 
-def _attached(
-    pid: int, name: str | None, grace_s: float, on_alert: list[str], notify: list[str], *, quiet: bool
-) -> Run:
-    """The run of a job, once the debuggers have done their work. quiet: a dashboard is going to say how far it is."""
+def _attached(pid: int, quiet: bool, **options: Any) -> Run:
+    """The run of a job, once the debuggers have done their work.
+
+    quiet: a dashboard is going to say how far it is. options: as `attach.start.attach` takes them.
+    """
     from ddpmon import runs
     from ddpmon.attach import start, waiting
 
     job = start.find(pid)
     with runs.reserved() as run_id:
-        run = start.attach(job, run_id, name=name, grace_s=grace_s, on_alert=on_alert, notify=notify)
+        run = start.attach(job, run_id, **options)
     for line in waiting.until_entered(run):
         if not quiet:
             print(plain(line), flush=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, theme, trackers
+from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, root_hub, theme, trackers
 
 if TYPE_CHECKING:
     from ddpmon.launch.spec import Spec
@@ -48,23 +48,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Also record the all-reduce of each gradient bucket; this costs one more pass over the gradients.",
         ),
         on_alert,
-        click.option(
-            "--hub",
-            envvar="DDPMON_HUB",
-            show_envvar=True,
-            metavar="HOST:PORT",
-            help="Address of the root hub, which collects the data of all machines. All machines need the same "
-            "address for --hub. Without --hub, the hubs of the machines find each other once the process "
-            "group exists.",
-        ),
-        click.option(
-            "--hub-key",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="File with the key for --hub. All machines need the same key for --hub; `ddpmon key FILE` "
-            "creates a key.  "
-            "[default: the key in $DDPMON_HUB_KEY]",
-        ),
+        root_hub("Without --hub, the hubs of the machines find each other once the process group exists."),
         notifications,
         trackers,
         theme,
