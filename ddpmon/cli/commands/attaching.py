@@ -42,7 +42,8 @@ def attach(
 
     --pid attaches to a running job that was started without ddpmon. ddpmon loads its probe into all ranks of the job on
     this machine. ddpmon ls lists such jobs. Before Python 3.14, --pid needs gdb. ddpmon counts steps from the moment of
-    attaching. ddpmon detach removes the probe, and the job continues.
+    attaching. For one run over several machines, use --pid on each of them with the same --hub. ddpmon detach removes
+    the probe, and the job continues.
 
     \b
     Exit codes:
