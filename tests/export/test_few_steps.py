@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from ddpmon.analysis.report import report as make_report
+from ddpmon.analysis.steps.summary import DepartedRanks
 from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
@@ -15,7 +16,7 @@ from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 from ddpmon.tui.widgets.ranktable import RankTable
 from tests.recordings import BEGAN, record, story
-from tests.worlds import own_times, records
+from tests.worlds import own_times, records, world_with
 
 
 @pytest.fixture
@@ -73,6 +74,16 @@ def test_a_rank_that_runs_out_of_inputs_keeps_what_was_known_of_it(one_step):
     assert shot.samples_per_s == pytest.approx(2 * 64 / 0.038, rel=0.01), "it trains no more"
     head = "".join(text for text, _ in RankTable().title("ranks", shot, 80))
     assert "ranks, rank 1 until step 100" in head
+
+
+def test_a_rank_that_comes_back_is_of_the_world_again():
+    world = world_with(own_times(30, 3))
+    departed = DepartedRanks()
+    departed.change_world(None, (0, 1, 2))
+    departed.change_world(world, (0, 2))
+    assert [(rank, column, summary.window) for rank, summary, column in departed] == [(1, 1, (2, 31))]
+    departed.change_world(world, (0, 1, 2))
+    assert list(departed) == []
 
 
 def test_the_report_says_of_which_steps_it_tells(one_step):

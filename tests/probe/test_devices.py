@@ -40,6 +40,18 @@ def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
     assert rates.per_s("read", 500) is None, "nothing to compare with after a gap"
 
 
+def test_another_training_thread_starts_anew() -> None:
+    """The script may train in a thread of its own: its delay is not compared with the other thread's."""
+    thread = [threading.get_native_id()]
+    sampler = Sampler(lambda: thread[0], NO_GPU)
+    sampler.sample()
+    assert sampler.sample().starved_share is not None
+    other = threading.Thread(target=time.sleep, args=(5,), daemon=True)
+    other.start()
+    thread[0] = other.native_id or 0
+    assert sampler.sample().starved_share is None
+
+
 def test_a_thread_that_shares_its_core_is_starved() -> None:
     """Two busy threads of two processes on one core: each could run half of the time in which it did not."""
     mine = os.sched_getaffinity(0)
@@ -242,6 +254,17 @@ def test_workers_copy_python_objects_that_they_only_read(items: Any, copies: boo
     assert after - before > -(16 << 20)
     del batches
     assert memory.read(passes.worker_pids(), 2e6) is None, "the workers have ended"
+
+
+def test_the_memory_of_workers_is_a_sum_once_all_of_them_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[int, int | None] = {1: 10, 2: 20, 3: None}
+    monkeypatch.setattr(counters, "private_bytes", sizes.get)
+    memory = WorkerMemory()
+    assert [memory.read([1, 2, 3], now * 100.0) for now in range(3)] == [None, None, 30], "one may not be read"
+    sizes[1] = 15
+    assert memory.read([1, 2, 3], 300.0) == 35, "the one that was read longest ago"
+    assert memory.read([2, 4], 400.0) == 20, "a worker that is gone, and one that may not be read"
+    assert memory.read([], 500.0) is None
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,11 @@ def test_how_well_the_clocks_of_hosts_agree_stands_under_their_bars():
     assert text in drive(source, "5", size=golden.SIZES[1])[1]  # in one line with what mending gains
 
 
+def test_a_host_that_is_late_is_mended_by_its_name():
+    steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
+    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 fixed, these steps")
+
+
 def test_ranks_that_are_late_together_are_mended_together():
     steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
     said = what_if(TimelineView(steps, [], 4, 1, [1, 3]))
