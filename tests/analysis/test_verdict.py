@@ -126,12 +126,6 @@ def test_a_stall_names_the_rank_that_is_behind_or_where_each_is():
     assert even.endswith("; 1 in data; 0, 2 in backward")
 
 
-def test_a_run_that_ended_well_without_a_step_is_worth_a_look():
-    sentence, severity = said(verdict.ended("done", [], 0, 3.0, None))
-    assert sentence == "done in 3.0 s: no training step recorded"
-    assert severity == "warn"
-
-
 @pytest.mark.parametrize(("state", "how"), [("done", "done in 3.0 s"), ("stopped", "stopped on request in 3.0 s")])
 def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
     waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))

@@ -185,30 +185,6 @@ def test_those_that_are_gone_are_not_asked():
     assert made.asked == [0]
 
 
-def test_a_course_through_time_comes_with_the_wish_for_it(stage):
-    stage.hub()
-    stage.save(world_size=2)
-    own = own_times(150, 2)
-    own[60:, 1, 1] += 12.0
-    told = records(own, first=1)
-    for rank in (stage.rank(rank, world_size=2) for rank in range(2)):
-        rank.join()
-        rank.batch(told[rank.rank])
-        rank.acknowledged(1)
-    viewer = stage.viewer()
-    viewer.until(lambda s: s.window and s.window[1] == 150 and s.findings, "the steps and the slow rank")
-    viewer.socket.send(encode(Next(wish=Wish(inspect=of_rank(1, 40)))))
-    assert viewer.socket.poll(20_000)
-    shot = decode_snapshot(viewer.socket.recv())
-    (finding,), shown = shot.findings, shot.inspect
-    history = shown.history
-    assert (shown.rank, history.per_column, history.columns, history.last_step) == (1, 1, 40, 150)
-    rows = {row.name: row for row in history.courses}
-    assert rows["forward"].longer == f"since step {finding.since_step}"
-    assert rows["backward"].longer == ""
-    assert viewer.get().inspect is None
-
-
 def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
     context = zmq.Context()
     hub, viewer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)

@@ -174,22 +174,6 @@ def test_a_damaged_history_is_made_anew_from_the_rows(home):
     assert any("is damaged" in note for note in shot.notes)
 
 
-def test_a_recording_of_other_quantities_is_whole_but_for_these(home):
-    run = record(accuracy=True)
-    before = recorded_state(run)[1].histories
-    with changed_history(run) as saved:
-        for kind, name, other in (("steps", "transfer", "voltage"), ("samples", "rss", "swap")):
-            names = saved["histories"][kind]["names"]
-            names[names.index(name)] = other
-    shot, store = recorded_state(run)
-    assert not any("damaged" in note for note in shot.notes)
-    whole = [name for name in ALL if name not in {"transfer", "rss"}]
-    assert set(store.histories.names) == {*whole, "rss"}, "rss of the samples since"
-    assert store.histories.view("rss", None, None, 400).median[:10] == [None] * 10
-    for name in whole:
-        assert store.histories.view(name, None, None, 400) == before.view(name, None, None, 400), name
-
-
 def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
     player = Player(record(accuracy=True))
     for seconds in (60.0, 20.0, 21.0, 70.0, 12.0):

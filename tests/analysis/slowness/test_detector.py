@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ddpmon.analysis.slowness.detector import Detector
 from ddpmon.analysis.slowness.series import BLOCK
-from tests.analysis.slowness.worlds import STEP_MS, phases_of, signals_of, world_of
+from tests.analysis.noise import wandering
+from tests.analysis.slowness.runs import BACKWARD, STEP_MS, TRANSFER_MS, own_times
+from tests.worlds import world_with
 
-BACKWARD = 2
+
+def world_of(own, **more):
+    """A world of steps from 0 on, whose transfer varies a little."""
+    noise = np.random.default_rng(0).standard_normal(len(own))
+    return world_with(own, transfer=TRANSFER_MS * (1 + 0.03 * noise), first=0, **more)
+
+
+def signals_of(world, pieces=11):
+    """Return each signal that was found, and the steps after which it was; the stream comes in pieces of so many."""
+    detector, found = Detector(world.ranks), {}
+    for first in range(0, len(world), pieces):
+        detector.append(world.between(first, first + pieces))
+        for signal in detector.signals():
+            found.setdefault(signal, first + pieces)
+    return found
 
 
 def found_first(found, **wanted):
@@ -19,7 +37,7 @@ def found_first(found, **wanted):
 
 
 def test_a_rank_that_becomes_slow_is_found_within_15_steps_with_its_phase_and_first_step():
-    phases = phases_of(seed=1, steps=400)
+    phases = own_times(400, seed=1)
     phases[300:, 3, BACKWARD] += 0.1 * STEP_MS
     found = signals_of(world_of(phases))
     assert {each.rank for each in found if each.up} == {3}
@@ -30,7 +48,7 @@ def test_a_rank_that_becomes_slow_is_found_within_15_steps_with_its_phase_and_fi
 
 
 def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
-    phases = phases_of(seed=7, steps=1000)
+    phases = own_times(1000, seed=7)
     phases[:, 4, BACKWARD] += 70 * (np.random.default_rng(7).random(1000) < 0.1)
     found = signals_of(world_of(phases))
     assert {each.rank for each in found} == {4}
@@ -38,7 +56,7 @@ def test_a_rank_that_is_slow_in_every_tenth_step_at_random_is_found():
 
 
 def test_the_faster_of_two_ranks_gets_a_signal_down_and_the_other_one_up():
-    phases = phases_of(seed=8, steps=900, ranks=2)
+    phases = own_times(900, 2, seed=8)
     phases[700:, 1, BACKWARD] *= 0.5
     found = signals_of(world_of(phases))
     changes = {(each.rank, each.up) for each in found if each.series == "own" and each.evidence == "change"}
@@ -49,14 +67,14 @@ def test_longer_inputs_are_no_slowdown():
     rng = np.random.default_rng(10)
     samples = rng.integers(50, 80, 1000)
     samples[800:] += 60
-    phases = phases_of(seed=10, steps=1000) * (samples / 65)[:, None, None]
+    phases = own_times(1000, seed=10) * (samples / 65)[:, None, None]
     counts = np.repeat(samples[:, None], 8, axis=1)
     assert not signals_of(world_of(phases, samples=counts))
     assert signals_of(world_of(phases))
 
 
 def test_signals_do_not_depend_on_how_the_stream_is_cut():
-    phases = phases_of(seed=11, steps=1000, white=0.1, wander=0.02)
+    phases = own_times(1000, noise=0.1, seed=11) * wandering(1000, 8, share=0.02, lasts=16, seed=11)
     phases[400:600, 3, BACKWARD] += 0.2 * STEP_MS
     world, ends = world_of(phases), []
     for pieces in (1, 7, 250, 1000):
@@ -69,11 +87,11 @@ def test_signals_do_not_depend_on_how_the_stream_is_cut():
 
 
 def test_lost_steps_leave_the_numbers_of_the_others_right():
-    phases = phases_of(seed=12, steps=500)
+    phases = own_times(500, seed=12)
     phases[400:, 3, BACKWARD] += 0.2 * STEP_MS
     numbers = np.arange(500) + 100
     numbers[200:] += 5000
-    own = found_first(signals_of(world_of(phases, step=numbers)), series="own", up=True)
+    own = found_first(signals_of(replace(world_of(phases), step=numbers)), series="own", up=True)
     assert abs(own.step - 5500) <= 2
 
 
@@ -87,13 +105,13 @@ def test_steps_without_any_noise_do_no_harm():
 
 
 def test_one_rank_is_compared_with_its_past_alone():
-    phases = phases_of(seed=14, steps=1000, ranks=1)
+    phases = own_times(1000, 1, seed=14)
     phases[700:] *= 1.3
     assert {each.rank for each in signals_of(world_of(phases))} == {None}
 
 
 def test_many_ranks_are_tested_each_though_the_noise_is_learned_from_some():
-    phases = phases_of(seed=15, steps=260, ranks=300)
+    phases = own_times(260, 300, seed=15)
     phases[200:, 171, BACKWARD] += 0.15 * STEP_MS
     found = signals_of(world_of(phases), pieces=BLOCK)
     assert {each.rank for each in found if each.up} == {171}
@@ -101,4 +119,4 @@ def test_many_ranks_are_tested_each_though_the_noise_is_learned_from_some():
 
 def test_steps_of_other_ranks_are_refused():
     with pytest.raises(ValueError, match="ranks"):
-        Detector(range(3)).append(world_of(phases_of(seed=1, steps=3, ranks=4)))
+        Detector(range(3)).append(world_of(own_times(3, 4, seed=1)))

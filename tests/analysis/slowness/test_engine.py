@@ -21,7 +21,6 @@ from tests.analysis.slowness.runs import (
     TRANSFER_MS,
     own_times,
 )
-from tests.analysis.slowness.worlds import wandering as autoregression
 from tests.worlds import world_with
 
 BEGIN, STEPS = 300, 900
@@ -180,7 +179,7 @@ def test_noise_makes_nobody_slow(ranks):
 def test_ranks_that_are_held_up_in_turn_are_not_slow_and_do_not_hide_one_that_is():
     own = own_times(500, 4, seed=500)
     own[:, 2, DATA] += 1.2 * STEP_MS
-    crowd = autoregression(np.random.default_rng(1), 300, 4, memory=61)
+    crowd = wandering(300, 4, share=1.0, lasts=30, seed=1)[..., 0] - 1
     own[200:, :, BACKWARD] += 3 * STEP_MS * np.maximum(0.0, crowd)
     told = [slowdowns for steps, slowdowns in judgements(own, every=10) if steps > 40]
     named = [[(one.ranks, one.phase, one.since, one.until) for one in each if one.scope == "rank"] for each in told]
