@@ -29,7 +29,7 @@ def rows(made, rank, steps=1, columns=40, late=()):
     return {row.name: row for row in rank_courses(made, rank, steps, columns, late)}
 
 
-def values(row, of="mine"):
+def values(row, of="cells"):
     """Cells as milliseconds, NaN where nothing is known."""
     cells = np.frombuffer(getattr(row, of), np.uint8).astype(float)
     known = (cells != NOTHING) & (cells != NOT_FINITE)
@@ -73,7 +73,7 @@ def test_it_does_not_matter_in_how_many_parts_the_steps_come():
         assert len(whole) == len(parts)
         for a, b in zip(whole, parts, strict=True):
             assert a.high == pytest.approx(b.high, rel=1e-5)
-            assert np.abs(np.frombuffer(a.mine, np.uint8).astype(int) - np.frombuffer(b.mine, np.uint8)).max() <= 1
+            assert np.abs(np.frombuffer(a.cells, np.uint8).astype(int) - np.frombuffer(b.cells, np.uint8)).max() <= 1
             assert np.abs(np.frombuffer(a.peers, np.uint8).astype(int) - np.frombuffer(b.peers, np.uint8)).max() <= 1
 
 
@@ -92,7 +92,7 @@ def test_the_loss_is_told_beside_the_peers_and_what_is_no_number_as_such():
     loss[45, 1] = np.inf
     told = rows(fed(own_times(50, 3), loss=loss), 1, columns=50)["loss"]
     assert (told.low, told.high) == pytest.approx((1.0, 2.5))
-    assert [place for place, cell in enumerate(told.mine) if cell == NOT_FINITE] == [40, 45]
+    assert [place for place, cell in enumerate(told.cells) if cell == NOT_FINITE] == [40, 45]
     assert values(told)[0] == pytest.approx(2.5, abs=0.01)
     assert values(told, "peers")[0] == pytest.approx(2.0, abs=0.01)
     assert "loss" not in rows(fed(own_times(50, 3)), 1)
@@ -116,7 +116,7 @@ def test_one_very_slow_step_does_not_press_the_others_flat():
     own = own_times(60, 2)
     own[30, 0, 0] += 5000.0
     assert rows(fed(own), 0, columns=60)["own"].high < 100
-    assert rows(fed(own), 0, columns=60)["own"].mine[30] == MOST
+    assert rows(fed(own), 0, columns=60)["own"].cells[30] == MOST
 
 
 def test_nothing_is_known_before_the_first_step_or_of_a_rank_that_is_not_there():
