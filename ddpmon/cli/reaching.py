@@ -1,4 +1,4 @@
-"""Commands whose run is on another machine."""
+"""Finds the run that a command means: adopted where it lost its supervisor, reached through ssh on other machines."""
 
 from __future__ import annotations
 
@@ -12,6 +12,31 @@ if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
     from ddpmon.remote.address import Address
     from ddpmon.remote.source import RemoteSource
+    from ddpmon.runs import Run
+
+
+def find(name: str | None) -> Run:
+    """The run as `runs.find` finds it, adopted where it is lost."""
+    from ddpmon import runs
+
+    return adopted(runs.find(name))
+
+
+def adopted(run: Run) -> Run:
+    """The run after that. What was done for it, or could not be done, is a line on stderr."""
+    from ddpmon.errors import DdpmonError
+    from ddpmon.launch import adoption
+
+    try:
+        return adoption.adopt(run, _print_notice)
+    except DdpmonError as error:  # it can be shown all the same
+        _print_notice(str(error))
+        return run
+
+
+def _print_notice(text: str) -> None:
+    print("ddpmon:", text, file=sys.stderr)
+
 
 POLL_S = 0.2
 

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Self
 
 from ddpmon import config, runs
-from ddpmon.cli.adopting import adopted
+from ddpmon.cli.reaching import adopted
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot

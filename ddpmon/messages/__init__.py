@@ -1,11 +1,11 @@
 """Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
 
-`vocabulary` has the constants, `quantities` what ranks have a number of and what they measure once a second, `steps`
-the record of a step, `ranks` what ranks and hub say, `stack_samples` and `profiles` what the hub asks slow ranks for,
-`nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the hub shows them,
-`rank_view` each rank in it, `view_parts` what of it single screens wish for, `values` what its values may be, `cells`
-what a byte of its charts holds, `changes` what goes over the wire of it. `wire` encodes and checks, `snapshots` checks
-what is shown. `folder` is what ranks leave in the run's folder, `guarded_socket` how its sockets are reached.
+`vocabulary` has the constants and the ranges of values, `quantities` what ranks have a number of and what they measure
+once a second, `steps` the record of a step, `ranks` what ranks and hub say, `stack_samples` and `profiles` what the hub
+asks slow ranks for, `nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the hub
+shows them, `rank_view` each rank in it, `view_parts` what of it single screens wish for, `cells` what a byte of its
+charts holds, `changes` what goes over the wire of it. `wire` encodes and checks, `snapshots` checks what is shown.
+`folder` is what ranks leave in the run's folder, `guarded_socket` how its sockets are reached.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. The decoder checks types and ranges; `wire` checks that fields fit together,

@@ -15,8 +15,8 @@ from msgspec import UNSET, UnsetType
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.rank_view import RankView
 from ddpmon.messages.snapshots import check
-from ddpmon.messages.values import Count, Rank
 from ddpmon.messages.viewers import Series, Snapshot
+from ddpmon.messages.vocabulary import Count, Rank
 from ddpmon.messages.wire import WireError, decode
 
 LARGEST_BYTES = 1 << 28

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.values import Name, Pid
+from ddpmon.messages.vocabulary import Name, Pid
 
 MAX_CPU_PROGRAMS = 8
 MAX_CORES = 1 << 20

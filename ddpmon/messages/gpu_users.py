@@ -7,8 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.values import Micros, Name, Pid
-from ddpmon.messages.vocabulary import MAX_WORLD
+from ddpmon.messages.vocabulary import MAX_WORLD, Micros, Name, Pid
 
 MAX_GPU_USERS = MAX_GPU_ERRORS = 16
 NO_RANK = -1

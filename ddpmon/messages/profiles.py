@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.stack_samples import MAX_SAMPLED_S
-from ddpmon.messages.values import Amount, Count, Micros, Pid, Rank, StepCount, Text
-from ddpmon.messages.vocabulary import OWN_PHASES
+from ddpmon.messages.vocabulary import OWN_PHASES, Amount, Count, Micros, Pid, Rank, StepCount, Text
 
 MAX_PROFILED_STEPS = 50
 MAX_PROFILED_RANKS = 16

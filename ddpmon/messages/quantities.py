@@ -18,8 +18,7 @@ from typing import Annotated, Protocol
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.values import Amount, Celsius, Micros
-from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN
+from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN, Amount, Celsius, Micros
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
 """Places where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host,

@@ -12,8 +12,7 @@ import msgspec
 from ddpmon.messages.gpu_users import GpuUser
 from ddpmon.messages.quantities import GPU, SAMPLED, Sample
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.values import Count, Rank, Text
-from ddpmon.messages.vocabulary import PHASES
+from ddpmon.messages.vocabulary import PHASES, Count, Rank, Text
 
 _read_gpu = attrgetter(*(row.field for row in SAMPLED if row.where == GPU))
 

@@ -14,15 +14,6 @@ from ddpmon.messages.quantities import Sample
 from ddpmon.messages.setup import Setup
 from ddpmon.messages.stack_samples import SampleStacks, StackSamples
 from ddpmon.messages.steps import Pause, PauseKind, Step
-from ddpmon.messages.values import (
-    Micros,
-    Name,
-    Pid,
-    Rank,
-    SmallCount,
-    StepCount,
-    StepNumber,
-)
 from ddpmon.messages.vocabulary import (
     DIGESTS,
     MAX_FRAMES,
@@ -36,6 +27,13 @@ from ddpmon.messages.vocabulary import (
     PHASES,
     SCALED_UPDATES,
     STAGES,
+    Micros,
+    Name,
+    Pid,
+    Rank,
+    SmallCount,
+    StepCount,
+    StepNumber,
 )
 
 Records = Meta(max_length=MAX_STEPS_PER_BATCH)

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.cpu_rivals import Cores
-from ddpmon.messages.values import Amount, Micros, Name, Pid, Rank, StepCount, StepNumber
-from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES
+from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES, Amount, Micros, Name, Pid, Rank, StepCount, StepNumber
 
 MAX_SAMPLED_S = 300.0
 MAX_STACKS = 200

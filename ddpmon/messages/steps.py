@@ -7,8 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.values import Micros, StepCount, StepNumber
-from ddpmon.messages.vocabulary import MAX_NAME, MAX_NAMES, PAUSES, SYNC_KINDS
+from ddpmon.messages.vocabulary import MAX_NAME, MAX_NAMES, PAUSES, SYNC_KINDS, Micros, StepCount, StepNumber
 
 PauseKind: TypeAlias = Annotated[int, Meta(ge=0, lt=len(PAUSES))]
 PhaseName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]

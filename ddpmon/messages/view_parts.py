@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.values import Count, Rank, Seconds, Text
-from ddpmon.messages.vocabulary import SYNC_GRADIENTS, SYNC_KINDS
+from ddpmon.messages.vocabulary import SYNC_GRADIENTS, SYNC_KINDS, Count, Rank, Seconds, Text
 
 
 class AllReduceView(msgspec.Struct, frozen=True):

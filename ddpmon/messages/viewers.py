@@ -12,7 +12,6 @@ import msgspec
 
 from ddpmon.messages.profiles import ProfileView
 from ddpmon.messages.rank_view import RankView
-from ddpmon.messages.values import Count, Rank, Seconds, Text, WorldSize
 from ddpmon.messages.view_parts import (
     AllReduceView,
     CostView,
@@ -25,7 +24,7 @@ from ddpmon.messages.view_parts import (
     StackView,
     TimelineView,
 )
-from ddpmon.messages.vocabulary import LOGGED, LOSS_OF
+from ddpmon.messages.vocabulary import LOGGED, LOSS_OF, Count, Rank, Seconds, Text, WorldSize
 
 
 class BucketView(msgspec.Struct, frozen=True):

@@ -1,8 +1,11 @@
-"""The words of the wire: phases, kinds of synchronisation, stages of a rank, states of a run, limits."""
+"""The words of the wire: phases, kinds of synchronisation, stages of a rank, states of a run, limits and ranges."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 PROTOCOL = 1
 """Raised only when an old peer could misread a new message; appended fields do not raise it."""
@@ -127,3 +130,23 @@ STATES = (
 END_STATES = frozenset({"done", "failed", "stopped", "detached", "lost", "unknown"})
 """States after which nothing more is heard. "unknown" is a run that may still go on, out of sight; "detached"
 is a job that goes on without ddpmon."""
+
+
+Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
+WorldSize: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_WORLD)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_US)]
+"""Number of steps, bytes and whatever else is counted."""
+Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_US, le=MAX_US)]
+"""A moment or a span of time: finite."""
+Text: TypeAlias = Annotated[str, Meta(max_length=4 * MAX_TEXT)]
+Pid: TypeAlias = Annotated[int, Meta(gt=0, le=1 << 22)]
+Micros: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_US)]
+"""A moment or a span of time in microseconds, or a number of bytes."""
+StepCount: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_STEP)]
+StepNumber: TypeAlias = Annotated[int, Meta(gt=0, lt=MAX_STEP)]
+"""Counts from 1."""
+SmallCount: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0, lt=MAX_US)]
+"""A measured value: finite."""
+Celsius: TypeAlias = Annotated[float, Meta(ge=-300, lt=MAX_US)]

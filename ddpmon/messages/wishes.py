@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.profiles import MAX_PROFILED_STEPS, PeakFlops
-from ddpmon.messages.values import Rank, StepCount
 from ddpmon.messages.vocabulary import (
     HEAT_MOST,
     LOGGED,
@@ -18,6 +17,8 @@ from ddpmon.messages.vocabulary import (
     MAX_US,
     MAX_WORLD,
     SERIES_MOST,
+    Rank,
+    StepCount,
 )
 
 RankSpans: TypeAlias = tuple[tuple[Rank, Rank], ...]

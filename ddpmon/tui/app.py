@@ -29,9 +29,8 @@ from ddpmon.tui.launching import Launching
 from ddpmon.tui.palette import THEMES, own_themes
 from ddpmon.tui.preferences import Preferences
 from ddpmon.tui.profiling import Profiling
-from ddpmon.tui.screens.ask import Dialog
-from ddpmon.tui.screens.help import Help
-from ddpmon.tui.screens.prompt import Prompt
+from ddpmon.tui.screens.ask import Dialog, Prompt
+from ddpmon.tui.screens.scrolled import Help
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.showing import ShowingApp
 from ddpmon.tui.views import ViewName

@@ -10,6 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+LEAST_WIDTH, LEAST_HEIGHT = 60, 12
+"""Below this the head is all there is."""
+WIDE = 150
+"""Width from which on the events have a place beside the charts."""
+TALL = 60
+"""Lines between head and keys from which on few ranks leave room for what a person would ask after the next."""
+
+
 AIR = 1
 """Columns between two blocks that stand beside each other."""
 ALL = 1 << 20

@@ -22,7 +22,7 @@ from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.lines import cut, plain
-from ddpmon.tui.screens.pick import Picker
+from ddpmon.tui.screens.ask import Picker
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import when_and_cost

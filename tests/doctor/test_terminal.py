@@ -8,7 +8,7 @@ import pytest
 
 from ddpmon.doctor import terminal
 from ddpmon.doctor.check import Level
-from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.screens.world import most_map_lines, plan
-from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
 
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 100))
 

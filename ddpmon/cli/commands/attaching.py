@@ -56,7 +56,7 @@ def attach(
     import os
 
     from ddpmon.cli import reaching, watching
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.errors import UsageError
     from ddpmon.launch.given_hub import given_hub
     from ddpmon.remote.address import parse

@@ -37,7 +37,7 @@ def status(run: str | None, as_json: bool) -> int:
       1   needs attention: slow, stalled, or nothing answers here
       2   failed, or its supervisor is gone
     """
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.source import snapshot_now
 
     target = find(run)

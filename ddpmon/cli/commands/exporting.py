@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ddpmon.cli.options import run_argument
-from ddpmon.cli.output_file import drafted, output_option
+from ddpmon.cli.options import drafted, output_option, run_argument
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run

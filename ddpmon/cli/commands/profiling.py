@@ -54,7 +54,7 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
     import msgspec
 
     from ddpmon.analysis.processes import profile_text
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.export import profiles
     from ddpmon.source import attach
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ddpmon.cli.options import run_argument
-from ddpmon.cli.output_file import drafted, output_option
+from ddpmon.cli.options import drafted, output_option, run_argument
 from ddpmon.tui.views import ViewName
 
 ANSWER_S = 20.0
@@ -89,7 +88,7 @@ def _opened(run: str | None) -> tuple[Any, Any]:
 
         remote = RemoteSource.open(address, RemoteSource.call(address))
         return remote, RemotePlace(remote)
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.source import attach
 
     return attach(find(run)), None

@@ -41,7 +41,7 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.export import stacks
     from ddpmon.source import attach
 

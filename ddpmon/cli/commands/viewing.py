@@ -202,7 +202,7 @@ def report(run: str | None, form: str) -> None:
     """
     import json
 
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
@@ -232,7 +232,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     a rank on another machine.
     """
     from ddpmon import runs
-    from ddpmon.cli.adopting import find
+    from ddpmon.cli.reaching import find
     from ddpmon.errors import UsageError
     from ddpmon.runs.logs import Log, Reader, written
 

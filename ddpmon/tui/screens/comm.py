@@ -12,11 +12,10 @@ from textual.containers import Container, Vertical
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot
 from ddpmon.tui import keys
-from ddpmon.tui.blocks import Box
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain
 from ddpmon.tui.screens.view import View, edges, give
-from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList

@@ -1,4 +1,4 @@
-"""A text over the whole screen that is scrolled and left again."""
+"""A text over the whole screen that is scrolled and left again; the help: every key, and what the glyphs mean."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line
-from ddpmon.tui.palette import Palette
+from ddpmon.tui.lines import CURSOR, Line, title, wrap
+from ddpmon.tui.palette import VARIABLE, Palette
 from ddpmon.tui.screens.ask import Overlay
+from ddpmon.tui.widgets.runlist import WATCHED
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
@@ -53,3 +55,59 @@ class Scrolled(Overlay[None]):
 
     def action_scroll(self, by: int) -> None:
         self.text.move(by)
+
+
+_WORDS = (
+    ("own", "the rank's own work in a step; a straggler has the most own time and waits least"),
+    ("excess", "own time above the median of the peers, the other ranks"),
+    ("wait", "time blocked in a synchronisation until the last rank arrives"),
+    ("transfer", "time from the last arrival to the end of the synchronisation"),
+    ("data", "time blocked in the DataLoader"),
+    ("other", "the rest of the step on the main thread: logging, evaluation, checkpoints"),
+    ("crit", "share of the steps in which this rank was critical: the others waited for it"),
+    ("starved", "share of the time in which the training thread could run but got no core"),
+    ("mem", "memory of the rank's process; gpu mem: memory in use on its GPU"),
+    ("▲ ? ✖", "rank that holds the others back, rank that sends nothing, dead rank"),
+    ("▃ ▆ █", "own time 5%, 10%, 15% or more above the peers' median"),
+    (CURSOR, "the cursor"),
+    (WATCHED, "on the screen Runs, the run that all other screens show"),
+    ("○ ◔ ◑ ◕ ●", "stages before the first step: importing torch, imported, process group, model, training"),
+    (
+        "colours",
+        f"{VARIABLE}=dark, light or ansi sets the colours permanently, Ctrl-P for now; NO_COLOR=1: no colours",
+    ),
+    ("glossary", "docs/reference/glossary.md explains all words"),
+)
+
+
+def help_lines(width: int, frame: Frame) -> list[Line]:
+    """The help's text: the keys of the screen that is shown."""
+    lines = [title("keys", width)]
+    entries = [(key.shown, key.help) for key in keys.available(frame)]
+    for heading, rows in ((None, entries), ("words and signs", _WORDS)):
+        if heading:
+            lines += [[], title(heading, width)]
+        for name, text in rows:
+            wrapped = wrap(text, width - 13)
+            lines.append([(f" {name:<10} ", "key"), (wrapped[0], "text")])
+            lines += [[(" " * 12 + row, "text")] for row in wrapped[1:]]
+    return lines
+
+
+class _Keys(Text):
+    """The help's text."""
+
+    def lines(self, frame: Frame, width: int) -> list[Line]:
+        return help_lines(width, frame)
+
+
+class Help(Scrolled):
+    """The help over the whole screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
+
+    def __init__(self, palette: Palette, frame: Frame) -> None:
+        shown = Frame(
+            can_stop=frame.can_stop, readonly=frame.readonly, view=frame.view, cursor=frame.cursor, where=frame.where
+        )
+        super().__init__(_Keys(), palette, shown)

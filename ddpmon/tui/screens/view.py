@@ -14,14 +14,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ddpmon.messages import Wish, together
-from ddpmon.tui.blocks import Block, Box, arrange
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, Block, Box, arrange
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import DARK, Palette
-from ddpmon.tui.screens.pick import Picker
-from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH
-from ddpmon.tui.widgets.head import Head
-from ddpmon.tui.widgets.keybar import KeyBar
+from ddpmon.tui.screens.ask import Picker
+from ddpmon.tui.widgets.head import Head, KeyBar
 from ddpmon.tui.widgets.pane import Action, Actions, BlockPane, Pane
 from ddpmon.tui.widgets.scrolling import WHEEL_LINES
 from ddpmon.tui.workarounds import Abstract

@@ -11,9 +11,9 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
 from ddpmon.tui import keys
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.screens.view import View, edges, give
-from ddpmon.tui.sizes import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
 from ddpmon.tui.widgets.findinglist import EventList, FindingList, findings_height

@@ -8,11 +8,10 @@ from functools import partial
 from ddpmon import numbers
 from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SeriesRequest, Snapshot, Wish
 from ddpmon.messages.cells import NOTHING
-from ddpmon.tui.blocks import Block
+from ddpmon.tui.blocks import TALL, Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, plain, title
-from ddpmon.tui.sizes import TALL
 from ddpmon.tui.units import written
 from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
 from ddpmon.tui.widgets.lanes import MOMENTS, Lane, LaneGrid, SampledLanes, share, split_height

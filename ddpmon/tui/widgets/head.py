@@ -1,13 +1,19 @@
-"""The three lines on top of every screen: is it alive, what is wrong, five numbers in fixed places."""
+"""The edges of every screen: three lines on top (is it alive, what is wrong, five numbers), the keys at the bottom."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import events
 
 from ddpmon import numbers
 from ddpmon.analysis.processes.parallelism import short, with_ddp
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.messages import STAGES, Snapshot
+from ddpmon.tui import keys
 from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, Frame
-from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
+from ddpmon.tui.keymap import Key
+from ddpmon.tui.lines import Line, cut, cut_sentence, fit, plain, size, wrap
 from ddpmon.tui.widgets.columns import STAGE_WORDS
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving
@@ -260,3 +266,76 @@ class Head(Pane):
         if frame.stale:
             lines[2:] = [[(text, "muted") for text, _ in line] for line in lines[2:]]
         return lines
+
+
+_SCREENS = " screens  "
+_READ_ONLY = "read-only"
+_LEAST = 36
+"""Columns below which the keys need them all."""
+
+
+@dataclass(frozen=True)
+class PlacedKey:
+    """A key in the bar: its first column, the column after its last, and what stands there."""
+
+    first: int
+    end: int
+    key: Key
+    label: str
+
+
+def shown(frame: Frame, width: int) -> list[PlacedKey]:
+    """The keys that fit, the digits of the screens as one group."""
+    placed: list[PlacedKey] = []
+    column = 1
+    if stands_read_only(frame, width):
+        width -= len(_READ_ONLY) + 3  # two columns before it, one behind
+    digits = [key for key in keys.available(frame) if key.opens]
+    for key in keys.available(frame):
+        if key.opens:
+            if key is digits[0] and column + len(digits) + len(_SCREENS) <= width:
+                for place, digit in enumerate(digits):
+                    last = _SCREENS if place == len(digits) - 1 else ""
+                    placed.append(PlacedKey(column + place, column + place + 1, digit, last))
+                column += len(digits) + len(_SCREENS)
+            continue
+        text = keys.label(key, frame)
+        end = column + len(key.shown) + 1 + len(text)
+        if text and end <= width:
+            placed.append(PlacedKey(column, end, key, f" {text}  "))
+            column = end + 2
+    return placed
+
+
+def stands_read_only(frame: Frame, width: int) -> bool:
+    """Return whether the bar says why there is no key to stop the run: a run that has ended or plays needs none."""
+    return frame.readonly and not frame.ended and frame.cursor is None and width >= _LEAST
+
+
+def keybar(frame: Frame, width: int) -> Line:
+    """The key bar's line."""
+    if frame.notice:
+        return [(" " + cut(frame.notice, width - 1), "info")]
+    line: Line = [(" ", "text")]
+    for each in shown(frame, width):
+        current = each.key.opens == frame.view
+        line += [(each.key.shown, "key+select" if current else "key"), (each.label, "muted")]
+    if stands_read_only(frame, width):
+        line = [*fit(line, width - len(_READ_ONLY) - 1), (_READ_ONLY, "info")]
+    return line
+
+
+class KeyBar(Pane):
+    """The keys that work now; a click does what the key does."""
+
+    KEEPS_COLOUR = True
+
+    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
+        return [keybar(frame, width)]
+
+    async def on_click(self, event: events.Click) -> None:
+        if self.frame.notice:
+            return
+        for each in shown(self.frame, self.size.width):
+            if each.first <= event.x < each.end:
+                await self.run_action(each.key.action)

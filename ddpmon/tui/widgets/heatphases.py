@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, SeriesRequest, Wish
-from ddpmon.tui.blocks import Block
+from ddpmon.tui.blocks import TALL, Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, title
-from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.heatmap import PHASES_LEFT, PHASES_OF, TALLEST, HeatMap, cell_glyphs, cells_of, legend
 from ddpmon.tui.widgets.pane import BlockPane
 

@@ -6,10 +6,9 @@ from ddpmon.analysis.words import counted
 from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, HEAT_STEPS, QUANTITIES, RankView, SeriesRequest, Snapshot, Wish
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
-from ddpmon.tui.blocks import ALL, Block
+from ddpmon.tui.blocks import ALL, LEAST_WIDTH, Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
-from ddpmon.tui.sizes import LEAST_WIDTH
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import said_lines

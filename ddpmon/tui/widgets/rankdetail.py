@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ddpmon.messages import RankView, Wish
 from ddpmon.runs.logs import Log
-from ddpmon.tui.blocks import ALL, Block
+from ddpmon.tui.blocks import ALL, TALL, Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
-from ddpmon.tui.sizes import TALL
 from ddpmon.tui.widgets.inspection import history_wish, inspection, rank_title, steps_per_column
 from ddpmon.tui.widgets.pane import BlockPane
 from ddpmon.tui.widgets.worldmap import rank_in

@@ -11,11 +11,10 @@ from textual import events
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
-from ddpmon.tui.blocks import ALL, Block
+from ddpmon.tui.blocks import ALL, LEAST_WIDTH, WIDE, Block
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, fit, joined, under_cursor
 from ddpmon.tui.preferences import Values
-from ddpmon.tui.sizes import LEAST_WIDTH, WIDE
 from ddpmon.tui.widgets import columns
 from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
