@@ -49,13 +49,6 @@ def test_ranks_with_slow_data_do_not_make_the_world_data_bound(ranks, slow):
     assert causes(world(own)) == []
 
 
-def test_a_long_transfer_is_named_with_the_accumulation_that_would_hide_it():
-    finding = only(causes(world(own_times(100, 4, noise=0.02), transfer=30)))
-    assert finding.kind == "communication_bound"
-    assert finding.cost_ms == pytest.approx(30, abs=0.5)
-    assert "no_sync" in finding.advice
-
-
 def test_a_step_that_is_all_transfer_is_named_too():
     """Steps without any time of their own, as only made-up records have."""
     finding = only(causes(world(own_times(100, 4) * 0, transfer=30)))

@@ -106,15 +106,6 @@ def test_a_rank_with_fewer_cores_than_its_peers_is_named_also_where_ranks_outnum
     assert "on core 1 alone" in found[0].text
 
 
-@pytest.mark.parametrize(("cores", "kinds"), [(2, ["cpu_starved"]), (8, ["several_stragglers", "cpu_starved"])])
-def test_so_it_is_with_several_that_are_late_by_as_little_together(cores, kinds):
-    own = own_times(600, 8, noise=0.03)
-    own[:, [1, 3, 5], 1] += 4.0
-    cpu = [waiting(rank, "n0", [0.3] * 10, cores, 1) for rank in range(8)]
-    found = judged(world_with(own), Evidence(world_size=8, conditions=cpu))
-    assert [one.kind for one in found if one.severity != "info"] == kinds
-
-
 def test_who_waits_for_a_core_does_so_in_its_own_time_for_a_share_of_the_whole_step():
     own = own_times(200, 4, noise=0.03)
     own[100:, 3, 1] += 12.0

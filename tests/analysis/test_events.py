@@ -80,20 +80,6 @@ def test_what_becomes_graver_is_told_and_not_again_when_it_was_less_grave_in_bet
     assert [second for second, _ in told] == [0, 1, 4]
 
 
-def test_a_finding_is_told_once_however_its_numbers_change():
-    first = straggler()
-    assert changes([], [first]) == [("warn", "rank 1 is slow")]
-    assert changes([first], [Finding("straggler", "warn", "rank 1 is slower", [1])]) == []
-
-
-def test_a_rank_that_keeps_up_again_is_told_with_what_it_had_cost():
-    assert changes([straggler()], []) == [("info", "rank 1 has recovered; it cost 10.0 s")]
-    over = straggler(until=150, severity="info")
-    assert changes([straggler()], [over]) == [("info", "rank 1 has recovered; it cost 1.0 s")]
-    assert changes([over], [over]) == []
-    assert changes([over], []) == []
-
-
 def test_a_late_rank_found_to_have_more_work_is_the_same_late_rank():
     assert changes([straggler()], [straggler(kind="load_imbalance")]) == []
 
@@ -159,14 +145,6 @@ def test_the_end_of_what_a_host_had_names_the_host():
     ((severity, text),) = changes([late], [])
     assert severity == "info"
     assert text.startswith("host1 has recovered")
-
-
-def test_a_rise_of_the_loss_that_is_over_is_told_once():
-    lasts = Finding("loss_spiked", "warn", "loss rose", [], since_step=100)
-    over = Finding("loss_spiked", "info", "loss rose", [], since_step=100, until_step=120)
-    assert changes([], [over]) == [("info", "loss rose")]
-    assert changes([over], [over]) == []
-    assert changes([lasts], [over]) == []
 
 
 def test_the_line_behind_a_finding_is_told_once_it_is_known():

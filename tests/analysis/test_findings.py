@@ -35,14 +35,6 @@ def test_too_few_steps_tell_nothing():
     assert found_in(own[:5]) == []
 
 
-def test_a_rank_is_slow_from_two_percent_of_the_run_on():
-    own = own_times(200, 4, noise=0.01)
-    for ms, ranks in ((0.5, []), (2.0, [[2]])):  # of steps of 33 ms
-        slower = own.copy()
-        slower[:, 2, 0] += ms
-        assert [f.ranks for f in found_in(slower)] == ranks
-
-
 def test_a_finding_stays_while_some_of_it_is_left_and_goes_when_it_ends():
     own = own_times(400, 4, noise=0.02)
     own[100:, 2, 0] += 5
@@ -63,13 +55,6 @@ def test_a_rank_with_more_samples_is_a_matter_of_load_not_of_speed():
     assert "50% more samples" in finding.text
     assert "96" in finding.advice
     assert len(finding.text) <= 76
-
-
-def test_more_samples_do_not_excuse_what_they_cannot_explain():
-    own = own_times(80, 4, noise=0.02)
-    own[:, 1, 0] += 40
-    (finding,) = found_in(own, samples=[64, 70, 64, 64])
-    assert finding.kind == "straggler"
 
 
 def test_a_loss_that_is_no_number_anywhere_names_all_ranks():

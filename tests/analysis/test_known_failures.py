@@ -104,14 +104,6 @@ def test_what_only_looks_like_a_known_failure_is_left_as_it_is(said):
     assert not is_consequence(told)
 
 
-def test_two_ranks_on_one_gpu_failed_alike_and_lost_no_peer():
-    told = [failure(rank, SAME_GPU) for rank in (0, 1)]
-    ((severity, text),) = events(told, 2)
-    assert severity == "critical"
-    assert text.startswith("both ranks failed in the same way: ranks 0 and 1 use the same GPU")
-    assert first([], told, {}).ranks == (0, 1)
-
-
 def test_models_that_differ_are_told_by_the_names_that_only_one_rank_trains():
     told = [
         failure(0, f"{SAME_MODEL.format(0, 4, 1)} inconsistent 2 params.", model="a (4, 4)\nhead.weight (4, 4)"),

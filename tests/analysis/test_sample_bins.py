@@ -31,13 +31,6 @@ def test_a_second_is_a_column_from_nothing_to_the_whole_scale():
     assert (course.name, course.low, course.high) == ("gpu", 0.0, 100.0)
 
 
-def test_ranks_of_a_host_stand_below_one_another_and_one_that_fell_silent_ends_earlier():
-    sampled = SampleBins()
-    sampled.add(0, "a", gpus(100.0, 100.0, 100.0, 100.0, 100.0))
-    sampled.add(1, "a", gpus(100.0, 100.0))
-    assert cells(sampled, 0, 1, columns=5) == {0: [254] * 5, 1: [254, 254, 0, 0, 0]}
-
-
 def test_another_hosts_clock_does_not_matter():
     sampled = SampleBins()
     sampled.add(0, "a", gpus(100.0, 100.0))

@@ -70,10 +70,6 @@ def test_one_rank_alone_is_told_of_and_never_mended():
     assert (told.mended, told.order) == ([], [0])
 
 
-def test_more_steps_than_there_are_gives_those_there_are():
-    assert len(timeline(world(1.0, steps=3), 99).world) == 3
-
-
 def test_a_host_is_mended_with_all_of_its_late_ranks():
     own = own_times(20, 4)
     own[:, 2:, 0] += 12.0
