@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis.processes.profile_text import chosen_ranks, text
+from ddpmon.analysis.processes.profile_text import MFU, chosen_ranks, text
 from ddpmon.analysis.processes.profiles import side_by_side, why_not_profiled
 from ddpmon.errors import UsageError
 from ddpmon.messages import MAX_PROFILED_RANKS, Operator, Profile, ProfiledRank, ProfileOutcome, ProfileView
@@ -78,3 +78,13 @@ def test_ranks_are_read_from_a_list_and_what_is_none_is_refused() -> None:
             chosen_ranks(wrong)
     with pytest.raises(UsageError, match="17 ranks are too many"):
         chosen_ranks(",".join(map(str, range(MAX_PROFILED_RANKS + 1))))
+
+
+def test_the_text_of_counted_operations_has_the_mfu_and_no_trace():
+    counted = ProfiledRank(
+        0, answered=True, first_step=4, last_step=5, steps=1, usual_ms=80.0, flops=2.5e12, peak_flops=312e12
+    )
+    share, steps, more = text(ProfileView(1, [counted], waits=False, rows=[]), 15)
+    assert share == "rank 0: 2.50 TFLOP in a step, at 80.0 ms a step an MFU of 10% of 312 TFLOP/s"
+    assert steps.startswith("Steps 4 to 5 are marked as profiled")
+    assert more == MFU

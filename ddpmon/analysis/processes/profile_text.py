@@ -12,6 +12,8 @@ COST = (
     " once, for up to a second, or for longer on a GPU."
 )
 """Said before a profile is made."""
+FLOPS_COST = "Counting makes one step longer."
+"""Said before operations are counted."""
 MFU = "From now on, these ranks show mfu, as if each step computed as much."
 MAX_NAME, MIN_NAME, NUMBER, WHERE = 60, 20, 10, 15
 """Characters of an operator's name, of a column of numbers, and of the phase."""
@@ -68,14 +70,20 @@ def _cost(one: ProfiledRank) -> str:
     if not one.answered:
         return plain(one.why) or f"rank {one.rank}: waiting for the end of {one.steps} steps"
     if one.peak_flops:
-        flops, peak = numbers.short(one.flops), numbers.short(one.peak_flops)
-        share = "" if one.mfu is None else f"; in {one.usual_ms:.1f} ms, an MFU of {100 * one.mfu:.3g}% of {peak}FLOP/s"
-        return f"rank {one.rank}: {flops}FLOP in a step{share}"
+        share = f", at {one.usual_ms:.1f} ms a step an MFU of {100 * one.mfu:.3g}%" if one.mfu is not None else ""
+        share += f" of {_flop(one.peak_flops)}/s" if share else ""
+        return f"rank {one.rank}: {_flop(one.flops)} in a step{share}"
     usual = f", {one.usual_ms:.1f} ms before" if one.usual_ms else ""
     return (
         f"rank {one.rank}: {one.steps} steps of {one.step_ms:.1f} ms under the profiler{usual};"
         f" {one.cost_ms:.0f} ms to start and end it"
     )
+
+
+def _flop(number: float) -> str:
+    """Return a number of operations with its unit: 525 MFLOP."""
+    text = numbers.short(number)
+    return f"{text.rstrip('kMGT')} {text[len(text.rstrip('kMGT')) :]}FLOP"
 
 
 def _cut(name: str, length: int) -> str:

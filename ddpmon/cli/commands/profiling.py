@@ -76,7 +76,7 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
 
 def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool) -> ProfileView:
     """Return the profile once every rank has answered; DdpmonError if that cannot be."""
-    from ddpmon.analysis.processes.profile_text import COST
+    from ddpmon.analysis.processes.profile_text import COST, FLOPS_COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
     from ddpmon.messages import Wish
 
@@ -92,7 +92,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
         raise DdpmonError(f"{run.name} ({run.id}) is being profiled already; try again in a minute")
     number = granted.profile.number
     now = f" A step takes {shot.step_ms_p50:.1f} ms now." if shot.step_ms_p50 else ""
-    print(f"{COST}{now}", file=sys.stderr)
+    print(f"{FLOPS_COST if flops else COST}{now}", file=sys.stderr)
     source.ask(ranks, 1 if flops else steps, peak_flops)
 
     def asked(shot: Snapshot) -> bool:

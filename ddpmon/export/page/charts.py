@@ -177,7 +177,7 @@ def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:
 
 def _title(name: str) -> str:
     if name.startswith(LOGGED):
-        return f"{plain(name.removeprefix(LOGGED))} (logged by the script)"
+        return f"{plain(name.removeprefix(LOGGED))} (logged)"
     return QUANTITIES[name].chart or name if name in QUANTITIES else plain(name)
 
 
