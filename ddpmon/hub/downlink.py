@@ -39,9 +39,8 @@ from ddpmon.messages.nodes import (
 from ddpmon.messages.vocabulary import MAX_WORLD
 from ddpmon.recording.collector import Collector
 from ddpmon.recording.node_blocks import NodeBlock, check_rows, possible, unpack
-from ddpmon.store.peers import Peer, process_key
+from ddpmon.store.peers import NO_KEY, NO_MESSAGE, Peer, process_key
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.refusals import NO_KEY, NO_MESSAGE
 from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20

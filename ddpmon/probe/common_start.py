@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.run_folder import private_folder
+from ddpmon.probe.run_settings import private_folder
 
 STARTS = "starts"
 PLACE = "ddpmon/step"

@@ -44,7 +44,7 @@ from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.profiler import Profiler
 from ddpmon.probe.records import OTHER, RawStep
-from ddpmon.probe.run_folder import leave_tail
+from ddpmon.probe.run_settings import leave_tail
 from ddpmon.probe.setup_reader import SetupReader, configuration
 from ddpmon.probe.stack import StackReporter
 from ddpmon.probe.stack_sampler import StackSampler

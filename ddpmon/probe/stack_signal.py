@@ -18,7 +18,7 @@ import msgspec
 from ddpmon.messages.folder import STACKS, Places
 from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.probe.own_descriptor import OwnDescriptor
-from ddpmon.probe.run_folder import private_folder
+from ddpmon.probe.run_settings import private_folder
 
 
 @dataclass

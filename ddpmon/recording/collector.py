@@ -29,9 +29,8 @@ from ddpmon.recording import plausible
 from ddpmon.recording.block_intake import BlockIntake
 from ddpmon.recording.node_blocks import NodeBlock
 from ddpmon.recording.recorder import Recorder
-from ddpmon.store.peers import Peer
+from ddpmon.store.peers import NO_MESSAGE, STRANGER, Peer
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.refusals import NO_MESSAGE, STRANGER
 from ddpmon.store.store import Store
 
 ASK_AGAIN_S = 1.0

@@ -27,8 +27,8 @@ from ddpmon.recording.step_blocks import Block, StepBlocks
 from ddpmon.recording.unsent_files import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
+from ddpmon.store.peers import Refusals
 from ddpmon.store.processes import SAMPLES, RankProcess
-from ddpmon.store.refusals import Refusals
 from ddpmon.store.registry import Registry
 from ddpmon.store.silences import Silences
 

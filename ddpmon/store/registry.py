@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from ddpmon.messages import NO_RANK, PHASES, STAGE_ENDED, STAGE_GROUP, GpuUser, Hello
 from ddpmon.runs import Process
-from ddpmon.store.peers import Peer, process_key
+from ddpmon.store.peers import STRANGER, Peer, Refusals, process_key
 from ddpmon.store.processes import RankProcess
-from ddpmon.store.refusals import STRANGER, Refusals
 
 STANDS_S = 10.0
 """A rank that was heard within this time belongs to no earlier attempt as long as its process lives."""

@@ -31,7 +31,7 @@ from ddpmon.messages import (
 )
 from ddpmon.plain import utf8
 from ddpmon.store.costs import all_reduce_view
-from ddpmon.store.refusals import STRANGER
+from ddpmon.store.peers import STRANGER
 from ddpmon.store.store import Store
 
 _RECENT_MEANS = tuple((row.field, attrgetter(row.field)) for row in SAMPLED if row.mean)

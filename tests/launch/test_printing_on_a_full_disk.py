@@ -8,7 +8,7 @@ from ddpmon import runs
 from ddpmon.launch import start
 from ddpmon.launch.prepare import Asked, prepare
 from ddpmon.messages.folder import Places
-from ddpmon.probe import run_folder, stack_signal
+from ddpmon.probe import run_settings, stack_signal
 from tests.conftest import Started, wait_for
 from tests.probe.conftest import forked
 from tests.ranks import EAGER
@@ -134,7 +134,7 @@ def test_what_a_rank_leaves_in_its_runs_folder_raises_nothing_on_a_full_disk(sma
     for made in ("stacks", "tail"):
         (disk.path / made).mkdir(mode=0o700)
     disk.fill()
-    assert not run_folder.leave_tail(3, [b"x" * 100_000])
+    assert not run_settings.leave_tail(3, [b"x" * 100_000])
     assert list((disk.path / "tail").iterdir()) == []
     monkeypatch.setattr(stack_signal, "handler_of", lambda *_: 0)
     stack_signal.arm(Places("", ["/lib"], ["/home"] * 1_000))

@@ -112,7 +112,7 @@ def detach(run: str | None) -> int:
     The default for RUN is the latest run that is attached to a job. The run's recording and its report remain.
     """
     from ddpmon import runs
-    from ddpmon.attach.detach import detach as leave
+    from ddpmon.attach.waiting import detach as leave
     from ddpmon.errors import RunNotFoundError
 
     if run is None:
