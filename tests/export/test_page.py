@@ -9,21 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ddpmon.cli.commands.replaying import unpack
 from ddpmon.export import page, report
 from ddpmon.export.page import charts
 from ddpmon.messages import SeriesView
 from ddpmon.recording import recorded
 
 HOSTILE = "</script><script>alert('ran')</script><img src=x onerror=alert(1)>\x1b[31m"
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """The run that ships with ddpmon."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("page") / "home"))
-        yield unpack()
 
 
 @pytest.fixture(scope="module")

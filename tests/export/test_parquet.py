@@ -8,17 +8,8 @@ import sys
 
 import pytest
 
-from ddpmon.cli.commands.replaying import unpack
 from ddpmon.messages import PHASES
 from tests.in_process import called
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """The run that ships with ddpmon."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("parquet") / "home"))
-        yield unpack()
 
 
 def test_pandas_reads_the_rows_of_the_csv(demo, tmp_path):

@@ -18,6 +18,7 @@ from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 from tests import ranks
 from tests.conftest import Cli
+from tests.probe.conftest import adds_up
 from tests.ranks import launcher
 
 pytestmark = pytest.mark.e2e
@@ -98,9 +99,7 @@ def progress() -> tuple[int | None, int | None, int | None]:
 def assert_steps_add_up(steps: list[Step]) -> None:
     assert [step.step for step in steps] == list(range(1, STEPS + 1))
     for step in steps:
-        own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-        blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
-        assert own + blocked + sum(pause.end_us - pause.start_us for pause in step.pauses) == step.length_us
+        assert adds_up(step)
         assert step.backward_us > 0
         assert step.data_us > 0
 

@@ -112,6 +112,14 @@ def close(clock: StepClock, end: int) -> None:
     clock.finish(len(clock.held))
 
 
+def adds_up(step: Step) -> bool:
+    """Return whether a step's phases, synchronisations and pauses are all of its time."""
+    own_us = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+    blocked_us = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
+    paused_us = sum(pause.end_us - pause.start_us for pause in step.pauses)
+    return own_us + blocked_us + paused_us == step.length_us
+
+
 @pytest.fixture(scope="session")
 def socket_dir() -> Iterator[Path]:
     """One for all tests: ranks that were armed before they were forked know no other."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from ddpmon.messages import OWN_PHASES, SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
-from tests.probe.conftest import SCRIPTS, Ear, forked, torchrun
+from tests.probe.conftest import SCRIPTS, Ear, adds_up, forked, torchrun
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -39,8 +39,7 @@ def test_every_step_arrives_once_and_its_phases_add_up(ear: Ear) -> None:
         steps = ear.steps(rank)
         assert [step.step for step in steps] == list(range(1, 61))
         for step in steps:
-            blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
-            assert sum(own(step).values()) + blocked == step.length_us
+            assert adds_up(step)
             assert [sync.kind for sync in step.syncs][-2:] == [SYNC_BUFFERS, SYNC_GRADIENTS]
             assert step.syncs[-1].end_us == pytest.approx(step.length_us, abs=1)
             assert step.samples == 16

@@ -12,7 +12,7 @@ from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_COLLECTIVE
 from tests.findings import judged
-from tests.probe.conftest import SCRIPTS, Both, Ear, bare_and_watched, forked, listening
+from tests.probe.conftest import SCRIPTS, Both, Ear, adds_up, bare_and_watched, forked, listening
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "sharded.py"
@@ -38,9 +38,7 @@ def test_every_step_is_the_optimizers_and_has_its_forward_and_samples(both: Both
         assert len(steps) == 12 * len(WAYS)
         assert {step.samples for step in steps[1:]} == {8}
         for step in steps:
-            own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-            blocked = sum(sync.end_us - sync.arrival_us for sync in step.syncs)
-            assert own + blocked + sum(pause.end_us - pause.start_us for pause in step.pauses) == step.length_us
+            assert adds_up(step)
             assert step.forward_us > 0
             assert {sync.kind for sync in step.syncs} == {SYNC_COLLECTIVE}
 

@@ -19,7 +19,7 @@ from ddpmon.messages import (
     SYNC_GRADIENTS,
     WEIGHTS,
 )
-from tests.probe.conftest import SCRIPTS, Ear, Ways, forked, listening, ways
+from tests.probe.conftest import SCRIPTS, Ear, Ways, adds_up, forked, listening, ways
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "ways.py"
@@ -74,12 +74,7 @@ def test_a_script_prints_what_it_printed(both: Ways) -> None:
 def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
     assert tuple(len(steps) for steps in both.steps[way]) == STEPS[way]
     for step in (step for steps in both.steps[way] for step in steps):
-        own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-        aside = [
-            *((sync.arrival_us, sync.end_us) for sync in step.syncs),
-            *((p.start_us, p.end_us) for p in step.pauses),
-        ]
-        assert own + sum(end - begin for begin, end in aside) == step.length_us
+        assert adds_up(step)
         assert sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) == SEVERAL.get(way, 1)
         assert step.forward_us > 0
         assert step.backward_us > 0

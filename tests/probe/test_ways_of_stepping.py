@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon.messages import EVALUATION, OUT_OF_DATA, SYNC_GRADIENTS
-from tests.probe.conftest import SCRIPTS, Ways, listening, ways
+from tests.probe.conftest import SCRIPTS, Ways, adds_up, listening, ways
 
 pytestmark = pytest.mark.e2e
 SYNCHRONISATIONS: dict[str, list[int]] = {
@@ -48,12 +48,7 @@ def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
         synchronisations = [sum(sync.kind == SYNC_GRADIENTS for sync in step.syncs) for step in steps]
         assert synchronisations == SYNCHRONISATIONS[way]
         for step in steps:
-            own = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
-            aside = [
-                *((sync.arrival_us, sync.end_us) for sync in step.syncs),
-                *((p.start_us, p.end_us) for p in step.pauses),
-            ]
-            assert own + sum(end - begin for begin, end in aside) == step.length_us
+            assert adds_up(step)
             assert step.forward_us > 0
             assert step.backward_us > 0
 
