@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from launching import options
@@ -32,36 +34,28 @@ from ddpmon.analysis.steps.summary import loss_trend, summarise
 from ddpmon.analysis.steps.waits import split
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import PROTOCOL, SYNC_GRADIENTS, Finding, Hello, Sample, Scalar, Step, Sync
+from ddpmon.messages import PROTOCOL, Finding, Hello, Sample, Scalar, Step
 from ddpmon.store.histories import Histories
 from ddpmon.store.processes import SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.worlds import own_times, records
+
 STEPS = 600
-OWN_MS = (2.0, 8.0, 15.0, 1.0, 1.0)
 LATE_MS = 10.0
 STALL_MS, STALLS = 8.0, 0.03
 """Extra milliseconds of a stalled step of a rank, and the share of steps that stall."""
-TRANSFER_US = 3000
 FROM_SCRATCH = 9
 
 
 def made_up_steps(ranks: int, steps: int, first: int, late: bool) -> list[list[Step]]:
     """Return the records of some steps, by rank."""
-    rng = np.random.default_rng(first)
-    phases = np.array(OWN_MS) * (1 + 0.03 * np.abs(rng.standard_normal((steps, ranks, 5))))
-    phases[..., 2] += STALL_MS * (rng.random((steps, ranks)) < STALLS)
-    phases[:, min(1, ranks - 1), 2] += LATE_MS * late
-    own_us = (phases * 1e3).astype(int)
-    arrival = own_us.sum(axis=2)
-    length = arrival.max(axis=1) + TRANSFER_US
-    end = 1_000_000 + first * 40_000 + np.cumsum(length)
-
-    def record(i: int, rank: int) -> Step:
-        sync = Sync(SYNC_GRADIENTS, int(arrival[i, rank]), int(length[i]), 1 << 20)
-        return Step(first + i, int(end[i]), int(length[i]), *own_us[i, rank].tolist(), [sync], loss=1.0, samples=64)
-
-    return [[record(i, rank) for i in range(steps)] for rank in range(ranks)]
+    own_ms = own_times(steps, ranks, noise=0.03, seed=first)
+    own_ms[..., 2] += STALL_MS * (np.random.default_rng(first).random((steps, ranks)) < STALLS)
+    own_ms[:, min(1, ranks - 1), 2] += LATE_MS * late
+    told = records(own_ms, transfer=3.0, loss=np.ones((steps, ranks)), first=first, start_us=first * 40_000)
+    return list(told.values())
 
 
 def sample(second: int) -> Sample:

@@ -13,7 +13,9 @@ as it is and once with a rank that is late by a tenth or a quarter since the sta
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 from launching import options, print_head, print_row
@@ -21,8 +23,10 @@ from scenario_noises import Floats, Noise, wandering, white_by_rank
 
 from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.heat import LATE, Heat, least_cell
-from ddpmon.analysis.steps.world import ARRAYS, World
 from ddpmon.messages import NOTABLE
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.worlds import world_with
 
 STEPS, STEP_MS = 4096, 33.0
 COLUMN_STEPS = (1, 8, 64)
@@ -35,16 +39,8 @@ LATE_BY = (0.10, 0.25)
 
 def heat_of(own_ms: Floats) -> Heat:
     """Return the hub's memory of a world. own_ms: [S, R, 5]."""
-    own = own_ms.sum(axis=2)
-    zeros = np.zeros_like(own)
-    length = np.broadcast_to(own.max(axis=1, keepdims=True) + 6.0, own.shape)
-    numbers = np.arange(1, STEPS + 1)
-    known = {
-        "step": numbers, "end_us": numbers * 60_000, "length_ms": length, "phases_ms": own_ms, "own_ms": own,
-        "wait_ms": length - own, "critical": own.argmax(axis=1), "has_loss": zeros > 0,
-    }  # fmt: skip
     heat = Heat()
-    heat.append(World(tuple(range(own.shape[1])), **{name: known.get(name, zeros) for name in ARRAYS}))
+    heat.append(world_with(own_ms, first=1))
     return heat
 
 
