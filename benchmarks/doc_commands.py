@@ -10,7 +10,6 @@ takes longer than --limit seconds, which counts as well; a busy machine needs mo
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -24,9 +23,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from launching import options
-from terminal import shown
 
 from tests.test_docs import FIRST_READ, ROOT, blocks
+from tests.tui.terminal import Terminal
 
 PROGRAMS = {"ddpmon", "torchrun", "git"}
 """Lines that begin with another word install something, need another program, or are no commands."""
@@ -102,13 +101,15 @@ def run(line: str, folder: Path, environment: dict[str, str], limit_s: float = L
 
 def run_in_terminal(line: str, keys: bytes, folder: Path, environment: dict[str, str]) -> int:
     """Run a command in a terminal, and press keys every few seconds until it ends."""
-    settings = [f"{name}={environment[name]}" for name in ("DDPMON_HOME", "PATH")]
-    command = ["/usr/bin/env", "-C", str(folder), *settings, "bash", "-c", line]
-    with shown(command, (120, 40)) as terminal, contextlib.suppress(SystemExit):
-        while True:
-            terminal.read(5.0)
-            terminal.press(keys)
-    return terminal.process.returncode
+    command = ("env", "-C", str(folder), "bash", "-c", line)
+    with Terminal(program=command, columns=120, rows=40, environment=environment) as terminal:
+        pressed = time.monotonic()
+        while terminal.process.poll() is None:
+            terminal.read()
+            if time.monotonic() - pressed > 5:
+                pressed = time.monotonic()
+                terminal.press(keys)
+        return terminal.process.returncode
 
 
 def prepare(folder: Path) -> tuple[Path, dict[str, str]]:

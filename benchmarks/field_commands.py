@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +24,6 @@ import psutil
 import pyte
 from launching import bare, watched
 from ports import free_port
-from terminal import open_terminal
 
 REAPER = Path(__file__).parent / "reaper.py"
 POLL_S = 0.1
@@ -156,7 +159,7 @@ class PySpy(Tool):
 
     def _top(self, pid: int) -> subprocess.Popen[bytes]:
         """On a terminal of its own, whose other end is read so that it never waits."""
-        ours, theirs = open_terminal((COLUMNS, LINES))
+        ours, theirs = open_terminal()
         environment = os.environ | {"TERM": "xterm-256color"}
         top = subprocess.Popen(
             [self._program, "top", "--pid", str(pid)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
@@ -180,7 +183,7 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
     """Run a script under a tool to its end."""
     finished = Finished(folder)
     terminal = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)} if tool.draws else {}
-    ours, theirs = open_terminal((COLUMNS, LINES)) if tool.draws else os.pipe()
+    ours, theirs = open_terminal() if tool.draws else os.pipe()
     cpu_file = folder / "cpu"
     started = subprocess.Popen(
         [sys.executable, str(REAPER), str(cpu_file), *tool.command(nproc, script), *arguments],
@@ -212,6 +215,13 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
         finished.cpu_s += usage.ru_utime + usage.ru_stime
     reader.join()
     return finished
+
+
+def open_terminal() -> tuple[int, int]:
+    """Return both ends of a terminal: ours and the program's."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    return ours, theirs
 
 
 def _chunks(end: int) -> Iterator[bytes]:

@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 
 from launching import middle, options
-from terminal import first_shown, shown
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.tui.terminal import Terminal
 
 ROOT = Path(__file__).parent.parent
 HEAD = "RUNNING"
 """In the head of the demo's screen."""
-SIZE, LONGEST_S = (80, 24), 60.0
 
 
 def main() -> None:
@@ -52,10 +53,12 @@ def seconds_of_each(wheel: Path, folder: Path) -> tuple[float, float, float, flo
     installed = time.monotonic() - began
     assert subprocess.run([folder / "bin/python", "-c", "import torch"], capture_output=True, check=False).returncode
     program = str(folder / "bin/ddpmon")
-    with shown([program, "demo"], SIZE) as dashboard:
-        dashboard.read(LONGEST_S, HEAD.encode())
-        picture = first_shown(dashboard, SIZE, lambda text: HEAD in text)
-    assert picture is not None, "the demo does not come"
+    began = time.monotonic()
+    with Terminal("demo", program=(program,)) as terminal:
+        terminal.wait_for(HEAD)
+        picture = time.monotonic() - began
+        terminal.press(b"q")
+        terminal.wait_end()
     began = time.monotonic()
     subprocess.run([program, "--help"], stdout=subprocess.DEVNULL, check=True)
     return installed, picture, time.monotonic() - began, installed + picture

@@ -37,7 +37,7 @@ from pathlib import Path
 import psutil
 from launching import cpu_s, middle, options
 from synthetic_ranks import Viewer, world_at_work
-from terminal import Dashboard, first_shown, played, shown
+from terminal import Dashboard, shown
 
 from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, encode
 
@@ -103,11 +103,11 @@ class Press:
         return there
 
 
-def answer(presses: list[Press], dashboard: Dashboard, size: tuple[int, int]) -> None:
+def answer(presses: list[Press], dashboard: Dashboard) -> None:
     """Find when each was answered; those that never were stay without."""
     waiting = list(presses)
     before = ""
-    for at, text in played(dashboard, size):
+    for at, text in dashboard.played():
         while waiting and waiting[0].at <= at:
             press = waiting[0]
             if press.within and press.before is None:
@@ -220,14 +220,14 @@ def screens(run_id: str, ranks: int, size: str, names: list[str], seconds: float
         frames = Path(folder) / "frames"
         command = [sys.executable, __file__, "--attach", run_id, "--frames", str(frames)]
         with shown(command, SIZES[size]) as dashboard:
-            if dashboard.read(3 * START_S, FIRST.encode()) is None:
+            if dashboard.collect(3 * START_S, FIRST.encode()) is None:
                 raise SystemExit("no dashboard came")
-            dashboard.read(2.0)
+            dashboard.collect(2.0)
             presses: list[Press] = []
             spans = {name: one_screen(dashboard, name, seconds, presses) for name in names}
             memory = dashboard.memory_mb()
         told = [tuple(map(float, line.split())) for line in frames.read_text().splitlines()]
-    answer(presses, dashboard, SIZES[size])
+    answer(presses, dashboard)
     for name, (cpu, rate, since, until) in spans.items():
         spent = [ms for at, ms in told if since <= at < until]
         took = [[p.took_ms for p in presses if (p.screen, p.within) == (name, within)] for within in (False, True)]
@@ -246,19 +246,19 @@ def one_screen(
     """CPU share, bytes a second, and from when to when they were measured; notes the keys that were pressed."""
     screen, other = SCREENS[name], SCREENS["ranks" if name in {"world", "inspect"} else "world"]
     for number in range(PRESSES // 2):
-        dashboard.press(other.key)
-        dashboard.read(0.5 + 0.1 * number)  # at another moment between two frames each time
-        presses.append(Press(dashboard.press(screen.key), name, within=False))
-        dashboard.read(0.7)
-    dashboard.read(1.5)
+        dashboard.press_now(other.key)
+        dashboard.collect(0.5 + 0.1 * number)  # at another moment between two frames each time
+        presses.append(Press(dashboard.press_now(screen.key), name, within=False))
+        dashboard.collect(0.7)
+    dashboard.collect(1.5)
     began, used = time.perf_counter(), cpu_s(dashboard.process.pid)
-    dashboard.read(seconds)
+    dashboard.collect(seconds)
     ended = time.perf_counter()
     cpu = (cpu_s(dashboard.process.pid) - used) / (ended - began)
     rate = dashboard.bytes_since(began) / (ended - began)
     for number in range(PRESSES if screen.within else 0):
-        presses.append(Press(dashboard.press(screen.within), name, within=True))
-        dashboard.read(0.5 + 0.1 * (number % 7))
+        presses.append(Press(dashboard.press_now(screen.within), name, within=True))
+        dashboard.collect(0.5 + 0.1 * (number % 7))
     return cpu, rate, began, ended
 
 
@@ -267,9 +267,9 @@ def start(run_id: str, ranks: int, size: str, times: int) -> None:
     taken = []
     for _ in range(times):
         with shown([sys.executable, "-m", "ddpmon", "attach", run_id], SIZES[size]) as dashboard:
-            dashboard.read(START_S, FIRST.encode())
-            dashboard.read(FILLED_S)
-            taken.append(first_shown(dashboard, SIZES[size], is_full))
+            dashboard.collect(START_S, FIRST.encode())
+            dashboard.collect(FILLED_S)
+            taken.append(dashboard.first_shown(is_full))
     known = [seconds for seconds in taken if seconds is not None]
     said = middle(known, 2, " s") if known else "never"
     print(f"{ranks:5}  {size:6}  ddpmon attach to a full screen: median of {times} {said}", flush=True)
@@ -315,7 +315,7 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
             began = time.perf_counter()
             with contextlib.suppress(SystemExit):
                 while dashboard.process.poll() is None:
-                    dashboard.read(0.5)
+                    dashboard.collect(0.5)
                     dashboard.written.clear()
                     used = cpu_s(dashboard.process.pid) if dashboard.process.poll() is None else used
             took = time.perf_counter() - began

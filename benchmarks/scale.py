@@ -46,7 +46,7 @@ from launching import cpu_s, hub_log, kill, make_run, options, own_home, start_h
 from ports import free_port
 from scale_nodes import Plan, Said
 from synthetic_ranks import Viewer, allow_many_files, start_ranks
-from terminal import Dashboard, played, shown
+from terminal import Dashboard, shown
 
 SIZE = 160, 50
 STEP_SHOWN = re.compile(r"step ([\d,]+)")
@@ -194,7 +194,7 @@ def _measured(
             seen.append((time.monotonic_ns() // 1000, shot.step))
             sizes.append(len(frame))
         elif dashboard is not None:
-            dashboard.read(0.25)
+            dashboard.collect(0.25)
         else:
             time.sleep(0.25)
         now = time.monotonic()
@@ -216,7 +216,7 @@ def _measured(
 
 def _painted(dashboard: Dashboard) -> Iterator[tuple[int, int]]:
     """Yield when each step was on the screen, and its number."""
-    for at, screen in played(dashboard, SIZE):
+    for at, screen in dashboard.played():
         if step := STEP_SHOWN.search(screen):
             yield round(at * 1e6), int(step[1].replace(",", ""))
 

@@ -85,11 +85,15 @@ class Terminal:
         self.raw += data
         if self._synchronised and _ASKS_FOR_SYNCHRONISED in data:
             os.write(self.master, _HAS_SYNCHRONISED)
+        self.feed(data)
+        return bool(data)
+
+    def feed(self, data: bytes) -> None:
+        """Draw on the screen what the program has written."""
         whole = self._held + data
         cut = _CUT_OFF.search(whole)
         self._held = whole[cut.start() :] if cut else b""
         self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", whole.removesuffix(self._held)))
-        return bool(data)
 
     def wait_for(self, text: str, within: float = DEADLINE_S) -> str:
         """The screen once it shows `text`."""
