@@ -46,20 +46,43 @@ def describe(
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
     rows = RunRows(world, past)
-    ended = sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
     groups = who.groups(rows, signals, before)
-    peers = who.peers(rows, groups).tolist()
-    found: list[Slowdown] = []
-    for group in groups:
-        if peers:
-            found += describe_ranks(rows, group, peers, hosts, ended)
     everyone = _of_all(rows, signals, before, groups)
+    told = _told(rows, groups, everyone, signals, hosts, before)
+    # Ranks that only seem slow are peers like the others: noise is noise on both sides.
+    while untold := [one for one in groups if one.before is None and not _is_told(rows, one, told)]:
+        groups = [one for one in groups if one not in untold]
+        told = _told(rows, groups, everyone, signals, hosts, before)
+    told += [one for one in _ended(before) if not any(_continues(one, other) for other in told)]
+    return sorted(told, key=lambda one: (one.until is not None, -one.cost_ms))
+
+
+def _ended(before: Sequence[Slowdown]) -> list[Slowdown]:
+    """Return the latest slowdowns that have ended, which a recurrence may continue."""
+    return sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
+
+
+def _told(
+    rows: RunRows,
+    groups: Sequence[who.Group],
+    everyone: Slowdown | None,
+    signals: Sequence[Signal],
+    hosts: Mapping[int, str],
+    before: Sequence[Slowdown],
+) -> list[Slowdown]:
+    """Describe groups of slow ranks beside all others, and return what is worth telling. everyone: of all ranks."""
+    peers, ended = who.peers(rows, groups).tolist(), _ended(before)
+    found = [one for group in groups if peers for one in describe_ranks(rows, group, peers, hosts, ended)]
     found += [everyone] if everyone else []
-    rotating, found = describe_rotating(world, signals, found, before)
+    rotating, found = describe_rotating(rows.world, signals, found, before)
     found += [rotating] if rotating else []
-    found = _worth_telling(rows, found, before)
-    found += [one for one in ended if not any(_continues(one, other) for other in found)]
-    return sorted(found, key=lambda one: (one.until is not None, -one.cost_ms))
+    return _worth_telling(rows, found, before)
+
+
+def _is_told(rows: RunRows, group: who.Group, told: Sequence[Slowdown]) -> bool:
+    """Return whether a slowdown of a group is told, or of a larger one that it is part of."""
+    ranks = {rows.world.ranks[column] for column in group.columns}
+    return any(one.is_of_ranks and ranks.issubset(one.ranks) for one in told)
 
 
 def _of_all(

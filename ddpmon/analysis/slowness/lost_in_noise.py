@@ -65,15 +65,16 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
 
     """
     values, begin = values[len(rows.blocks) : end], begin - len(rows.blocks)
-    after, count = values[begin:], len(values) - begin
-    if count < FEWEST_ROWS or begin < count:
+    count, size = len(values) - begin, min(len(values) - begin, begin)
+    if size < FEWEST_ROWS:
         return False
-    spread, around = _around_trend(after)
-    usual = median(
-        np.array([_around_trend(values[last - count : last])[0] for last in range(begin, count - 1, -count)])
+    usual, now = (
+        median(np.array([_around_trend(values[last - size : last])[0] for last in range(end, first + size - 1, -size)]))
+        for first, end in ((0, begin), (begin, len(values)))
     )
-    if not NOISIER.reached(spread / max(usual, 1e-9)):
+    if not NOISIER.reached(now / max(usual, 1e-9)):
         return False
+    spread, around = _around_trend(values[begin:])
     level = float(around.mean())
     rest = around - level
     alike = float((rest[1:] * rest[:-1]).sum() / max(float(rest @ rest), 1e-12))

@@ -222,7 +222,8 @@ def _described(
             count = before.share * float(rows.steps[span.begin :][~is_new[span.begin :]].sum()) + added
     else:
         cost = count * loss
-    gain = total / max(total - cost * alone / max(loss, 1e-9), 1e-9)
+    # Where others hold the latest steps back, what it cost before still counts.
+    gain = total / max(total - cost * (alone / loss if loss else 1.0), 1e-9)
     return Slowdown(
         ranks=tuple(rows.world.ranks[place] for place in group.columns),
         scope=scope,

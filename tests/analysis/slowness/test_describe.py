@@ -13,6 +13,7 @@ from tests.analysis.slowness.runs import (
     length_ms,
     own_times,
     play,
+    true_gain,
     up,
 )
 
@@ -87,3 +88,32 @@ def test_noise_that_hides_a_slowdown_does_not_end_it():
         assert (one.ranks, one.phase, one.since, one.until) == ((2,), "data", FIRST, None)
         assert one.hidden_since == pytest.approx(FIRST + 200, abs=32)
         assert one.gain == pytest.approx(clear[0].gain, rel=0.05), "what is known is from before"
+
+
+def crowded(own, quiet_steps, seed):
+    """Other programs hold each rank up in backward now and then, for some 30 steps."""
+    rng, keep = np.random.default_rng(seed), np.exp(-1 / 30)
+    crowd = rng.standard_normal((len(own) - quiet_steps, own.shape[1]))
+    for step in range(1, len(crowd)):
+        crowd[step] = keep * crowd[step - 1] + (1 - keep**2) ** 0.5 * crowd[step]
+    held_up = own.copy()
+    held_up[quiet_steps:, :, BACKWARD] += 3 * STEP_MS * np.maximum(0.0, crowd)
+    return held_up
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ranks_that_only_seem_slow_stay_among_the_peers(seed):
+    own = delayed(crowded(own_times(500, ranks=4, seed=seed), 200, seed), [2], DATA, 54.0, slice(None))
+    moments = range(60, 501, 20)
+    results = play(own, moments, [up(2, 0), up(0, 220), up(1, 237)])
+    assert {one.ranks for result in results for one in result} == {(2,)}
+    assert results == play(own, moments, [up(2, 0)])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_what_a_slow_rank_cost_counts_while_others_hold_its_steps_back(seed):
+    well = crowded(own_times(800, ranks=4, seed=seed), 200, seed)
+    own = delayed(well, [2], DATA, 54.0, slice(None))
+    moments = range(60, 801, 20)
+    for (one,), end in zip(play(own, moments, [up(2, 0)]), moments, strict=True):
+        assert one.gain == pytest.approx(true_gain(own, well, 0, end), rel=0.15)
