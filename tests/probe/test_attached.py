@@ -39,11 +39,12 @@ def attached(ear: Ear, folder: Path, *arguments: str) -> Attached:
     return Attached(folder, 2, bare.stdout, watched.stdout, ear, entries)
 
 
-@pytest.fixture(scope="module")
-def job(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
-    """A job whose ranks have workers and are entered one after the other."""
+@pytest.fixture(scope="module", params=[("--delay", "0.3"), ("--workers", "1")], ids=["one after the other", "workers"])
+def job(
+    request: pytest.FixtureRequest, socket_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Attached]:
     with listening(socket_dir) as ear:
-        yield attached(ear, tmp_path_factory.mktemp("attached"), "--delay", "0.3", "--workers", "1")
+        yield attached(ear, tmp_path_factory.mktemp("attached"), *request.param)
 
 
 def test_weights_are_bit_identical_after_several_attaches(job: Attached) -> None:
