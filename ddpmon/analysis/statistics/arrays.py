@@ -1,4 +1,4 @@
-"""Types of arrays, and medians that are quicker than NumPy's."""
+"""Array types, and medians that are faster than NumPy's."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ Number = TypeVar("Number", bound=np.floating[Any])
 SIGMAS_PER_MAD = 1.4826
 """Ratio of the standard deviation to the median absolute deviation of a normal distribution."""
 NARROW = 16
-"""Columns up to which sorting rows whole is quicker than sorting out some places and going through the rest."""
+"""Number of columns up to which sorting whole rows is faster than partitioning them and searching for the
+neighbours."""
 
 
 def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], NDArray[Number]]:
-    """[S, R, ...] -> three of [S, ...]: each row's median, and its neighbours among the row's values in order.
+    """Return each row's median, and its neighbours among the row's sorted values: [S, R, ...] -> three of [S, ...].
 
-    Of an even number the neighbours are the two that the median lies between. Quicker than `np.median`, which looks for
-    what is not a number and sorts out one place more.
+    With an even number of values, the neighbours are the two that the median lies between. This is faster than
+    `np.median`, which also checks for NaN and partitions at one more position.
+
+    Returns:
+        The lower neighbour, the median and the upper neighbour.
+
     """
     count = values.shape[1]
     half = count // 2
@@ -40,7 +45,7 @@ def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], 
 
 
 def medians(values: NDArray[Number]) -> NDArray[Number]:
-    """[S, R, ...] -> [S, ...] The median of each row."""
+    """Return the median of each row: [S, R, ...] -> [S, ...]."""
     count = values.shape[1]
     if count % 2 and count > NARROW:  # no neighbours needed
         middle: NDArray[Number] = np.partition(values, count // 2, axis=1)[:, count // 2]
@@ -49,13 +54,16 @@ def medians(values: NDArray[Number]) -> NDArray[Number]:
 
 
 def column_medians(values: NDArray[Number]) -> NDArray[Number]:
-    """[S, ...] -> [...] The median over the rows."""
+    """Return the median over the rows: [S, ...] -> [...]."""
     middle: NDArray[Number] = medians(values[None])[0]
     return middle
 
 
 def lower_medians(values: NDArray[Number]) -> NDArray[Number]:
-    """[S, R, ...] -> [S, ...] The median of each row; of an even number the lower middle: half of them are not all."""
+    """Return the median of each row: [S, R, ...] -> [S, ...].
+
+    With an even number of values it is the lower of the middle two: it is large only if more than half of them are.
+    """
     place = (values.shape[1] - 1) // 2
     lower: NDArray[Number] = np.partition(values, place, axis=1)[:, place]
     return lower
@@ -69,5 +77,5 @@ def median(values: NDArray[Number]) -> float:
 
 
 def last_run(values: Bools) -> int:
-    """Return the index from which on all are true; their number where the last one is false."""
+    """Return the index from which on all values are true; the length of `values` if the last one is false."""
     return len(values) - int(np.logical_and.accumulate(values[::-1]).sum())

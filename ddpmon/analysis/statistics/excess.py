@@ -1,4 +1,4 @@
-"""Compare ranks with their peers, and smooth series of steps."""
+"""Comparison of ranks with their peers, and smoothing of series of steps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EXPLAINS = Threshold(
     stay=0.25,
 )
 SOME = 64
-"""Ranks enough to estimate what is usual: their median strays by 16% of what one does (1.25 / sqrt(64)), and the spread
-of 64 is known to 9%. Fewer than twice as many are taken."""
+"""Number of ranks that suffice to estimate the usual value: their median has a standard error of 16% of one rank's
+deviation (1.25 / sqrt(64)), and the spread of 64 values is known to 9%. Samples have fewer than twice as many ranks."""
 SMOOTHED = 4
-"""Steps by which a running median of five is shorter than what it is taken of."""
+"""Number of steps by which a running median of five is shorter than its input."""
 
 
 def over_peers(values: Floats) -> Floats:
-    """Each value less the median of the others in its row: [S, R] -> [S, R]."""
+    """Return each value minus the median of the other values in its row: [S, R] -> [S, R]."""
     if values.shape[1] < 2:
         return np.zeros_like(values)
     low, middle, high = (each[:, None] for each in middles(values))
@@ -35,7 +35,7 @@ def over_peers(values: Floats) -> Floats:
 
 
 def share_over_peers(values: Floats) -> Floats:
-    """Return each value over the median of the others, as a share of that, 0 where that is: [R] -> [R]."""
+    """Return each value's excess over the median of the others, as a fraction of it; 0 if it is 0: [R] -> [R]."""
     over = over_peers(values[None])[0]
     peers = values - over
     share: Floats = np.divide(over, peers, out=np.zeros_like(over), where=peers > 0)
@@ -43,19 +43,19 @@ def share_over_peers(values: Floats) -> Floats:
 
 
 def sample_of(columns: int) -> slice:
-    """Return as many of so many columns as are enough to estimate the usual value, evenly from all of them."""
+    """Return a slice that selects evenly spaced columns, as many as suffice to estimate the usual value (see SOME)."""
     return slice(None, None, max(1, columns // SOME))
 
 
 def some_of(peers: Ints) -> Ints:
-    """Return as many of these columns as are enough, evenly from all of them."""
+    """Return evenly spaced elements of `peers`, as many as suffice to estimate the usual value (see SOME)."""
     return peers[sample_of(len(peers))]
 
 
 def steady(series: NDArray[Number]) -> NDArray[Number]:
     """Return the running median of five along the first axis, SMOOTHED shorter (Tukey, 1977).
 
-    Single long steps are taken out (a collection of garbage, a hiccup of the scheduler), changes of level stay sharp.
+    It removes single long steps (a garbage collection, a hiccup of the scheduler) and keeps changes of level sharp.
     """
     if len(series) <= SMOOTHED:
         return series[:0]

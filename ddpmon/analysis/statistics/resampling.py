@@ -1,7 +1,7 @@
-"""Estimates the uncertainty of a median or a mean of step times by the circular block bootstrap.
+"""Estimation of the uncertainty of a median or a mean of step times by the circular block bootstrap.
 
-A step that takes long is followed by others that do (a busy neighbour, a cold cache), so steps drawn one by one would
-claim too much. Blocks of neighbours are drawn instead, as long as their likeness lasts.
+A long step is often followed by other long ones (a busy neighbour, a cold cache), so resampling single steps would
+understate the uncertainty. Blocks of consecutive steps are drawn instead, as long as their correlation lasts.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 from ddpmon.analysis.statistics.arrays import Floats
 
 RESAMPLES = 1000
-"""Runs that are drawn: 25 of them lie beyond each end of the interval."""
+"""Number of resampled runs: 25 of them lie beyond each end of the interval."""
 SEED = 20261120
-"""Any number, always the same: the same runs give the same interval."""
+"""Seed of the random numbers. Any number will do, but it is fixed so that the same runs give the same interval."""
 CERTAINTY = 0.95
-"""Share of the resampled ratios that the interval holds: the usual 95%."""
+"""Share of the resampled ratios that the interval contains: the usual 95%."""
 _AT_ONCE = 2_000_000
-"""Values drawn at a time: 16 MB."""
+"""Number of values drawn at a time: 16 MB."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio of one run's quantity to another's, with its 95% interval."""
+    """The ratio of one run's quantity to another's, with its 95% interval."""
 
     value: float
     low: float
@@ -33,7 +33,7 @@ class Ratio:
 
     @property
     def certain(self) -> bool:
-        """Return whether its interval excludes 1: chance alone does not explain it."""
+        """Return whether the interval excludes 1, so that chance alone does not explain the ratio."""
         return self.low > 1 or self.high < 1
 
     def times(self, factor: float) -> Ratio:
@@ -42,17 +42,17 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Resampled:
-    """A run's median and mean, and those of resampled runs."""
+    """A run's median and mean, and those of its resampled runs."""
 
     median: float
     mean: float
     medians: Floats
-    """[RESAMPLES] sorted"""
+    """[RESAMPLES] Medians of the resampled runs, sorted."""
     means: Floats
 
 
 def resampled(values: Floats) -> Resampled:
-    """Draw runs like this one. values: [S] positive, in the order of their steps."""
+    """Resample a run by drawing blocks of its steps. values: [S] positive, in the order of the steps."""
     size = len(values)
     block = min(size, max(block_length(values), block_length(np.sign(values - np.median(values)))))
     random = np.random.default_rng(SEED)
@@ -75,8 +75,9 @@ def resampled(values: Floats) -> Resampled:
 
 
 def _of_so_few(blocks: float) -> float:
-    """Return how much wider than drawn an interval of so few blocks is: Student's t over the normal, of n - 1 against
-    n.
+    """Return the factor by which to widen an interval that was drawn from so few blocks.
+
+    It is Student's t quantile over the normal one, times the correction of the variance from n to n - 1.
     """
     free = max(2.0, blocks - 1)
     z = 1.96
@@ -85,7 +86,17 @@ def _of_so_few(blocks: float) -> float:
 
 
 def ratio(over: float, overs: Floats, under: float, unders: Floats) -> Ratio:
-    """over / under, with the interval of all pairs of what both could have been: the other way round it inverts."""
+    """Return over / under, with the interval of the ratios of all pairs of resampled values.
+
+    Swapping the arguments gives the inverse ratio and interval.
+
+    Args:
+        over: The numerator.
+        overs: Resampled values of the numerator.
+        under: The denominator.
+        unders: Resampled values of the denominator.
+
+    """
     logs = np.log(overs)[:, None] - np.log(unders)[None, :]
     tail = (1 - CERTAINTY) / 2
     low, high = np.quantile(logs, [tail, 1 - tail])
@@ -93,12 +104,13 @@ def ratio(over: float, overs: Floats, under: float, unders: Floats) -> Ratio:
 
 
 def block_length(values: Floats) -> int:
-    """Return how many neighbours to draw together; at most a third of all.
+    """Return the number of consecutive steps to draw together; at most a third of all.
 
-    The automatic choice of Politis and White (2004; corrected by Patton, Politis and White, 2009) for circular blocks:
-    autocovariances up to the lag where they get lost in noise, weighted by a flat-top kernel. Of few values nearly
-    all get lost in noise, so it is at least what their formula gives for a chain with the likeness of direct
-    neighbours (corrected for the bias that few values give it), and the cube root of their number.
+    This is the automatic choice of Politis and White (2004; corrected by Patton, Politis and White, 2009) for circular
+    blocks: autocovariances up to the lag at which they are lost in noise, weighted by a flat-top kernel. With few
+    values, nearly all autocovariances are lost in noise. The length is therefore at least what their formula gives for
+    a Markov chain with the same correlation of direct neighbours (corrected for its bias with few values), and at least
+    the cube root of the number of values.
     """
     size = len(values)
     centred = values - values.mean()
@@ -113,7 +125,7 @@ def block_length(values: Floats) -> int:
 
 
 def _automatic(alike: Floats) -> int:
-    """Politis' and White's choice. alike: [S] autocorrelations of S values."""
+    """Return the block length of Politis and White. alike: [S] autocorrelations of S values."""
     size = len(alike)
     in_a_row = max(5, ceil(log10(size)))
     furthest = min(size - 1, ceil(sqrt(size)) + in_a_row)

@@ -1,7 +1,7 @@
-"""The trend of a value that is sampled every second, from its lowest values in intervals of time.
+"""The trend of a value that is sampled every second, from its lowest values (floors) in intervals of time.
 
-What comes and goes within a stretch does not count. The pace is the mean of the rises from floor to floor, and its
-interval follows from how much these differ: rises of a random walk differ by more than their mean.
+Use that comes and goes within an interval does not count. The pace is the mean of the rises from floor to floor. Its
+confidence interval follows from how much the rises differ: those of a random walk differ by more than their mean.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ GROWS = Threshold(
     "allocator stops growing.",
 )
 STRETCHES_S = (6, 60, 600)
-"""A leak shows in half a minute where it is fast, and in an hour where it is slow or comes with each epoch."""
+"""Lengths of the intervals: a leak shows in half a minute if it is fast, and in an hour if it is slow or grows with
+each epoch."""
 PARTS = 5
-"""Floors that a trend is made of: fewer say nothing certain, more come later."""
+"""Number of intervals in a trend: fewer prove nothing, and more delay the finding."""
 STUDENT = 4.54
-"""Quantile of Student's t with PARTS - 2 degrees of freedom: 98% of means of random rises lie within so many errors of
-0."""
+"""Quantile of Student's t with PARTS - 2 degrees of freedom: with random rises, 98% of the means lie within this many
+standard errors of 0."""
 
 
 class Trend(NamedTuple):
-    """The pace at which a value rises, with its interval."""
+    """The pace at which a value rises, with its confidence interval."""
 
     per_s: float
     low_per_s: float
-    """Above 0."""
+    """The lower end of the interval; always above 0."""
     high_per_s: float
 
 
 class Floors:
-    """Keeps the floors of a value over the latest PARTS stretches of each length, and of the one that is not over."""
+    """The lowest values in the latest PARTS complete intervals of each length, and in the current interval."""
 
     def __init__(self) -> None:
         self._floors: list[deque[tuple[int, float]]] = [deque(maxlen=PARTS + 1) for _ in STRETCHES_S]
-        """Number and floor of the stretches of each length, the oldest first."""
+        """For each length, the number and the lowest value of each interval, the oldest first."""
 
     def add(self, second: float, value: float) -> None:
-        """Add a value. Seconds rise."""
+        """Add a value that was sampled at `second`. Seconds must not decrease."""
         for stretch_s, floors in zip(STRETCHES_S, self._floors, strict=True):
             number = int(second // stretch_s)
             if floors and floors[-1][0] == number:
@@ -55,13 +56,13 @@ class Floors:
                 floors.append((number, value))
 
     def trend(self) -> Trend | None:
-        """Return how fast the value rises, by the longest stretches that show it; None: by none."""
+        """Return how fast the value rises, by the longest intervals that show a rise; None if none do."""
         scales = zip(STRETCHES_S, self._floors, strict=True)
         return next((trend for scale in reversed(list(scales)) if (trend := _trend(*scale))), None)
 
 
 def _trend(stretch_s: int, floors: deque[tuple[int, float]]) -> Trend | None:
-    if len(floors) <= PARTS or floors[-1][0] - floors[0][0] > PARTS:  # a stretch without a value
+    if len(floors) <= PARTS or floors[-1][0] - floors[0][0] > PARTS:  # an interval without a value
         return None
     values = [value for _, value in floors][:PARTS]
     if not GROWS.reached((values[-1] - values[0]) / max(values[0], 1.0)):
