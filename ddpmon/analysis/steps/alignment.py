@@ -1,4 +1,4 @@
-"""Align the records of many ranks step by step, as they come in."""
+"""Alignment of the records of many ranks step by step, as they come in."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ddpmon.analysis.steps.table import ROW, Rows, Table, joined, row_of, table_
 from ddpmon.messages import Step
 
 MAX_LAG_US = 3_000_000
-"""Time by which another rank, on its own clock, is past a step with a missing record. Ranks send several times a
-second: the record is lost, and the step is handed out without it."""
+"""Time by which another rank, on its own clock, must be past a step with a missing record. Ranks send several times a
+second, so the record is then lost, and the step is handed out without it."""
 MAX_PENDING_STEPS = 4096
-"""Steps that may wait for records, so that memory is bounded."""
+"""Number of steps that may wait for records, so that memory is bounded."""
 MAX_PENDING_RECORDS = 1 << 20
-"""Records of all ranks for which the waiting steps may have room: in a large world fewer steps."""
+"""Number of records, over all ranks, that waiting steps may have room for. It limits the steps in a large world."""
 MAX_PARTIAL_STEPS = 20
-"""Steps in a row without the same ranks: from then on the world is the others. Records that are lost by chance are not
-lost in a row."""
+"""Number of consecutive steps with the same ranks missing after which the world is reduced to the others. Records lost
+by chance are not lost in so many steps in a row."""
 
 
 class _Pending:
@@ -30,14 +30,14 @@ class _Pending:
         self.present: Bools = np.zeros(world_size, bool)
         """True for each rank whose record is there."""
         self.odd: dict[int, Step] = {}
-        """Records that do not fit into a row, of each rank that has one."""
+        """Records that do not fit into a row, by rank."""
 
 
 class Aligner:
-    """Collects records and hands out steps once every rank that is still heard has sent its record.
+    """Collects records and hands out each step once every rank that still sends has sent its record.
 
-    Records of one rank must come in the order of their steps. A step without the record of some rank (it was lost,
-    or the rank left) is left out, because nobody's wait can be computed in it. If the same ranks are absent from many
+    Records of one rank must come in the order of their steps. A step without the record of some rank (it was lost, or
+    the rank left) is left out, because no rank's wait can be computed in it. If the same ranks are absent from many
     steps in a row, the rest becomes the world.
     """
 
@@ -55,11 +55,11 @@ class Aligner:
         self._closed = 0
         self._ranks_of_rows: list[int] = []
         self._rows: list[bytes] = []
-        """Rows since the last `pop_complete`: adding them one by one is slow."""
+        """Packed rows since the last `pop_complete`, converted to a table together, because that is slow one by one."""
         self._partial: list[_Pending] = []
 
     def add(self, rank: int, steps: Sequence[Step]) -> None:
-        """Add records of one rank; records of steps that were handed out are dropped."""
+        """Add records of one rank; ignore those of steps that were already handed out."""
         if not 0 <= rank < self.world_size:
             return
         for step in steps:
@@ -82,7 +82,7 @@ class Aligner:
             return
         numbers = table["step"]
         newer = numbers > self._last[ranks]
-        self._last[ranks[newer]] = numbers[newer]  # Of several rows of a rank, the last one stays.
+        self._last[ranks[newer]] = numbers[newer]  # If a rank has several rows, the last one is kept.
         self._last_end_us[ranks[newer]] = table["end_us"][newer]
         order = np.argsort(numbers, kind="stable")
         steps, begins = np.unique(numbers[order], return_index=True)
@@ -97,7 +97,9 @@ class Aligner:
         return self._pending[number]
 
     def pop_complete(self, final: bool = False) -> list[Rows]:
-        """Return the steps that are complete by now, oldest first; `final`: nothing more will come."""
+        """Return the steps that are complete by now, oldest first; all that are left if `final`: no more records will
+        come.
+        """
         if self._rows:
             self.add_rows(np.array(self._ranks_of_rows), table_of(b"".join(self._rows)))
             self._ranks_of_rows, self._rows = [], []
@@ -117,7 +119,7 @@ class Aligner:
         return [_rows(ranks, steps) for ranks, steps in taken]
 
     def _hopeless(self, number: int, pending: _Pending) -> bool:
-        """Return whether no record of the ranks that are missing in a step will come any more."""
+        """Return whether the records of the ranks that are missing in a step will never come."""
         if len(self._pending) > min(MAX_PENDING_STEPS, MAX_PENDING_RECORDS // max(1, self.world_size)):
             return True
         # Compare moments of one clock only: clocks of several hosts have nothing in common.
@@ -127,7 +129,7 @@ class Aligner:
         return bool((self._last[~present] > number).all())
 
     def _close(self, pending: _Pending, ranks: tuple[int, ...]) -> list[_Pending]:
-        """Return the steps that can be handed out now that this one is over, of which these ranks have sent records."""
+        """Return the steps that can be handed out now that this one is closed; only `ranks` have sent records of it."""
         if ranks in (self._everyone, self._ranks):
             self._ranks = ranks
             self._partial.clear()
@@ -150,7 +152,7 @@ def _ranks(present: Bools) -> tuple[int, ...]:
 
 
 def _rows(ranks: tuple[int, ...], steps: Sequence[_Pending]) -> Rows:
-    """Put steps of the same ranks side by side."""
+    """Combine steps of the same ranks into one table."""
     columns = np.array(ranks)
     whole = len(ranks) == len(steps[0].rows)
     tables = [pending.rows if whole else pending.rows[columns] for pending in steps]

@@ -1,4 +1,4 @@
-"""The time of each bucket's all-reduce, and the bandwidth it reached, where buckets were recorded."""
+"""The time of each bucket's all-reduce, and the bandwidth it reached, in steps for which buckets were recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ddpmon.messages import BucketView, Layout, Step
 
 Layouts: TypeAlias = Mapping[int, Mapping[int, Layout]]
-"""Layouts by rank, then by number."""
+"""Layouts of buckets by rank, then by layout number."""
 
 
 @dataclass
@@ -24,16 +24,17 @@ class _Means:
 
 @dataclass
 class BucketTimes:
-    """The buckets of some steps."""
+    """Mean times of DDP's buckets over some steps."""
 
     buckets: list[BucketView] = field(default_factory=list)
-    """In the order in which DDP hands them over, model by model."""
+    """The buckets in the order in which DDP hands them over, model by model."""
     bus_bandwidth_gb_s: float | None = None
-    """nccl-tests' definition: bytes / time x 2(n-1)/n, over the whole all-reduce of the rank that arrived last."""
+    """Bandwidth by nccl-tests' definition: bytes / time x 2(n-1)/n, over the whole all-reduce of the rank that arrived
+    last."""
 
 
 def bucket_times(rows: Iterable[Mapping[int, Step]], layouts: Layouts) -> BucketTimes:
-    """Return means over steps of all ranks.
+    """Return the mean times of the buckets over all ranks and steps.
 
     Args:
         rows: Steps by rank; those without buckets are left out.
@@ -64,11 +65,11 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
         for bucket in step.buckets:
             layout = layouts.get(rank, {}).get(bucket.layout)
             if layout is None:
-                continue  # it came in a batch that was lost
+                continue  # The layout was in a batch that was lost.
             key = (layout.model, layout.index)
             total = means.get(key)
             if total is None or total.layout.parameters != layout.parameters:
-                total = means[key] = _Means(layout)  # DDP has laid its buckets out anew.
+                total = means[key] = _Means(layout)  # DDP has rebuilt its buckets.
             total.count += 1
             total.launch_us += bucket.launch_us
             total.end_us += bucket.end_us
@@ -80,9 +81,11 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
 
 
 def _whole(row: Mapping[int, Step], layouts: Layouts) -> tuple[int, int]:
-    """Return the bytes of a step's all-reduce, and its time on the rank that handed its last bucket over last.
+    """Return the bytes of a step's all-reduce, and its duration in µs on the rank that handed over its last bucket
+    last.
 
-    A step ends at the same moment everywhere, so that times before its end compare ranks whose clocks differ.
+    A step ends at the same moment on all ranks, so times before that end can be compared although the ranks' clocks
+    differ.
     """
     rank, step = max(row.items(), key=lambda item: max(b.launch_us for b in item[1].buckets) - item[1].length_us)
     of_rank = layouts.get(rank, {})

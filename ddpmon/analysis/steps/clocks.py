@@ -1,15 +1,15 @@
-"""Brings the clocks of several hosts to one of them, by the moments at which gradient synchronisations end.
+"""Conversion of the clocks of several hosts to one of them, by the moments at which gradient synchronisations end.
 
 Nothing assumes that clocks are synchronised: hosts may have booted days apart. A gradient synchronisation ends at the
-same moment everywhere, and each host reads it from its own clock, a little late now and then, because a waiting thread
-has to be woken first. The first rank of a host to go on counts. The differences of two hosts' ends
-lie along a line: an offset, and a drift of some millionths. The line is fitted to the latest of them by medians
-(Theil, 1950; Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
+same moment on all hosts. Each host reads that moment from its own clock, sometimes a little late, because a waiting
+thread has to be woken first; the first rank of a host to continue counts. The differences between two hosts' ends lie
+along a line: an offset, and a drift of some millionths. The line is fitted to the latest differences by medians (Theil,
+1950; Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
 
-The error has two bounds. If synchronisations do end everywhere at once, the line is off by no more than
-ends stray about it. Whatever they do, no rank can leave an all-reduce before the last one has arrived: each step bounds
-the offset from both sides, by the arrivals at one host and the ends at the other. A link that has one host always end
-later moves the line, unseen, within those bounds.
+The error has two bounds. If synchronisations do end everywhere at once, the error of the line is at most the scatter of
+the ends about it. Independently of that, no rank can leave an all-reduce before the last one has arrived: each step
+bounds the offset from both sides, by the arrivals at one host and the ends at the other. A link that makes one host
+always end later shifts the line within those bounds without being noticed.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ from ddpmon.messages import SYNC_GRADIENTS, ClockView
 from ddpmon.plain import utf8
 
 MAX_POINTS = 512
-"""Ends that a fit is made of: some minutes of most runs, in which clocks drift alike."""
+"""Number of ends in a fit: some minutes of most runs, in which clocks drift at a constant rate."""
 BLOCK = 64
-"""Steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
+"""Number of steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
 MIN_DRIFT_POINTS = 32
-"""Points that a drift is fitted to, at least: a thread that was woken late would tilt the line of fewer."""
+"""Minimum number of points for fitting a drift: with fewer, a single thread that was woken late would tilt the line."""
 MAX_DRIFT = 1e-3
-"""A fitted drift is cut to that: no clock that is disciplined at all is as far off."""
+"""Limit to which a fitted drift is clipped: no clock that is disciplined at all is further off."""
 JUMPED = 8
-"""Ends in a row that show a jump of the clock: one may be late, eight by chance are not."""
+"""Number of consecutive ends that prove a jump of the clock: one may be late, but not eight by chance."""
 JUMP_US = 100_000
-"""Distance of such ends from the line: far more than waking a thread takes. The clock stood still, as on a machine that
-was suspended."""
+"""Minimum distance of such ends from the line: far more than waking a thread takes. The clock stood still, as on a
+machine that was suspended."""
 STRAYS = 0.68, 2.0
-"""A quantile of the distances of ends from the line, and its multiple that bounds the error: two standard deviations of
-ends that stray normally. The last third of ends, threads that were woken very late, does not count."""
+"""Quantile of the distances of ends from the line, and the multiple of it that bounds the error: two standard
+deviations if the ends are normally distributed. The last third of ends, from threads that were woken very late, does
+not count."""
 RESOLUTION_US = 10
-"""Least error that is reported: several clocks give ends in whole µs."""
+"""Smallest error that is reported: several clocks give ends in whole µs."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
-"""Columns of points: a moment on a host's clock, its offset by the ends, and the bounds of the offset."""
+"""Columns of points: a moment on a host's clock, its offset by the ends, and the lower and upper bound of the
+offset."""
 
 
 class Clocks:
-    """The lines of all hosts to one of them, learned from step to step."""
+    """The lines that convert the clocks of all hosts to one of them, updated with each step."""
 
     def __init__(self, reference: str = "") -> None:
-        """Begin without any points.
+        """Start without any points.
 
         Args:
             reference: Host whose clock is the world's; one that has no rank is replaced by the first rank's.
@@ -61,7 +63,7 @@ class Clocks:
         self._hosts: dict[str, _HostClock] = {}
 
     def offsets_us(self, rows: Rows, hosts: Mapping[int, str]) -> Ints | None:
-        """Learn from further steps and return the offsets to add to the times of ranks.
+        """Fit further steps and return the offsets to add to the times of ranks.
 
         Args:
             rows: Steps in rising order: the fit follows them.
@@ -95,13 +97,13 @@ class Clocks:
         return offsets
 
     def to_reference_us(self, host: str, time_us: int) -> int:
-        """Return a moment of a host's clock by that of the reference, as far as their difference is known."""
+        """Convert a moment of a host's clock to the reference clock; leave it as it is if the offset is unknown."""
         clock = self._hosts.get(host)
         line = clock.line if clock is not None else None
         return time_us if line is None else time_us + int(line.at(np.array(time_us)))
 
     def agreements(self) -> list[ClockView]:
-        """Return how well each host but the reference agrees with it, as far as anything was learned."""
+        """Return how well each host's clock agrees with the reference, for each host whose line has been fitted."""
         return [
             _agreement(host, self.reference, clock.points, clock.line)
             for host, clock in self._hosts.items()
@@ -110,12 +112,14 @@ class Clocks:
 
 
 NEVER = np.iinfo(np.int64).max
-"""Stands for the end of a gradient synchronisation where there was none."""
+"""The value in place of the end of a gradient synchronisation that did not take place."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """Offset of a clock at each moment of it. Times count from one near by: they are large numbers."""
+    """The offset of a clock at each of its moments. Times are relative to a nearby origin, because they are large
+    numbers.
+    """
 
     origin_us: int
     base_us: int
@@ -124,7 +128,7 @@ class _Line:
 
     @classmethod
     def through(cls, points: Ints) -> _Line:
-        """Fit a line to [N, 4] points, at least one."""
+        """Fit a line to at least one point; points: [N, 4]."""
         at = points[:, _AT] - points[-1, _AT]
         added = points[:, _ADDED] - points[-1, _ADDED]
         drift, half = 0.0, len(points) // 2
@@ -136,7 +140,7 @@ class _Line:
         return cls(int(points[-1, _AT]), int(points[-1, _ADDED]), median(added - drift * at), drift)
 
     def at(self, time_us: Ints) -> Ints:
-        """Return the offsets at some moments, of the same shape."""
+        """Return the offsets at some moments, in the same shape."""
         since_us = time_us - self.origin_us
         offsets: Ints = self.base_us + np.round(self.offset_us + self.drift * since_us).astype(np.int64)
         return offsets
@@ -147,11 +151,18 @@ class _HostClock:
 
     def __init__(self) -> None:
         self.points: Ints = np.empty((0, 4), np.int64)
-        """[N, 4] Ends of synchronisations by its clock, their offsets to the reference, and bounds of the offsets."""
+        """[N, 4] Ends of synchronisations by the host's clock, their offsets to the reference, and the bounds of the
+        offsets."""
         self.line: _Line | None = None
 
     def learn(self, mine: Ints, reference: Ints) -> None:
-        """Add points, each [2, S] as `_syncs` has them, and fit the line anew; forget all before a jump."""
+        """Add points and fit the line anew; after a jump of the clock, forget all points before it.
+
+        Args:
+            mine: [2, S] Ends and arrivals by this host's clock, as returned by `_syncs`.
+            reference: [2, S] The same by the reference clock.
+
+        """
         both = (mine[0] != NEVER) & (reference[0] != NEVER)
         if not both.any():
             return
@@ -167,11 +178,11 @@ class _HostClock:
 
 
 def _syncs(rows: Rows, host_of: Ints) -> Ints:
-    """Find the moments by which clocks of hosts are compared.
+    """Return the moments by which clocks of hosts are compared.
 
     Returns:
-        [2, S, H] The end of a step's gradient synchronisation on each host's first rank, and the arrival of its last
-        rank; NEVER in the place of an end where there was none.
+        [2, S, H] The end of a step's gradient synchronisation on each host's first rank to leave it, and the arrival of
+        the host's last rank; NEVER in place of an end where there was none.
 
     """
     ends, arrivals = np.full(rows.table.size, NEVER), np.full(rows.table.size, -NEVER)
@@ -179,7 +190,7 @@ def _syncs(rows: Rows, host_of: Ints) -> Ints:
     gradients = syncs[:, KIND] == SYNC_GRADIENTS
     owner = owner[gradients]
     begin = (rows.number("end_us") - rows.number("length_us")).ravel()[owner]
-    # Of several in a step the last one stays.
+    # If a step has several gradient synchronisations, the last one is kept.
     arrivals[owner], ends[owner] = begin + syncs[gradients, ARRIVAL], begin + syncs[gradients, END]
     order = np.argsort(host_of, kind="stable")
     begins = np.flatnonzero(np.diff(host_of[order], prepend=-1))

@@ -1,4 +1,4 @@
-"""The work of ranks in a step: how much of a slow rank's excess it explains, and an even distribution of it."""
+"""The work of ranks in a step: how much of a slow rank's excess it explains, and how to distribute it evenly."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ MORE_WORK = Threshold(
     "batch differ by this much by chance.",
 )
 _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
-"""Phases that take longer with more samples; the optimizer's step has as many parameters as ever."""
+"""Indices of the phases that take longer with more samples. The optimizer's time depends on the number of parameters
+only."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Samples or tokens in a step of slow ranks, and of their peers."""
+    """The samples or tokens of slow ranks in a step, and those of their peers."""
 
     unit: str
     """"samples" or "tokens"."""
     mine: float
     theirs: float
     share: float
-    """Share of the excess that their additional work accounts for."""
+    """Share of the excess that the additional work explains."""
 
     @property
     def times(self) -> float:
-        """Its work as a multiple of its peers'."""
+        """Return the work of the slow ranks as a multiple of their peers'."""
         return self.mine / self.theirs
 
     @property
     def is_alike(self) -> bool:
-        """True where the difference is too small to matter."""
+        """Return whether the difference is too small to matter."""
         return max(self.times, 1 / self.times) < 1 + MORE_WORK.enter
 
 
 def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms: Floats) -> Iterator[Work]:
-    """Compare tokens and samples of slow ranks with their peers', as far as they were counted.
+    """Yield a comparison of the tokens and of the samples of slow ranks with their peers', if they were counted.
 
     Args:
         world: The steps in which the ranks are slow.
@@ -60,7 +61,7 @@ def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms:
         if 0 < mine <= theirs:
             yield Work(unit, mine, theirs, 0.0)
         elif mine > theirs > 0:
-            # Attention takes the square of a sequence's length.
+            # The cost of attention grows with the square of a sequence's length.
             times = (mine / theirs) ** (2 if unit == "tokens" else 1)
             peers_ms = column_medians(medians(world.phases_ms[:, peers]))
             explained = np.maximum(np.minimum(over_ms, peers_ms * (times - 1))[_GROWING], 0.0)
@@ -69,19 +70,26 @@ def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms:
 
 @dataclass(frozen=True)
 class Even:
-    """Work of a step that would let all ranks arrive together, as each takes its own time for a sample or token."""
+    """The distribution of a step's work with which all ranks would arrive together, given each rank's time per item."""
 
     mine: int
-    """Work of the slow rank."""
+    """Work of the slow rank, in samples or tokens."""
     theirs: tuple[int, int]
-    """The least and the most work of the others."""
+    """The least and the most work of the other ranks."""
     slowest_ms: float
-    """Own time of the slowest rank then."""
+    """Own time of the slowest rank with this distribution."""
     slowest_now_ms: float
 
 
 def even(world: World, unit: str, column: int) -> Even | None:
-    """Return the even work beside that of a rank; None where some rank has none now."""
+    """Return the even distribution of work over the ranks; None if some rank has no counted work.
+
+    Args:
+        world: The steps whose work is distributed.
+        unit: "samples" or "tokens".
+        column: Column of the slow rank.
+
+    """
     counts = (world.tokens if unit == "tokens" else world.samples).mean(axis=0)
     if not (counts > 0).all():
         return None
@@ -93,10 +101,18 @@ def even(world: World, unit: str, column: int) -> Even | None:
 
 
 def even_batches(total: int, item_ms: Sequence[float]) -> list[int]:
-    """Deal out `total` items so that the slowest rank's time is the shortest: min of max(m_i t_i).
+    """Distribute `total` items so that the slowest rank takes the shortest time: minimise max(m_i t_i).
 
-    item_ms: what a rank takes for one item, above zero. Every rank first gets what it does in the time that all
-    together would need at best, whole items only; each of the rest goes to the rank that is done with it first.
+    First, every rank gets the whole items that it completes in the best possible time of all ranks together. Each of
+    the remaining items goes to the rank that would complete it first.
+
+    Args:
+        total: Number of items.
+        item_ms: Time that each rank takes for one item, above zero.
+
+    Returns:
+        The number of items of each rank.
+
     """
     speed = sum(1 / ms for ms in item_ms)
     counts = [int(total / speed / ms) for ms in item_ms]

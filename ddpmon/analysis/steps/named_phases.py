@@ -1,4 +1,4 @@
-"""Time that scripts named with `ddpmon.phase`: each rank's mean, and the one that explains a straggler."""
+"""Time that scripts named with `ddpmon.phase`: each rank's mean, and the named phase that explains a straggler."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
 
 MAX_NAMES = 32
-"""Names that are reported, those with the most time: a script may name every step anew."""
+"""Number of names that are reported, those with the most time: a script may use a new name in every step."""
 
 
 class NamedPhases:
-    """Times with a name in the last `steps` steps. Steps without any name cost nothing."""
+    """The times of named phases in the last `steps` steps. Steps without any named phase cost nothing."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._named: deque[tuple[int, dict[str, Floats]]] = deque()
-        """Number of each step, and its times [R] by name."""
+        """The number of each step, and its times [R] in ms by name."""
 
     def append(self, rows: Rows) -> None:
-        """Append further steps; the oldest go."""
+        """Append further steps and drop the oldest."""
         columns = {rank: column for column, rank in enumerate(rows.ranks)}
         numbers = rows.step_numbers()
         for place, number in enumerate(numbers):
@@ -40,7 +40,7 @@ class NamedPhases:
             self._named.popleft()
 
     def mean_ms(self, world: World) -> dict[str, Floats]:
-        """[R] Return the mean time of each rank in each name, by name. world: the window, or a part of it."""
+        """Return the mean time [R] of each rank in each named phase, by name. world: the window, or a part of it."""
         sums = dict[str, Floats]()
         for step, times in self._named:
             if len(world) and world.step[0] <= step <= world.step[-1]:
@@ -51,26 +51,26 @@ class NamedPhases:
 
 
 class NamedPhase(NamedTuple):
-    """The named time in which a rank is late."""
+    """The named phase in which a rank is late."""
 
     name: str
     mine_ms: float
     peers_ms: float
-    """Mean time of the rank and of its peers in it, in a step."""
+    """Mean time per step of the rank and of its peers in this phase."""
 
 
 def explaining_phase(
     named: NamedPhases, world: World, rank: int, with_ranks: Collection[int], steps: tuple[int, int], over_ms: float
 ) -> NamedPhase | None:
-    """Return the name inside which a rank loses most of its excess, if there is one.
+    """Return the named phase in which a rank loses most of its excess; None if there is none.
 
     Args:
-        named: Times with a name.
+        named: Times of the named phases.
         world: The window.
         rank: The late rank.
-        with_ranks: Late ranks that are no peers.
+        with_ranks: Other late ranks, which do not count as peers.
         steps: First and last step of the stretch in which it is late.
-        over_ms: Excess of its step over that of its peers.
+        over_ms: Excess of its step time over that of its peers, in ms.
 
     """
     first, end = np.searchsorted(world.step, (steps[0], steps[1] + 1)).tolist()
@@ -81,7 +81,7 @@ def explaining_phase(
     column = world.ranks.index(rank)
     times = {name: (float(ms[column]), float(np.median(ms[peers]))) for name, ms in means.items()}
     excess = {name: mine - theirs for name, (mine, theirs) in times.items()}
-    # Of names that lie within each other all that hold the excess do: the innermost one has the least besides.
+    # If phases are nested, all of those around the excess contain it; the innermost one has the least other time.
     losing = [name for name in excess if excess[name] >= EXPLAINS.enter * over_ms]
     name = min(losing, key=lambda name: times[name][0], default="")
     return NamedPhase(name, *times[name]) if name else None

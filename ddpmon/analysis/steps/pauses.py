@@ -1,7 +1,7 @@
 """Pauses between training steps: evaluations, checkpoints, compilation, or unknown causes.
 
-A step in which any rank did so is set apart: means, efficiencies and everything else are of training steps alone, and
-the time that such steps took beyond training is counted by kind.
+A step in which any rank paused is excluded: means, efficiencies and everything else are computed from training steps
+alone. The time that such steps took beyond training is counted by kind.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ddpmon.messages import APART, OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
 from ddpmon.messages import steps as wire
 
 RECENT = 50
-"""Steps whose median is the usual length: enough for a median, few enough to follow a run that changes its pace."""
+"""Number of steps whose median is the usual length: enough for a median, few enough to follow changes of pace."""
 MIN_STEPS = 10
-"""Training steps before it that a step is compared with, at least: before that nothing is usual yet."""
+"""Minimum number of training steps to compare a step with: before that, the usual length is unknown."""
 TIMES = Threshold(
     10.0,
     of="length of a step without a reported pause, or of a first step, as a multiple of the usual step",
@@ -41,48 +41,48 @@ SELDOM = Threshold(
     below=True,
 )
 MAX_LATEST = 64
-"""Pauses that are kept one by one, so that memory is bounded."""
+"""Number of pauses that are recorded one by one, so that memory is bounded."""
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """One pause of the world."""
+    """A pause of one or more ranks."""
 
     kind: str
     """One of PAUSES."""
     step: int
-    """The step before which, or in which, it was; of ranks out of data, the latest."""
+    """The step before which, or in which, the ranks paused; the latest such step if they were out of data."""
     seconds: float
-    """On the rank where it took longest."""
+    """Duration on the rank where it was longest."""
     ranks: tuple[int, ...]
-    """Ranks that paused; of an unknown kind, the one with the most own time in that step."""
+    """Ranks that paused; if the kind is unknown, the rank with the most own time in that step."""
     phase: str = ""
-    """The phase that took longest on that rank, if the kind is unknown."""
+    """The phase that took longest on that rank if the kind is unknown."""
 
 
 class Times(msgspec.Struct):
-    """Training and pauses since the first step, in seconds of the world."""
+    """The total training time and pause time since the first step, in seconds."""
 
     last: int = 0
-    """The last step that is counted."""
+    """The last step that was counted."""
     training_s: float = 0.0
     paused_s: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(PAUSES))
-    """Seconds of each kind, in the order of PAUSES."""
+    """Seconds of each kind of pause, in the order of PAUSES."""
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(PAUSES))
     latest: list[Pause] = msgspec.field(default_factory=list)
 
 
 class PauseFilter:
-    """Sets steps with pauses apart from training steps, and counts the time of both."""
+    """Separates steps with pauses from training steps, and counts the time of both."""
 
     def __init__(self, times: Times | None = None) -> None:
-        """Go on from times that were recorded; raise ValueError if they are of other kinds of pauses."""
+        """Continue from recorded times; raise ValueError if they have other kinds of pauses."""
         self.times = times or Times()
         for listed in (self.times.paused_s, self.times.counts):
-            listed.extend([0] * (len(PAUSES) - len(listed)))  # kinds that are newer than the recording
+            listed.extend([0] * (len(PAUSES) - len(listed)))  # Kinds of pauses may be newer than the recording.
         if {len(self.times.paused_s), len(self.times.counts)} != {len(PAUSES)}:
             raise ValueError("seconds or counts of other kinds of pauses")
         self.for_events: list[Pause] = []
-        """Pauses that are worth an event; the maker of the events clears them."""
+        """Pauses that deserve an event; the code that makes the events clears this list."""
         self._usual: deque[int] = deque(maxlen=RECENT)
         """Lengths of the latest training steps."""
         self._paused: deque[bool] = deque(maxlen=RECENT)
@@ -91,7 +91,7 @@ class PauseFilter:
         """True for each of the latest steps that took far longer than usual."""
 
     def training_steps(self, rows: Rows) -> Rows | None:
-        """Count further steps and return those of training; None if there is none."""
+        """Count further steps and return the training steps among them; None if there are none."""
         lengths, numbers = rows.number("length_us").max(axis=1).tolist(), rows.step_numbers()
         kept = [
             place
@@ -103,7 +103,7 @@ class PauseFilter:
         return rows.part(kept) if kept else None
 
     def _trains(self, rows: Rows, place: int, step: int, length: int) -> bool:
-        """Count a step and return whether it is one of training. place: its index among the rows."""
+        """Count a step and return whether it is a training step. place: its index among the rows."""
         by_rank = {rank: record.pauses for rank, record in rows.records(place).items() if record.pauses}
         self._paused.append(bool(by_rank))
         pauses = _pauses(by_rank, step)
@@ -118,14 +118,15 @@ class PauseFilter:
         if any(PAUSES.index(pause.kind) in APART for pause in pauses):
             return False
         if by_rank:
-            # In a run that pauses in most steps hardly one would be left: the pauses are taken out of them.
+            # If a run pauses in most steps, hardly any would be left. They are kept, and the pauses are subtracted from
+            # them.
             return len(self._paused) >= 2 * MIN_STEPS and 2 * sum(self._paused) > len(self._paused)
         if not long:
             self._usual.append(length)
         return not long
 
     def add_final(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
-        """Count the pauses of ranks after the last step. step: number of the one that would have come."""
+        """Count the pauses of ranks after the last step. step: number of the step that would have come next."""
         self._count(step, 0, _pauses(rest, step))
 
     def _count(self, step: int, length_us: int, pauses: Sequence[Pause]) -> None:
@@ -144,7 +145,7 @@ class PauseFilter:
                 continue
             latest.append(pause)
             times.counts[kind] += 1
-            # The first, second, fourth, eighth of a kind.
+            # A kind gets an event at its first, second, fourth, eighth … pause.
             told = LEAST_US.reached(pause.seconds * 1e6) or kind == OUT_OF_DATA
             if told and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
@@ -153,13 +154,15 @@ class PauseFilter:
 
 
 def _goes_on(before: Pause, pause: Pause) -> bool:
-    """Return whether ranks were out of data in the step before too: until they have some again, it is one pause."""
+    """Return whether the ranks were already out of data in the step before: it is one pause until they have data
+    again.
+    """
     out_of_data = before.kind == pause.kind == PAUSES[OUT_OF_DATA]
     return out_of_data and before.step == pause.step - 1 and {*pause.ranks} <= {*before.ranks}
 
 
 def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
-    """Return one pause of each kind before a step, as long as on the rank that took longest."""
+    """Return one pause of each kind that ranks reported before a step, as long as on the rank where it was longest."""
     by_kind: dict[int, tuple[float, list[int]]] = {}
     for rank, pauses in by_rank.items():
         spent: dict[int, int] = {}
@@ -172,7 +175,7 @@ def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Paus
 
 
 def _unknown(rows: Rows, step: int, over_us: float) -> Pause:
-    """Return the pause in one step that no rank reported, of the rank with the most own time."""
+    """Return a pause that no rank reported, with the rank that had the most own time in the step."""
     phases = np.stack([rows.number(name)[0] for name in PHASES], axis=-1)
     most = int(phases.sum(axis=1).argmax())
     return Pause(PAUSES[PAUSE], step, over_us / 1e6, (rows.ranks[most],), OWN_PHASES[int(phases[most].argmax())])

@@ -1,4 +1,4 @@
-"""Sums over steps of a world: the cost of all-reduce and the efficiencies, of a window or since the start of a run."""
+"""Sums over steps: the cost of all-reduce and the efficiencies, for a window or since the start of a run."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import EfficiencyView
 
 _MEANS = ("length_ms", "wait_ms", "exposed_ms", "exposed_wait_ms", "gradient_bytes")
-"""Arrays of a World that are summed as means over ranks."""
+"""Arrays of a World that are summed as means over its ranks."""
 
 
 class StepSums(msgspec.Struct):
-    """Sums over at least one step, in ms and bytes; means over ranks, unless it says otherwise."""
+    """Sums over at least one step, in ms and bytes; those without another description are of means over ranks."""
 
     ranks: tuple[int, ...]
     first: int
     """The first step."""
     last: int
     steps: int
-    """Number of steps: some may have been lost."""
+    """Number of steps that were summed; steps between `first` and `last` may have been lost."""
     own_ms: list[float]
     """Own time of each rank."""
     length_ms: float
     longest_ms: float
-    """Length of each step on the rank where it was longest."""
+    """Length of each step on the rank where it was longest, summed."""
     slowest_ms: float
-    """The largest own time of each step."""
+    """The largest own time of each step, summed."""
     blocked_ms: float
-    """Time in synchronisations of all kinds."""
+    """Time blocked in synchronisations of all kinds."""
     exposed_ms: float
-    """Time in the gradient synchronisation."""
+    """Time blocked in the gradient synchronisation."""
     exposed_wait_ms: float
     gradient_bytes: float
     wait_ms: float = 0.0
-    """Wait in synchronisations of all kinds."""
+    """Time waited in synchronisations of all kinds."""
 
     @classmethod
     def of(cls, world: World) -> StepSums:
-        """Add up the steps of a world."""
+        """Return the sums over the steps of a world."""
         steps = len(world)
         sums = {name: float(world.mean(name).mean()) * steps for name in _MEANS}
         return cls(
@@ -56,7 +56,7 @@ class StepSums(msgspec.Struct):
         )
 
     def plus(self, later: StepSums) -> StepSums:
-        """Return the sums with those of later steps of the same ranks."""
+        """Return these sums with those of later steps of the same ranks added."""
         own = [mine + more for mine, more in zip(self.own_ms, later.own_ms, strict=True)]
         added = ("steps", "longest_ms", "slowest_ms", "blocked_ms", *_MEANS)
         totals = {name: getattr(self, name) + getattr(later, name) for name in added}
@@ -64,9 +64,11 @@ class StepSums(msgspec.Struct):
 
     @property
     def efficiency(self) -> EfficiencyView:
-        """The efficiencies of POP's tree, with own time as useful time; 1.0 where there was no own time at all."""
+        """Return the efficiencies of POP's tree, with own time as useful time; all are 1.0 if there was no own time at
+        all.
+        """
         mean, worst, slowest = float(np.mean(self.own_ms)), max(self.own_ms), self.slowest_ms
-        step = max(self.length_ms, slowest)  # Ranks that nothing holds together have steps of their own length each.
+        step = max(self.length_ms, slowest)  # Ranks that never synchronise have steps of different lengths.
         if not (step > 0 and slowest > 0 and worst > 0):
             return EfficiencyView(1.0, 1.0, 1.0, 1.0, 1.0)
         return EfficiencyView(
@@ -79,29 +81,29 @@ class StepSums(msgspec.Struct):
 
     @property
     def gain_without_waiting(self) -> float:
-        """The gain if the work of each step were spread evenly, so that nobody waits; 1.0: none."""
+        """Return the gain if the work of each step were spread evenly, so that no rank waits; 1.0 means no gain."""
         even_ms = self.longest_ms - self.slowest_ms + float(np.mean(self.own_ms))
         return self.longest_ms / even_ms if even_ms > 0 else 1.0
 
     @property
     def slowest_rank(self) -> tuple[int, float]:
-        """The rank with the most own time, and its excess over the median of the others, as a fraction."""
+        """Return the rank with the most own time, and its excess over the median of the others as a fraction."""
         own = np.array(self.own_ms)
         place = int(own.argmax())
         return self.ranks[place], float(share_over_peers(own)[place])
 
 
 class SinceStart:
-    """Adds up each step once. A change of the ranks starts it anew."""
+    """The sums over all steps of a run, each added once. They start anew when the ranks change."""
 
     def __init__(self, sums: StepSums | None = None) -> None:
-        """Go on from sums that were recorded; raise ValueError if they cannot be."""
+        """Continue from recorded sums; raise ValueError if they are inconsistent."""
         if sums is not None and (len(sums.own_ms) != len(sums.ranks) or sums.steps < 1 or sums.last < sums.first):
             raise ValueError("sums of no step, or of other ranks")
         self.sums = sums
 
     def append(self, part: World) -> None:
-        """Append further steps; those that are counted already are left out."""
+        """Append further steps, without those that were already counted."""
         before = self.sums if self.sums is not None and self.sums.ranks == part.ranks else None
         if before is not None:
             part = part.between(int(np.searchsorted(part.step, before.last, side="right")), len(part))

@@ -1,4 +1,4 @@
-"""Means over a window of steps, which are kept of ranks that leave, and the trend of the loss in it."""
+"""Means over a window of steps, also of ranks that have left, and the trend of the loss in the window."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.world import World
 
 FEWEST_STEPS = 12
-"""Steps that means are of, at least: steps before a change are better than means of fewer."""
+"""Minimum number of steps for means: including steps before a change is better than a mean of fewer."""
 LOSS_STEPS = 20
-"""The last steps, whose mean is the loss as it is now: single batches stray."""
+"""Number of last steps whose mean is the current loss: the losses of single batches scatter."""
 FEWEST_LOSSES = 5
-"""Losses in each third of the window that a trend needs: the spread of fewer is hardly known."""
+"""Number of losses in each third of the window that a trend needs: the spread of fewer is hardly known."""
 TREND_ERRORS = 2.0
-"""Standard errors by which the last third differs from the first where losses rise or fall: chance does so in 5%."""
+"""Standard errors by which the mean losses of the last and the first third must differ if the loss rises or falls: by
+chance they do in 5% of cases."""
 
 
 def past_warm_up(world: World) -> World:
-    """Return the steps after the last of the first ones that took far longer: it compiled, tuned or filled caches."""
+    """Return the steps after the initial ones that took far longer because they compiled, tuned or filled caches."""
     first = int(np.searchsorted(world.step, WARM_UP_STEPS, side="right"))
     lengths = world.step_ms
     if not first or len(world) < 2 * FEWEST_STEPS:
@@ -36,29 +37,29 @@ def past_warm_up(world: World) -> World:
 
 @dataclass(frozen=True)
 class Summary:
-    """Means of a World of at least one step. Arrays are [R], in the order of its ranks."""
+    """Means over at least one step. Arrays are [R], in the order of `ranks`."""
 
     ranks: tuple[int, ...]
     window: tuple[int, int]
     step_ms: Floats
     own_ms: Floats
     over_median: Floats
-    """Own time over the median of the other ranks', as a fraction."""
+    """Excess of the own time over the median of the other ranks, as a fraction."""
     phases_ms: Floats
-    """[R, 7] In the order of PHASES."""
+    """[R, 7] Mean time in each phase, in the order of PHASES."""
     late_ms: Floats
-    """NaN where no step had a gradient synchronisation."""
+    """Mean lateness; NaN if no step had a gradient synchronisation."""
     critical_share: Floats
-    """Share of the steps with a wait that waited for each rank; NaN: nobody ever waited."""
+    """Share of the steps with a wait in which the others waited for this rank; NaN if no rank ever waited."""
     loss: Floats
-    """The latest."""
+    """The latest loss of each rank."""
     has_loss: list[bool]
     samples_per_s: Floats
-    """NaN where samples were not counted."""
+    """Samples per second; NaN if samples were not counted."""
     tokens_per_s: Floats
-    """NaN where there are no tokens."""
+    """Tokens per second; NaN if tokens were not counted."""
     gc_ms: Floats
-    """Time that Python's garbage collector takes in a step."""
+    """Mean time of Python's garbage collector in a step."""
     sums: StepSums
     step_ms_mean: float
     step_ms_p50: float
@@ -67,7 +68,7 @@ class Summary:
 
 
 def summarise(world: World) -> Summary:
-    """Return the means of at least one step."""
+    """Return the means over a world of at least one step."""
     own = world.mean("own_ms")
     step = world.mean("length_ms")
     phases = np.column_stack([world.mean("phases_ms"), world.mean("wait_ms"), world.mean("transfer_ms")])
@@ -104,16 +105,20 @@ def _rate(total: Floats, seconds: Floats) -> Floats:
 
 
 def _latest_loss(world: World) -> tuple[Floats, list[bool]]:
-    """Return each rank's last loss in the window, and whether it has one."""
+    """Return each rank's last loss in the window, and whether the rank has one."""
     has_loss: Bools = np.any(world.has_loss, axis=0)
     last = len(world) - 1 - world.has_loss[::-1].argmax(axis=0)
     return world.loss[last, np.arange(world.loss.shape[1])], has_loss.tolist()
 
 
 def loss_trend(world: World) -> tuple[float | None, bool | None]:
-    """Return the mean loss of the last steps over all ranks, and whether it falls over the window; None: undecided.
+    """Return the mean loss of the last steps over all ranks, and whether it falls over the window.
 
-    A loss that is not a number gives NaN, for everyone to see.
+    A loss that is NaN or infinite makes the mean NaN or infinite too, so that users see it.
+
+    Returns:
+        The mean loss, None if there is no loss; and True if it falls, False if it rises, None if undecided.
+
     """
     rows = world.has_loss.all(axis=1)
     means = world.loss.mean(axis=1)[rows]
@@ -130,9 +135,9 @@ def loss_trend(world: World) -> tuple[float | None, bool | None]:
 
 
 class DepartedRanks:
-    """Means of the last window in which each rank was still beside the others.
+    """Means of ranks that have left, over the last window in which each was still one of the world's ranks.
 
-    With uneven inputs (torch's Join), or ranks of torch.multiprocessing that end earlier, the world becomes the rest.
+    Ranks leave a world with uneven inputs (torch's Join), or if ranks of torch.multiprocessing end earlier.
     """
 
     def __init__(self) -> None:
@@ -140,7 +145,7 @@ class DepartedRanks:
         """Summary of the last window of each rank, and the rank's column there."""
 
     def change_world(self, last: World | None, ranks: tuple[int, ...]) -> None:
-        """Note that the world becomes `ranks`; `last` is the window before that, None where there was none."""
+        """Note that the ranks of the world become `ranks`; `last` is the window before that, None if there was none."""
         gone = [rank for rank in last.ranks if rank not in ranks] if last is not None else []
         if last is not None and gone:
             summary = summarise(last)
@@ -152,5 +157,5 @@ class DepartedRanks:
         return rank in self._means
 
     def __iter__(self) -> Iterator[tuple[int, Summary, int]]:
-        """Rank, summary and column in it."""
+        """Iterate over the ranks that have left: the rank, the summary of its last window, and its column there."""
         return ((rank, *means) for rank, means in self._means.items())

@@ -1,6 +1,6 @@
-"""Records of steps as rows of fixed width, as hubs send them, recordings hold them and the analysis aligns them.
+"""Step records as rows of fixed width, as hubs send them, recordings store them and the analysis aligns them.
 
-A step with more facts (buckets, names, pauses, many synchronisations) stays a `Step`.
+A step with more facts (buckets, names, pauses, many synchronisations) does not fit, and stays a `Step`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages import OWN_PHASES, Step, Sync
 
 SYNCS = 2
-"""Synchronisations that a row has room for: of a step's gradients, and DDP's broadcast of buffers before it."""
+"""Number of synchronisations that a row has room for: that of the gradients, and DDP's broadcast of buffers before
+it."""
 PHASES = tuple(f"{phase}_us" for phase in OWN_PHASES)
 COUNTS = ("length_us", *PHASES, "gc_us", "samples", "tokens", "backwards")
-"""Fields of a row with 32 bits."""
+"""Fields of a row with 32 bits each."""
 HAS_LOSS, HAS_RATE = 1, 2
-"""Bits of `has`."""
+"""Bits of the field `has`."""
 _SYNC = np.dtype([("kind", "u1"), ("arrival_us", "<u4"), ("end_us", "<u4"), ("payload_bytes", "<u8")])
 ROW = np.dtype(
     [
@@ -33,19 +34,19 @@ ROW = np.dtype(
     ]
 )  # fmt: skip
 _row = struct.Struct("<QQ" + "I" * len(COUNTS) + "ddBB" + "BIIQ" * SYNCS)
-assert _row.size == ROW.itemsize  # noqa: S101  one layout, written in two ways
+assert _row.size == ROW.itemsize  # noqa: S101  The two definitions describe the same layout.
 _head = attrgetter("step", "end_us", *COUNTS)
 KIND, ARRIVAL, END, PAYLOAD = range(4)
-"""Columns of `Rows.syncs`, in the order in which a row has them."""
+"""Columns of the array that `Rows.syncs` returns, in the order of a row's fields."""
 _NO_SYNC = (0, 0, 0, 0)
-"""Fills a place without a synchronisation."""
+"""The values in place of a missing synchronisation."""
 
 Table = NDArray[np.void]
-"""[N] ROW"""
+"""[N] Rows of the type ROW."""
 
 
 def row_of(step: Step) -> bytes | None:
-    """Pack a step into a row; None: it does not fit into one."""
+    """Pack a step into a row; return None if it does not fit into one."""
     syncs = step.syncs
     if step.buckets or step.named_us or step.pauses or len(syncs) > SYNCS:
         return None
@@ -68,28 +69,30 @@ def row_of(step: Step) -> bytes | None:
 
 
 def table_of(rows: bytes) -> Table:
-    """Read rows from their bytes; raise ValueError where there is no whole number of them."""
+    """Decode rows from their bytes; raise ValueError if their number is not whole."""
     return np.frombuffer(rows, ROW)
 
 
 def column_bytes(table: Table) -> bytes:
-    """Return rows as bytes, the first byte of each row first: similar bytes lie together, and compress to half."""
+    """Return rows as bytes, transposed: first the first byte of each row. Similar bytes are then adjacent and compress
+    to half the size.
+    """
     return np.frombuffer(table.tobytes(), np.uint8).reshape(len(table), ROW.itemsize).T.tobytes()
 
 
 def from_column_bytes(raw: bytes) -> Table:
-    """Read rows from `column_bytes`; raise ValueError where there is no whole number of them."""
+    """Decode rows from the bytes of `column_bytes`; raise ValueError if their number is not whole."""
     by_place = np.frombuffer(raw, np.uint8).reshape(ROW.itemsize, -1)
     return np.ascontiguousarray(by_place.T).view(ROW).reshape(-1)
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """Concatenate rows. NumPy's own function copies field by field."""
+    """Concatenate rows. NumPy's own function is slower, because it copies field by field."""
     return table_of(b"".join(table.data for table in tables)) if len(tables) != 1 else tables[0]
 
 
 def steps_of(table: Table) -> list[Step]:
-    """Return rows as records."""
+    """Convert rows to step records."""
     count = len(COUNTS)
     made = []
     for (step, end, *rest), syncs in zip(table.tolist(), table["syncs"].tolist(), strict=True):
@@ -118,32 +121,32 @@ def steps_of(table: Table) -> list[Step]:
 
 
 def losses_of(table: Table) -> tuple[Floats, Bools]:
-    """Return the loss of each row, and whether it has one: NaN may be a real one."""
+    """Return the loss of each row, and whether the row has one, because NaN may be a real loss."""
     has_loss: Bools = table["has"] & HAS_LOSS != 0
     return np.where(has_loss, table["loss"], np.nan), has_loss
 
 
 def learning_rates(table: Table) -> NDArray[Any]:
-    """Return the learning rate of each row; None where it is not known."""
+    """Return the learning rate of each row; None where it is unknown."""
     values = table["learning_rate"].astype(object)
     values[table["has"] & HAS_RATE == 0] = None
     return values
 
 
 class Rows:
-    """Consecutive steps of the same ranks, side by side."""
+    """Consecutive steps of the same ranks, one row per step and one column per rank."""
 
     def __init__(self, ranks: Sequence[int], steps: Sequence[Sequence[Step]]) -> None:
-        """Pack records into rows. steps: `steps[i][j]` is the record of `ranks[j]` of the i-th step."""
+        """Pack records into rows. steps: `steps[i][j]` is the record of `ranks[j]` in the i-th step."""
         flat = list(chain.from_iterable(steps))
         rows = [row_of(step) for step in flat]
         odd = {place: flat[place] for place, row in enumerate(rows) if row is None}
         table = np.frombuffer(b"".join(row or bytes(ROW.itemsize) for row in rows), ROW)
         self.ranks = tuple(ranks)
         self.table = table.reshape(len(steps), len(self.ranks))
-        """[S, R]"""
+        """[S, R] The packed records."""
         self.odd = odd
-        """Records that do not fit into a row, by their place in the flattened table."""
+        """Records that do not fit into a row, by their index in the flattened table."""
 
     @classmethod
     def of_table(cls, ranks: tuple[int, ...], table: Table, odd: dict[int, Step]) -> Rows:
@@ -156,7 +159,7 @@ class Rows:
         return len(self.table)
 
     def part(self, places: slice | Sequence[int]) -> Rows:
-        """Return some of the steps."""
+        """Return only the steps at these indices."""
         chosen = np.arange(len(self))[places]
         width = len(self.ranks)
         to = {int(place): at for at, place in enumerate(chosen)}
@@ -166,7 +169,7 @@ class Rows:
         return Rows.of_table(self.ranks, self.table[chosen], odd)
 
     def number(self, name: str) -> Ints:
-        """Return one of the whole numbers of each record, [S, R]."""
+        """Return an integer field of each record, [S, R]."""
         values: Ints = self.table[name].astype(np.int64)
         if self.odd:
             read = attrgetter(name)
@@ -179,7 +182,7 @@ class Rows:
         return numbers
 
     def losses(self) -> tuple[Floats, Bools]:
-        """Return the losses [S, R], and whether there is one."""
+        """Return the losses [S, R], and whether each record has one."""
         values, has_loss = losses_of(self.table)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = np.nan if step.loss is None else step.loss
@@ -187,14 +190,14 @@ class Rows:
         return values, has_loss
 
     def rates(self) -> Floats:
-        """Return learning rates [S, R] as numbers; NaN where one is not known."""
+        """Return the learning rates [S, R]; NaN where one is unknown."""
         values: Floats = np.where(self.table["has"] & HAS_RATE != 0, self.table["learning_rate"], np.nan)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = np.nan if step.learning_rate is None else step.learning_rate
         return values
 
     def paused_us(self) -> Ints | None:
-        """Return the time in pauses [S, R]; None: there were none."""
+        """Return the time in pauses [S, R]; None if there were no pauses."""
         if not any(step.pauses for step in self.odd.values()):
             return None
         paused = np.zeros(self.table.size, np.int64)
@@ -206,7 +209,7 @@ class Rows:
         """Return all synchronisations.
 
         Returns:
-            [N] place of the record of each in the flattened table, rising; and [N, 4] its numbers: columns KIND,
+            [N] index of the record of each in the flattened table, rising; and [N, 4] its numbers: columns KIND,
             ARRIVAL, END, PAYLOAD.
 
         """

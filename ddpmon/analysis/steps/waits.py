@@ -1,4 +1,4 @@
-"""Split the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
+"""Splitting of the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def split(
 ) -> World:
     """Return own time, wait and transfer of every rank in every step.
 
-    In each synchronisation: wait = last arrival in the world less own arrival, at most as long as the rank was
-    blocked; transfer = the rest. The n-th synchronisation of a kind is matched with the n-th of the other ranks. If
-    ranks count different numbers of a kind in a step (a collective of a subgroup), nobody's last arrival is known
-    there: all of the blocked time counts as wait, so that it is never taken for work or for a slow network. The same
-    holds where ranks of the world have not been heard at all: any of them may have arrived last.
+    In each synchronisation, the wait is the last arrival in the world minus the rank's own arrival, at most as long as
+    the rank was blocked; the transfer is the rest. The n-th synchronisation of a kind is matched with the n-th of the
+    other ranks. If ranks count different numbers of a kind in a step (a collective of a subgroup), the last arrival is
+    unknown there: all of the blocked time counts as wait, so that it is never mistaken for work or for a slow network.
+    The same holds if some ranks of the world have not sent any records: any of them may have arrived last.
 
-    Lateness is a rank's arrival less the median arrival of the others. It is taken at the last gradient synchronisation
-    of a step, from arrivals less what each rank had waited in that step until then: who held the others up at an
-    earlier one (a broadcast of buffers, the gradients of another model) arrives together with them, and is as late as
-    it was there.
+    Lateness is a rank's arrival minus the median arrival of the others. It is measured at the last gradient
+    synchronisation of a step. From each arrival, the time that the rank had waited in that step until then is
+    subtracted: a rank that delayed the others at an earlier synchronisation (a broadcast of buffers, the gradients of
+    another model) arrives together with them, but is as late as it was there.
 
     Args:
         rows: The steps.
         clock_offset_us: [S, R] offset from a rank's clock to the world's (see `clocks`); ranks of one host share a
             clock.
-        own_clocks: Ranks whose steps lie on a clock that nobody else shares, such as their GPU's. A gradient
-            synchronisation ends at the same moment everywhere, so the ends of their steps are taken for the world's.
-        whole: True where every rank of the world has been heard, so that the last to arrive is among these; or [S] for
-            each step. Where not, lateness and the critical rank are those among these.
+        own_clocks: Ranks whose steps are timed by a clock of their own, such as their GPU's. A gradient synchronisation
+            ends at the same moment everywhere, so the ends of their steps are set to the world's.
+        whole: True if every rank of the world has sent records, so that the last to arrive is among these; or [S] for
+            each step. If not, lateness and the critical rank refer to these ranks only.
 
     """
     shape = rows.table.shape
@@ -52,7 +52,7 @@ def split(
         apart = np.array([rank in own_clocks for rank in rows.ranks])
         end = np.where(apart, end.max(axis=1, keepdims=True), end)
     start = end - length
-    if (paused := rows.paused_us()) is not None:  # in a run that pauses in most of its steps they are not set apart
+    if (paused := rows.paused_us()) is not None:  # A run that pauses in most of its steps keeps these steps.
         length = length - paused
     owner, syncs = rows.syncs()
 
@@ -85,10 +85,11 @@ def split(
     wait = np.minimum(wait, blocked)
     ready = arrived_last - (wait - waited_last)
     late = np.where(gradients, over_peers(ready.astype(np.float64)) / 1e3, np.nan)
-    # With one synchronisation the rank that waits least is the last to arrive. With several this is the rule that
-    # holds: in a model with buffers rank 0 waits for a late rank in forward, and both are last at the gradients.
+    # With one synchronisation, the rank that waits least is the last to arrive. With several, only the least wait
+    # identifies the critical rank: in a model with buffers, rank 0 waits for a late rank in forward, and both arrive
+    # last at the gradients.
     critical = np.where(wait.max(axis=1) > 0, wait.argmin(axis=1), -1)
-    # What rounding left over is `other`, so that the phases add up to the step.
+    # The time that rounding left over is assigned to `other`, so that the phases add up to the step.
     phases[..., Phase.OTHER] += length - blocked - phases.sum(axis=2)
     np.maximum(phases, 0, out=phases)
     loss, has_loss = rows.losses()
@@ -116,7 +117,7 @@ def split(
 
 
 def _slots(owner: Ints, values: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Lay synchronisations of one kind out by rank: counts [S, R], then arrival, end and bytes [S, R, max count]."""
+    """Arrange synchronisations of one kind by rank: counts [S, R], then arrival, end and bytes [S, R, max count]."""
     counts = np.bincount(owner, minlength=shape[0] * shape[1])
     ordinal = np.arange(len(owner)) - np.searchsorted(owner, owner)
     flat = np.zeros((shape[0] * shape[1], int(counts.max()), 3), np.int64)

@@ -1,11 +1,12 @@
 """The gain of a run if ranks were no slower than their peers.
 
-A step is simulated as the largest own time in it plus what the step took beyond that (the transfer): without a change
-that is the step itself. Two things keep the gain from coming out too high:
+A step is simulated as the largest own time in it plus the rest of the step (the transfer). Without a change this is the
+step itself. Two things keep the estimated gain from being too high:
 
-- A rank that is fixed gets its peers' own time, chance included: flat at their median it would never be the last.
-- Transfer is not the same when ranks arrive together as when all wait for one. How it goes with the lead, by which
-  the last rank exceeds a typical one, is read off the steps there are, and not beyond them.
+- A fixed rank gets its peers' own time including their random variation: at a constant median it would never be last.
+- Transfer differs between ranks that arrive together and ranks that wait for one. The lead is the time by which the
+  last rank exceeds a typical one. The dependence of transfer on the lead is taken from the observed steps, and is not
+  extrapolated.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 DRAWS = 8
-"""Ways to give a fixed rank a peer's chance, averaged."""
+"""Number of ways to give a fixed rank the random variation of a peer; their results are averaged."""
 PART_STEPS = 25
-"""Steps that estimate the transfer at a lead: their median strays by a quarter of one step (1.25 / sqrt(25))."""
+"""Number of steps from which the transfer at a lead is estimated: the standard error of their median is a quarter of
+one step's (1.25 / sqrt(25))."""
 PARTS = 6
-"""Leads at which the transfer is read off, at most; between them it is a line."""
+"""Maximum number of leads at which the transfer is estimated; it is interpolated linearly between them."""
 
 
 def gain(world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None) -> float:
-    """Return how many times faster the window would have been with the own time of some ranks as their peers'.
+    """Return how many times faster the window would have been if the own time of some ranks were like their peers'.
 
     Args:
         world: The window.
         columns: The ranks to fix.
-        phase: The phase to fix; None: all of their own time.
-        seen: More steps, that tell how transfer goes when ranks arrive together; by default those of the window.
+        phase: The phase to fix; None for all of their own time.
+        seen: More steps that show how transfer depends on the lead; by default those of the window.
 
     Returns:
         1.0 where there is no gain.
@@ -50,9 +52,9 @@ def gain(world: World, columns: int | Sequence[int], phase: str | None = None, s
     seen = world if seen is None else seen
     seen_typical = typical if seen is world else _peers_own(seen, peers)[1]
     known = transfer_after(seen.slowest_ms - seen_typical, seen.step_ms - seen.slowest_ms)
-    # Between leads that were seen it is a line; beyond them, as at the last of them.
+    # Between observed leads, the transfer is interpolated; beyond them, it stays constant.
     before = np.interp(world.slowest_ms - typical, *known)
-    # Averaged over the ways to fix the rank, in each of which it may be the last.
+    # The changes are averaged over the ways to fix the rank; in each of them the rank may be the last.
     changes = np.mean([way - world.slowest_ms + np.interp(way - typical, *known) - before for way in slowest], axis=0)
     real = world.step_ms
     return _times_faster(real, np.maximum(real + changes, 0.0))
@@ -64,22 +66,30 @@ def gain_all_even(world: World) -> float:
 
 
 def gain_with_even_transfer(world: World) -> float:
-    """Return the gain if every step's transfer took its median."""
+    """Return the gain if the transfer of every step took the median time."""
     rest = world.step_ms - world.slowest_ms
     return _times_faster(world.step_ms, world.slowest_ms + np.median(rest))
 
 
 def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats]:
-    """Return the length of the transfer after some leads: medians of steps with nearly the same one, [S] and [S].
+    """Return the typical transfer time at some leads: medians over steps with similar leads.
 
-    Each is drawn towards the median of all by as much as chance may have moved it (James and Stein, 1961).
+    Each median is shrunk towards the median of all by as much as chance may have moved it (James and Stein, 1961).
+
+    Args:
+        lead_ms: [S] Time by which the last rank exceeds a typical one.
+        transfer_ms: [S] Transfer time of the same steps.
+
+    Returns:
+        The leads and the transfer times at them, at most PARTS each.
+
     """
     order: Ints = np.argsort(lead_ms, kind="stable")
     parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
     leads = np.array([median(lead_ms[part]) for part in parts])
     transfers = np.array([median(transfer_ms[part]) for part in parts])
     strays = [median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
-    # Of a median: 1.25 standard errors of a mean, with 1.48 median deviations for a standard deviation.
+    # The standard error of a median is 1.25 of those of a mean; a standard deviation is 1.48 median deviations.
     errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
     middle = median(transfer_ms)
     away = transfers - middle
@@ -93,7 +103,7 @@ def _times_faster(real: Floats, simulated: Floats) -> float:
 
 
 def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
-    """Return the largest and the median own time of the peers, [S] each."""
+    """Return the largest and the median own time of the peers in each step, [S] each."""
     among = np.zeros(len(world.ranks), bool)
     among[peers] = True
     largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
@@ -103,27 +113,28 @@ def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
 def _slowest_with(
     world: World, fixed: list[int], peers: Ints, largest: Floats, typical: Floats, phase: str | None
 ) -> list[Floats]:
-    """Return the largest own time [S] of each step if `fixed` were as their peers, in several ways."""
+    """Return several estimates of each step's largest own time [S] if the `fixed` ranks were like their peers."""
     values = world.own_ms
     if phase is not None:
         values = world.phases_ms[..., OWN_PHASES.index(phase)]
         typical = medians(values[:, some_of(peers)])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
-        # The fixed rank has the same times as its peer, and its own times only order them: they may vary far more.
+        # The fixed rank gets the same times as its peer, in the order of its own times, because these may vary far
+        # more.
         order = values[:, fixed].argsort(axis=0).argsort(axis=0)
         mended = keeps + np.sort(typical)[order]
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
     some = peers[: DRAWS + len(fixed) - 1]
-    # A peer strays less from a median that contains it than from the level of all.
+    # A peer deviates less from a median that includes the peer than from the level of all.
     strays = (values[:, some] - typical[:, None]) * (len(peers) / (len(peers) - 1)) ** 0.5
-    # Of peers that differ for long each would be one of them: their chance is about their own level.
+    # If peers differ persistently, the random variation of each is measured about that peer's own level.
     strays -= column_medians(strays)
     turns = np.arange(len(fixed)) // len(some)
     part = len(world) // (DRAWS + int(turns[-1]) + 1)
     for draw in range(DRAWS):
-        # Fixed ranks with the same peer get its chance of different steps.
+        # Fixed ranks with the same peer get its variation from different steps.
         steps = np.arange(len(world))[:, None] + (draw + 1 + turns) * part
         picked = strays[steps % len(world), (np.arange(len(fixed)) + draw) % len(some)]
         ways.append(np.maximum(largest, (keeps + typical[:, None] + picked).max(axis=1)))
@@ -132,31 +143,32 @@ def _slowest_with(
 
 @dataclass(frozen=True)
 class Timeline:
-    """Steps of a world. Columns are those of the world."""
+    """The steps of a timeline. Columns are those of its world."""
 
     world: World
-    """The steps of the timeline, without others."""
+    """The steps of the timeline only."""
     order: list[int]
-    """Columns, the latest to arrive first."""
+    """Columns, ordered from the latest to arrive to the earliest."""
     mended: list[int]
-    """The columns whose own time is their peers' in `mended_ms`; none: no finding says that one is late, or all are."""
+    """Columns whose own time is set to their peers' in `mended_ms`; empty if no finding says that ranks are late, or
+    all are."""
     mended_ms: list[float | None]
-    """Length of each step with the own time of their peers."""
+    """Length of each step if these columns had their peers' own time; None without such columns."""
     host: str = ""
-    """Their host, where it is the host that is late."""
+    """Host of these ranks, if the host as a whole is late."""
 
 
 def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
-    """Return the last steps of a world.
+    """Return the timeline of the last steps of a world.
 
-    The rank that arrives last has waited least; the order is that of the mean wait over these steps. In a single step
-    for which no finding names a rank, the critical rank is mended.
+    Columns are ordered by their mean wait over these steps, because the rank that arrives last has waited least. In a
+    single step for which no finding names a rank, the critical rank's time is replaced.
 
     Args:
         world: The window.
-        steps: Number of steps, at most.
-        late: The ranks to mend.
-        host: Their host, where it is the host that is late.
+        steps: Maximum number of steps.
+        late: The ranks whose own time is replaced by their peers'.
+        host: Host of these ranks, if the host as a whole is late.
 
     """
     part = world.last(steps)
@@ -170,7 +182,7 @@ def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "")
 
 
 def _without(part: World, mended: list[int]) -> list[float | None]:
-    """Return the length of each step if some ranks' own time were the median of their peers'."""
+    """Return the length of each step if the own time of these columns were the median of their peers'."""
     if not mended:
         return [None] * len(part)
     peers = np.delete(part.own_ms, mended, axis=1)

@@ -1,4 +1,4 @@
-"""The last steps of a run, with sums for their means: an update costs its new steps alone."""
+"""The last steps of a run, with running sums for their means, so that an update costs only its new steps."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import ARRAYS, MEANED, World
 
 FEWEST = 40
-"""Steps of a window at least, however long they take: fewer follow single odd ones. Kinds of finding about the whole
-world ask for as many."""
+"""Minimum number of steps in a window, however long they take: with fewer, single odd steps dominate. Kinds of finding
+about the whole world require as many."""
 ROOM = 256
-"""Steps that buffers have room for beyond the window, at least: each time it is full the window is copied."""
+"""Minimum number of steps that buffers have room for beyond the window: each time a buffer is full, the window is
+copied."""
 
 
 class Window:
-    """Keeps the last `steps` steps. A change of the ranks starts it anew."""
+    """The last `steps` steps of a run. A change of the ranks empties the window."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self._capacity = steps + max(ROOM, steps // 4)
         self._buffers: dict[str, NDArray[Any]] = {}
         self._sums: dict[str, Floats] = {}
-        """Cumulative sums over the rows, from some row on."""
+        """Cumulative sums over the rows, counted from an arbitrary row."""
         self.ranks: tuple[int, ...] = ()
-        """Ranks of the steps it holds."""
+        """Ranks of the steps in the window."""
         self._first = self._end = 0
 
     def append(self, part: World) -> None:
-        """Append further steps; the oldest go."""
+        """Append further steps and drop the oldest."""
         part = part.last(self.steps)
         if part.ranks != self.ranks:
             self._begin(part)
@@ -40,7 +41,7 @@ class Window:
             for buffer in (*self._buffers.values(), *self._sums.values()):
                 buffer[:kept] = buffer[self._end - kept : self._end].copy()
             for total in self._sums.values():
-                total[:kept] -= total[:1].copy()  # so that it stays small
+                total[:kept] -= total[:1].copy()  # This keeps the sums small, and so precise.
             self._first, self._end = 0, kept
         begin, self._end = self._end, self._end + len(part)
         for name in ARRAYS:
@@ -61,9 +62,14 @@ class Window:
         self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
 
     def world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
-        """Return the steps it holds, or those that ended in its last `seconds` and `at_least` so many; None if empty.
+        """Return the steps of the window, or only the recent ones; None if the window is empty.
 
         The arrays are views that the next append may overwrite.
+
+        Args:
+            seconds: Return only the steps that ended in the last `seconds` of the window.
+            at_least: Minimum number of steps to return with `seconds`, if the window has so many.
+
         """
         if self._first == self._end:
             return None
@@ -76,6 +82,6 @@ class Window:
         world = World(ranks=self.ranks, **arrays)
         last, steps = self._end - 1, self._end - first
         for name, sums in self._sums.items():
-            # Rounding of the sums must not make a mean negative.
+            # Rounding errors of the sums must not make a mean negative.
             world.means[name] = np.maximum(sums[last] - sums[first] + arrays[name][0], 0.0) / steps
         return world

@@ -1,4 +1,4 @@
-"""A stretch of steps as arrays, all ranks side by side, and quantities derived from them step by step."""
+"""Consecutive steps as arrays, all ranks side by side, and quantities derived from them step by step."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class World:
-    """Steps of the same ranks. S steps, R ranks; column j belongs to `ranks[j]`."""
+    """Steps of the same ranks. Shapes have S steps and R ranks; column j belongs to `ranks[j]`."""
 
     ranks: tuple[int, ...]
     step: Ints
-    """[S] Step numbers, rising; a missing one was lost."""
+    """[S] Step numbers, rising; a missing number is a lost step."""
     end_us: Ints
-    """[S] End on the last rank."""
+    """[S] End of the step on the last rank."""
     length_ms: Floats
-    """[S, R]"""
+    """[S, R] Length of the step on each rank."""
     phases_ms: Floats
-    """[S, R, 5] In the order of OWN_PHASES."""
+    """[S, R, 5] Time in each phase, in the order of OWN_PHASES."""
     own_ms: Floats
     """[S, R] Sum of phases_ms."""
     wait_ms: Floats
-    """[S, R]"""
+    """[S, R] Wait in synchronisations of all kinds."""
     transfer_ms: Floats
-    """[S, R] own + wait + transfer = length."""
+    """[S, R] Transfer: own + wait + transfer = length."""
     exposed_ms: Floats
     """[S, R] Wait + transfer of the gradient synchronisation alone."""
     exposed_wait_ms: Floats
-    """[S, R] The wait in it."""
+    """[S, R] Wait in the gradient synchronisation alone."""
     late_ms: Floats
-    """[S, R] Lateness in the last gradient synchronisation, including earlier waits of the step (see `split`); NaN
-    where the step had none."""
+    """[S, R] Lateness in the last gradient synchronisation, including earlier waits of the step (see `split`); NaN if
+    the step had none."""
     critical: Ints
-    """[S] Column of the critical rank, the one that waited least; -1 where nobody waited for anybody."""
+    """[S] Column of the critical rank, the one that waited least; -1 if no rank waited for another."""
     gradient_bytes: Ints
     """[S, R] Bytes of the gradient synchronisation."""
     samples: Ints
-    """[S, R] 0: not known."""
+    """[S, R] Number of samples; 0 if unknown."""
     loss: Floats
-    """[S, R] NaN may be a real one: see has_loss."""
+    """[S, R] Loss. NaN may be a real value: see has_loss."""
     has_loss: Bools
-    """[S, R]"""
+    """[S, R] True where the rank has a loss."""
     tokens: Ints
-    """[S, R] 0: not known."""
+    """[S, R] Number of tokens; 0 if unknown."""
     gc_ms: Floats
-    """[S, R] Garbage collection, inside whatever phase it fell into."""
+    """[S, R] Time in Python's garbage collector, which is part of whichever phase it ran in."""
     learning_rate: Floats
-    """[S, R] NaN: not known."""
+    """[S, R] Learning rate; NaN if unknown."""
 
-    # Computed when first asked for; means come from the sums that a Window keeps.
+    # The properties below are computed on first use; means come from the sums that a Window keeps.
 
     @cached_property
     def step_ms(self) -> Floats:
-        """[S] The step's length, on the rank where it was longest."""
+        """Return the length [S] of each step, on the rank where it was longest."""
         longest: Floats = self.length_ms.max(axis=1)
         return longest
 
     @cached_property
     def slowest_ms(self) -> Floats:
-        """[S] The largest own time."""
+        """Return the largest own time [S] of each step."""
         largest: Floats = self.own_ms.max(axis=1)
         return largest
 
@@ -76,7 +76,9 @@ class World:
 
     @cached_property
     def critical_share(self) -> Floats:
-        """[R] Share of the steps in which somebody waited that waited for each rank; NaN: nobody ever waited."""
+        """Return the share [R] of the steps with a wait in which the others waited for each rank; NaN if no rank ever
+        waited.
+        """
         waited_for = self.critical[self.critical >= 0]
         if not len(waited_for):
             return np.full(len(self.ranks), np.nan)
@@ -84,13 +86,15 @@ class World:
         return share
 
     def waited_for(self, columns: int | Sequence[int]) -> float:
-        """Return the share of the steps in which somebody waited that waited for one of these; 0: nobody did."""
+        """Return the share of the steps with a wait in which the others waited for one of these ranks; 0 if no rank
+        waited.
+        """
         share = float(self.critical_share[columns].sum())
         return 0.0 if np.isnan(share) else share
 
     @cached_property
     def means(self) -> dict[str, Floats]:
-        """Means that are known, by name."""
+        """Return the cache of means that were already computed, by name."""
         return {}
 
     def mean(self, name: str) -> Floats:
@@ -103,18 +107,18 @@ class World:
         return len(self.step)
 
     def last(self, steps: int) -> World:
-        """Return the last steps alone. Views, no copies."""
+        """Return a world of the last `steps` steps. Its arrays are views, not copies."""
         return self.between(max(0, len(self) - steps), len(self))
 
     def between(self, first: int, end: int) -> World:
-        """Return the steps `first` to before `end` by index. Views, no copies."""
+        """Return a world of the steps from index `first` to before index `end`. Its arrays are views, not copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
         if end - first == len(self):
             return self
         return dataclasses.replace(self, **{name: getattr(self, name)[first:end] for name in ARRAYS})
 
     def copied(self) -> World:
-        """Return the same steps in arrays of their own."""
+        """Return the same steps in copied arrays."""
         return dataclasses.replace(self, **{name: getattr(self, name).copy() for name in ARRAYS})
 
 
