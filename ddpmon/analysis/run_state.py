@@ -1,4 +1,4 @@
-"""The life of a run: waiting → running ⇄ slow, stalled → stopping → done | failed | stopped | detached | lost."""
+"""The state of a run: waiting → running ⇄ slow, stalled → stopping → done | failed | stopped | detached | lost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ STARTING_S = Threshold(
     "hang or a memory leak.",
 )
 WARM_UP_STEPS = 10
-"""The first steps compile, tune and fill caches: how long they take justifies nothing after them."""
+"""Number of first steps that compile, tune and fill caches. Their length does not justify long steps after them."""
 
 
 @dataclass(frozen=True)
 class Signs:
-    """Facts that decide the state, at one moment."""
+    """The facts at one moment that decide a run's state."""
 
     run_state: str
     """"running", "done", "failed", "stopped", "detached", "lost" or "unknown", as run.json has it."""
@@ -44,51 +44,53 @@ class Signs:
     idle_s: float = 0.0
     """Time since a rank last finished a step."""
     step_s: float | None = None
-    """Median length of a step."""
+    """Median length of a step; None while it is unknown."""
     pause_s: float = 0.0
-    """The longest step that justifies another: see LongestPauses."""
+    """The longest step or pause that may occur again: see LongestPauses."""
     starts_workers: bool = False
-    """A rank waits for the first batch of new DataLoader workers."""
+    """True while a rank waits for the first batch of new DataLoader workers."""
     start_still_s: float | None = None
-    """Time for which the first step has stood still; None while it may come: see starts."""
+    """Time for which the start of the run has made no progress; None while the first step may still come: see
+    `starts`."""
     all_left: bool = False
-    """Every rank said goodbye: the launcher is about to end."""
+    """True once every rank has reported its exit: the launcher is about to end."""
     winding_down: bool = False
-    """The ranks were asked to end."""
+    """True once the ranks were asked to end."""
     slow: bool = False
-    """A finding that is no mere information costs time."""
+    """True if a finding costs time, rather than being for information only."""
 
 
 class LongestPauses:
-    """The longest steps of a run: an evaluation or a checkpoint makes a step long, and may come again."""
+    """The longest steps of a run: an evaluation or a checkpoint makes a step long, and may occur again."""
 
     def __init__(self) -> None:
         self.worker_start_s = 0.0
-        """The longest start of DataLoader workers: one before the first step justifies those of later epochs."""
+        """The longest start of DataLoader workers. One before the first step justifies equally long ones in later
+        epochs."""
         self._warming_up_s = 0.0
         self._training_s = 0.0
 
     def add(self, step: Step) -> None:
-        """Add a step, and the starts of workers in it."""
+        """Add a step, and the starts of DataLoader workers in it."""
         self.add_length(step.step, step.length_us / 1e6)
         for pause in step.pauses:
             if pause.kind == STARTING_WORKERS:
                 self.worker_start_s = max(self.worker_start_s, (pause.end_us - pause.start_us) / 1e6)
 
     def add_length(self, step: int, length_s: float) -> None:
-        """Add the length of a step. step: counts from 1."""
+        """Add the length of a step; `step` is its number, counted from 1."""
         if step <= WARM_UP_STEPS:
             self._warming_up_s = max(self._warming_up_s, length_s)
         else:
             self._training_s = max(self._training_s, length_s)
 
     def longest_s(self, steps: int) -> float:
-        """Return the longest step that the run may take again after so many steps."""
+        """Return the longest step that may occur again, after the run has finished `steps` steps."""
         return max(self._training_s, self._warming_up_s if steps < WARM_UP_STEPS else 0.0)
 
 
 def state(signs: Signs) -> str:
-    """Return one of messages.STATES."""
+    """Return the state of the run, one of messages.STATES."""
     if signs.run_state in END_STATES:
         return signs.run_state
     if signs.winding_down:
@@ -102,10 +104,16 @@ def state(signs: Signs) -> str:
 
 
 def stalled_after_s(step_s: float | None, pause_s: float = 0.0, *, starts_workers: bool = False) -> float:
-    """Return how long no rank may finish a step before the run counts as stalled: as long as the run ever justified.
+    """Return the seconds without a finished step on any rank after which the run counts as stalled.
 
-    step_s: median length of a step. pause_s: the longest step there was. While steps take less than a second and no
-    pause took more than 10 s, that is at most 15 s, but for starts of DataLoader workers.
+    While steps take less than a second and no pause took more than 10 s, the limit is at most 15 s, except while
+    DataLoader workers start.
+
+    Args:
+        step_s: Median length of a step; None if unknown.
+        pause_s: The longest step or pause of the run so far.
+        starts_workers: True while DataLoader workers start, which may take STARTING_S.
+
     """
     least_s = STARTING_S.enter if starts_workers else STALLED_S.enter
     return max(least_s, STALLED_STEPS.enter * (step_s or 0.0), PAUSE.enter * pause_s)

@@ -10,8 +10,9 @@ from math import isnan, nan
 class Threshold:
     """A value that makes a condition true, and one that keeps it true.
 
-    With both the same, a value that strays around it would make a finding come and go: hysteresis is the cure.
-    Each stands at the top of the file that uses it, under a name of its own: docs/thresholds.md is made of them.
+    With a single value, a quantity that fluctuates around it would make a finding come and go; a second one
+    (hysteresis) prevents that. Each threshold stands under its own name at the top of the file that uses it;
+    docs/thresholds.md is generated from these.
     """
 
     enter: float
@@ -21,7 +22,7 @@ class Threshold:
     """The source or the measurement that chose the number; where there is none, "A judgement call" and its reason."""
     _: KW_ONLY
     stay: float = nan
-    """Keeps a condition true; as much as `enter` unless it is given."""
+    """The value that keeps the condition true; equal to `enter` unless it is given."""
     below: bool = False
     """True where small values make the condition true."""
 
@@ -32,9 +33,11 @@ class Threshold:
             raise ValueError("`stay` must be easier to reach than `enter`")
 
     def asked(self, held: bool = False) -> float:
-        """Return the number to compare with. held: the condition was true when last asked."""
+        """Return the number to compare with: `stay` if the condition was true at the last check (`held`), else
+        `enter`.
+        """
         return self.stay if held else self.enter
 
     def reached(self, value: float, *, held: bool = False) -> bool:
-        """Return whether the condition is true; at the number itself it is."""
+        """Return whether the condition is true; a value equal to the threshold makes it true."""
         return value <= self.asked(held) if self.below else value >= self.asked(held)

@@ -1,4 +1,4 @@
-"""Sentences that fit a line and count as people do."""
+"""Formatting of sentences that fit a line, and of numbers, sizes, ranks and times within them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import math
 from collections.abc import Sequence
 
 WIDTH = 76
-"""Columns of a verdict: the head of the smallest terminal, 80, less its frame."""
+"""Width of a verdict in columns: the header of the smallest terminal, 80, without its frame."""
 MIB, GIB = 1 << 20, 1 << 30
-"""Bytes: memory is counted in powers of two, as torch and nvidia-smi do."""
+"""Bytes in a MiB and a GiB: memory is measured in powers of two, as torch and nvidia-smi do."""
 NO_VALUE = "–"
-"""Stands where a table has no number."""
+"""The text that a table shows in place of a missing number."""
 MOST_FINDINGS = 8
-"""Findings that a text names; all of them are in its JSON."""
+"""Number of findings that a text lists at most; its JSON has all of them."""
 MB = 1e6
-"""Bytes: transfers of disks and links are counted in powers of ten, as their makers do."""
+"""Bytes in a MB: transfers of disks and links are measured in powers of ten, as their makers do."""
 
 
 def fitting(head: str, *more: str) -> str:
-    """Return the whole head, and as many of the parts as fit behind it, from the left."""
+    """Return the whole head, followed by as many of the parts as fit on the line, from left to right."""
     return fitting_parts(head, *((0, part) for part in more))
 
 
 def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
-    """Return the head with those parts that fit, in their order; where not all do, the smallest numbers go first."""
+    """Return the head and those parts that fit on the line, in their order; the parts with the largest numbers are
+    dropped first.
+    """
     left, kept = WIDTH - len(head), set()
     for place, (_, part) in sorted(enumerate(parts), key=lambda one: one[1][0]):
         if len(part) <= left:
@@ -33,19 +35,21 @@ def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
 
 
 def binary_size(size_bytes: float) -> str:
-    """Write a size: 612 bytes, 3.4 KiB, 25.0 MiB."""
+    """Format a size: 612 bytes, 3.4 KiB, 25.0 MiB."""
     if size_bytes < 1024:
         return f"{size_bytes:.0f} bytes"
     return f"{size_bytes / 1024:.1f} KiB" if size_bytes < MIB / 10 else f"{size_bytes / MIB:.1f} MiB"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Write a number of things: 1 step, 1,800 steps. many: the plural where that is not `one` with an s."""
+    """Format a number of things: 1 step, 1,800 steps. `many` is the plural where it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Write ranks in few words: all; 0-3, 7; or, where that gets long, 0-3, 7 … (37)."""
+    """Format ranks briefly: "all"; "0-3, 7"; or, if there are more than six spans, the first six and the number of
+    ranks.
+    """
     ordered = sorted(ranks)
     if len(ordered) == world_size and world_size > 1:
         return "all"
@@ -60,14 +64,14 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
 
 
 def named_ranks(ranks: Sequence[int], world_size: int) -> str:
-    """Write ranks as a subject: rank 2; ranks 0, 2-3; both ranks; all 4 ranks. world_size 0: not known."""
+    """Format ranks as a subject: rank 2; ranks 0, 2-3; both ranks; all 4 ranks. A `world_size` of 0 means unknown."""
     if len(ranks) == world_size > 1:
         return "both ranks" if world_size == 2 else f"all {world_size:,} ranks"
     return f"rank{'s' * (len(ranks) != 1)} {rank_list(ranks, world_size)}"
 
 
 def time_range(low_s: float, high_s: float) -> str:
-    """Return an uncertain time: 35 to 50 min, 3 to 5 h; in the smallest unit that its end is not too long for."""
+    """Format an uncertain time (35 to 50 min, 3 to 5 h) in the smallest unit in which `high_s` is not too large."""
     units = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"), (math.inf, 86_400.0, "days"))
     unit_s, name = next((size, name) for most, size, name in units if high_s < most)
     low, high = f"{low_s / unit_s:,.0f}", f"{high_s / unit_s:,.0f}"
@@ -75,7 +79,9 @@ def time_range(low_s: float, high_s: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds: 8.2 s, 3m12s, 2h05m; cut as a clock cuts them, so that two of one time are alike."""
+    """Format seconds: 8.2 s, 3m12s, 2h05m. From 10 s on, fractions are cut off as clocks do, so equal times look
+    alike.
+    """
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{int(seconds)} s"
     minutes, rest = divmod(int(seconds), 60)
