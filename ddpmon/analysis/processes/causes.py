@@ -1,7 +1,7 @@
-"""Finds what distinguishes a late rank from its peers, in what its process and devices did.
+"""Find what distinguishes a late rank from its peers, in what its process and devices did.
 
-A cause is named only where it sets the rank apart from its peers, can account for half of what makes it late, and began
-when the rank became late. What was there before, or came after, is a remark.
+A cause is named only if it distinguishes the rank from its peers, can account for half of its lateness, and began when
+the rank became late. Anything that existed before, or came later, is only a remark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOWER_CLOCK = Threshold(
     why="A judgement call: clocks of identical GPUs differ by less.",
 )
 FAULT_MS = 8.0
-"""Milliseconds that a page fault takes which waits for a disk: a seek; less on solid state."""
+"""Milliseconds that a page fault takes if it waits for a disk: one seek; solid-state disks take less."""
 BYTES_PER_S = Threshold(
     10 * MB,
     of="bytes per second that a rank reads from storage, or by which a host's network traffic exceeds other hosts'",
@@ -47,24 +47,25 @@ SWAPPED_BYTES = Threshold(
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rank is late, as far as the evidence carries it."""
+    """The reason why a rank is late, as far as the evidence supports it."""
 
     name: str
     short: str
-    """Follows the phase in a sentence."""
+    """Words that follow the phase in a sentence."""
     fact: str
-    """Fact that sets the rank apart, as the beginning of a sentence."""
+    """The fact that distinguishes the rank, as the beginning of a sentence."""
     conclusion: str
-    """Conclusion from it, and what to do: the rest of that sentence."""
+    """The conclusion from the fact and the next step, as the rest of that sentence."""
     evidence: dict[str, Any] = field(default_factory=dict)
     began: Literal["with", "apart", "unknown"] = "with"
-    """With the lateness; at another time, so that it is only a remark; or nobody knows when."""
+    """"with": it began together with the lateness; "apart": at another time, so that it is only a remark; "unknown": it
+    is not known when."""
     ms: float = inf
-    """Time of a step that it can account for; inf: any."""
+    """Time of a step that the cause can account for; inf: any time."""
 
     @property
     def advice(self) -> str:
-        """Return the sentences below the finding."""
+        """Return the sentences that stand below the finding."""
         if self.began == "with":
             return f"{self.fact}: {self.conclusion}."
         when = (
@@ -77,7 +78,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Lateness:
-    """The slowdown for which a cause must account."""
+    """A slowdown that a cause must account for."""
 
     rank: int
     phase: str
@@ -85,32 +86,39 @@ class Lateness:
     own_ms: float
     step_ms: float
     host: str = ""
-    """All ranks of it are late, and what sets it apart from other hosts is asked; "": of a rank."""
+    """The host if all of its ranks are late and must be distinguished from other hosts; "" for a single rank."""
     began_us_ago: tuple[int, int] | None = None
-    """Between which moments it began, before the latest step; None: with the run."""
+    """The earliest and latest moment at which it may have begun, in µs before the latest step; None: with the run."""
 
     @property
     def who(self) -> str:
-        """Return the rank, or one of the host, to begin a sentence."""
+        """Return the rank, or "A rank of" the host, to begin a sentence."""
         return f"A rank of {self.host}" if self.host else f"Rank {self.rank}"
 
     @property
     def others(self) -> str:
-        """Return the words for the ranks that it is compared with."""
+        """Return the words for the ranks that the late rank is compared with."""
         return "those of other hosts" if self.host else "its peers"
 
     @property
     def of_others(self) -> str:
-        """Return the words for what is theirs."""
+        """Return the possessive form of `others`."""
         return "those of other hosts" if self.host else "its peers'"
 
 
 def cause(
     late: Lateness, ranks: Sequence[int], by_rank: Mapping[int, Conditions], peers: Sequence[int]
 ) -> Cause | None:
-    """Return what sets late ranks, one or those of a host, apart from ranks that are not late.
+    """Return what distinguishes late ranks, a single one or those of a host, from ranks that are not late.
 
-    Of several causes the surest; a remark only where there is no cause.
+    If there are several causes, the most certain one is returned; a remark is returned only if there is no cause.
+
+    Args:
+        late: The slowdown to explain.
+        ranks: The late ranks.
+        by_rank: The conditions of each rank.
+        peers: The ranks that are not late.
+
     """
     mine = [by_rank[rank] for rank in ranks if rank in by_rank]
     others = [by_rank[rank] for rank in peers if rank in by_rank]
@@ -127,13 +135,13 @@ def cause(
 
 
 def _around(them: Sequence[Conditions], us_ago: tuple[int, int]) -> tuple[list[Conditions], list[Conditions]]:
-    """Return the conditions of ranks before and after it began, as far as they are known."""
+    """Return the conditions of ranks before and after the lateness began, as far as they are known."""
     sides = [one.around(*us_ago) for one in them]
     return [before for before, _ in sides if before], [after for _, after in sides if after]
 
 
 def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Conditions]) -> list[Cause]:
-    """Return all that sets these apart from others and can account for half of the lateness, the surest first."""
+    """Return all causes that distinguish these ranks and can explain half of the lateness, the most certain first."""
     if not them:
         return []
     mine = typical(them)
@@ -195,7 +203,7 @@ def _shared_gpu(late: Lateness, mine: Conditions, others: Sequence[Conditions]) 
 
 
 def _few_cores(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    """Compare the cores that a rank, or the workers it waits for, may run on: threads and workers share few cores."""
+    """Compare the cores that a rank, or its DataLoader workers, may run on: many threads or workers need more cores."""
     workers = mine.loader_workers or 0 if late.phase == "data" else 0
     cores = mine.worker_cores if workers else mine.affinity
     theirs = min((len(own) for one in others if (own := one.worker_cores if workers else one.affinity)), default=0)
@@ -204,7 +212,7 @@ def _few_cores(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -
     shared = len(cores) < max(workers, mine.compute_threads)
     starved = mine.starved_share or 0.0
     if not shared and rival_of(mine.cpu_rivals, starved).by:
-        return None  # another program is there as well: to name that one says more
+        return None  # Naming the other program there says more.
     who = f"{late.who}'s DataLoader workers" if workers else late.who
     more = starved - (median_of(one.starved_share for one in others) or 0.0)
     which = f"core{'s' if len(cores) > 1 else ''} {rank_list(sorted(cores), 0)}"
@@ -237,7 +245,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
 
 
 def _quota(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    """Compare how long the CPU quotas of containers were used up: a rank that is throttled waits for no core."""
+    """Compare how long containers' CPU quotas were used up: a throttled rank does not count as waiting for a core."""
     rivals, theirs = mine.cpu_rivals, median_of(one.cpu_rivals.throttled_share for one in others) or 0.0
     if not rivals.throttled_share:
         return None

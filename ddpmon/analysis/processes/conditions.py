@@ -1,4 +1,4 @@
-"""What ranks' processes and devices did in the last seconds."""
+"""Measurements of ranks' processes and devices over the last seconds."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ class Conditions:
     rank: int
     host: str = ""
     starved_share: float | None = None
-    """Share of the time in which its training thread could run and got no core."""
+    """Share of the time in which the rank's training thread could run but got no core."""
     major_faults_per_s: float | None = None
     read_bytes_per_s: float | None = None
     swapped_bytes: int = 0
-    """Memory in swap when its stack was last sampled; 0: none, or it was not sampled."""
+    """Memory in swap when the rank's stack was last sampled; 0: none, or not sampled."""
     gpu_clock_mhz: float | None = None
     gpu_temperature_c: float | None = None
     gpu_throttled: tuple[str, ...] = ()
-    """Why its GPU held its clocks down for at least half of the time."""
+    """Reasons for which the rank's GPU reduced its clocks for at least half of the time."""
     starved: Sequence[float] = ()
-    """`starved_share` of each second in which it was measured."""
+    """`starved_share` in each second in which it was measured."""
     cores: int = 0
-    """That it might run on when it started; 0: unknown."""
+    """Number of cores that the process could run on when it started; 0: unknown."""
     affinity: frozenset[int] = frozenset()
-    """The cores that its training thread may run on by now; none: unknown."""
+    """The cores that the training thread may run on now; empty: unknown."""
     compute_threads: int = 0
-    """Threads that torch uses for one operation; 0: unknown."""
+    """Number of threads that torch uses for one operation; 0: unknown."""
     worker_cores: frozenset[int] = frozenset()
-    """That the workers of its DataLoader may run on; none: unknown."""
+    """The cores that the rank's DataLoader workers may run on; empty: unknown."""
     loader_workers: int | None = None
-    """Workers of the DataLoader that it read most."""
+    """Number of workers of the DataLoader from which the rank read most."""
     loader_pinned: bool | None = None
-    """That one's batches lie in pinned memory; None: not for a GPU, or unknown."""
+    """True if the batches of that DataLoader lie in pinned memory; None: not for a GPU, or unknown."""
     io_wait_share: float | None = None
-    """Share of the time in which some process of its host waited for storage."""
+    """Share of the time in which some process of the host waited for storage."""
     device_name: str = ""
-    """Its GPU's; "": it has none."""
+    """Name of the rank's GPU; "": the rank has none."""
     other_program: str = ""
-    """The program, not of this run, that holds most memory of its GPU besides it: "pid 4711 (vllm)"; "": none."""
+    """The program outside this run that holds the most memory of the rank's GPU: "pid 4711 (vllm)"; "": none."""
     cpu_rivals: CpuRivals = field(default_factory=CpuRivals)
-    """What took its cores when it last waited for one."""
+    """Programs and quotas that took the rank's cores when it last waited for one."""
     means: Mapping[str, float] = field(default_factory=dict)
-    """Means of what kinds of findings name as evidence, by name of the quantity; without what is not measured."""
+    """Means of the quantities that kinds of findings name as evidence, by name; unmeasured ones are absent."""
     around: Callable[[int, int], tuple[Conditions | None, Conditions | None]] = field(
         default=lambda *_: (None, None), compare=False, repr=False
     )
-    """Returns the means of the samples before one moment, and of those after another; None: there are none. Moments are
-    given in microseconds before the latest step."""
+    """Returns the means of the samples before one moment, and of those after another; None where there are no samples.
+    Moments are given in microseconds before the latest step."""
 
 
 MEASURED = (
@@ -68,7 +68,7 @@ MEASURED = (
 
 
 def typical(them: Sequence[Conditions]) -> Conditions:
-    """Return the conditions of several ranks as one: medians, and what half of them have."""
+    """Combine the conditions of ranks into one: medians of measurements, and the throttling that half of them have."""
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
@@ -91,7 +91,14 @@ def typical(them: Sequence[Conditions]) -> Conditions:
 
 
 def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[int, Conditions]) -> Finding:
-    """Return the finding with the median of each of these quantities over its ranks, or all, and over their peers."""
+    """Return the finding with further evidence: medians of quantities over its ranks and over their peers.
+
+    Args:
+        finding: The finding; without ranks it is about all of them.
+        quantities: Names of the quantities to add.
+        conditions: Conditions of each rank.
+
+    """
     evidence = dict(finding.evidence)
     its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions} if quantities else {}
     for row in (QUANTITIES[name] for name in quantities):
@@ -103,7 +110,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
 
 
 def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[str, int] | None:
-    """Return the host whose ranks are all late while no others are, and how many ranks it has."""
+    """Return the host whose ranks are all late while no others are, with its number of ranks; None if there is none."""
     hosts = {by_rank[rank].host for rank in late if rank in by_rank}
     everywhere = {one.host for one in by_rank.values()}
     if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in by_rank for rank in late):
@@ -114,6 +121,6 @@ def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[s
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
-    """Return the median of what is measured; None where nothing is."""
+    """Return the median of the values that were measured; None if none were."""
     measured = [value for value in values if value is not None]
     return float(median(measured)) if measured else None

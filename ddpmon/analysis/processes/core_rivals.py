@@ -8,23 +8,23 @@ from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.messages import CpuRivals
 
 LISTED_PROGRAMS = 3
-"""Programs that a sentence names: further ones take less."""
+"""Number of programs that a sentence names; further ones take less of the cores."""
 
 
 class Rival(NamedTuple):
-    """What takes the cores of a rank that gets none, in words; all are empty where it is not known."""
+    """Words for what takes the cores of a rank that gets none; all are empty if it is unknown."""
 
     by: str = ""
-    """After the share of the time: " by tar"."""
+    """Words to follow the share of the time: " by tar"."""
     where: str = ""
-    """After the whole sentence: " beside tar"."""
+    """Words to follow the whole sentence: " beside tar"."""
     advice: str = ""
-    """The next step: a sentence to which the caller adds the full stop."""
+    """The next step, as a sentence without its full stop, which the caller adds."""
     is_quota: bool = False
 
 
 def rival_of(rivals: CpuRivals, starved_share: float) -> Rival:
-    """Return what accounts for at least half of the time in which a rank gets no core."""
+    """Return the words for what accounts for at least half of the time in which a rank gets no core."""
     if rivals.throttled_share >= EXPLAINS.enter * starved_share:
         quota = f"a CPU quota of {rivals.quota_cores:g} cores"
         used = f"which is used up {rivals.throttled_share:.0%} of the time"
@@ -41,7 +41,7 @@ MORE_QUOTA = "raise the limit (cpu.max of its cgroup), or start fewer ranks and 
 
 
 def rivals_facts(rivals: CpuRivals) -> dict[str, Any]:
-    """Return what the report says of what takes a rank's cores."""
+    """Return the facts of a report about what takes a rank's cores."""
     facts: dict[str, Any] = {"programs": [program.title for program in rivals.programs]} if rivals.programs else {}
     if rivals.quota_cores:
         facts |= {"quota_cores": rivals.quota_cores, "throttled_share": rivals.throttled_share}

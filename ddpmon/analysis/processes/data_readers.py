@@ -1,4 +1,4 @@
-"""Why data comes late: what DataLoader workers did while a rank waited for them, or a rank that loads its own data."""
+"""The reason for slow data: what a rank's DataLoader workers did while it waited, or the rank that loads its data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpmon.analysis.words import MB
 from ddpmon.messages import DataReader, StackSamples
 
 FEWEST_LOOKS = 8
-"""Looks at processes that load data: fewer may all be of one unusual batch."""
+"""Minimum number of samples of processes that load data: fewer may all be of one unusual batch."""
 ONE_WORKER = Threshold(
     0.8,
     of="share of the waits for data that are for the same DataLoader worker, while the other workers are mostly idle",
@@ -23,18 +23,25 @@ STARVED = Threshold(
     why="A judgement call: with one core more for four of them, none would wait.",
 )
 NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "9p", "afs", "beegfs", "gpfs", "glusterfs", "wekafs")
-"""Beginnings of the types of network file systems."""
+"""Beginnings of the type names of network file systems."""
 NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "juicefs", "rclone", "blobfuse", "goofys", "mountpoint-s3", *NETWORK)
 
 
 def loading(samples: Sequence[StackSamples], ranks: Sequence[int], since: int) -> StackSamples | None:
-    """Return samples that tell why the data of one of these ranks takes long; None: there are none."""
+    """Return samples that show why the data of one of these ranks takes long; None if there are none.
+
+    Args:
+        samples: The latest stack samples of each rank that was sampled.
+        ranks: The ranks whose data is slow.
+        since: The step at which samples may begin at the earliest.
+
+    """
     looked = (one for one in samples if sum(reader.looks for reader in one.readers) >= FEWEST_LOOKS)
     return next((one for one in looked if one.rank in ranks and one.first_step >= since), None)
 
 
 def loading_facts(samples: StackSamples) -> dict[str, Any]:
-    """Return what the report says of the processes that load data."""
+    """Return the facts of a report about the processes that load data."""
     slow = slow_worker(samples)
     return {
         "loaders_computing_share": _share(samples, "running"),
@@ -48,7 +55,7 @@ def loading_facts(samples: StackSamples) -> dict[str, Any]:
 
 
 def loading_words(samples: StackSamples) -> str:
-    """Return whether they compute, wait for storage or for something else, and whether one worker is to blame."""
+    """Return whether the processes compute, wait for storage or for something else, and whether one worker is slow."""
     by_workers = any(reader.pid != samples.pid for reader in samples.readers)
     who = f"The DataLoader workers of rank {samples.rank}" if by_workers else f"Rank {samples.rank}"
     verb = "" if by_workers else "s"
@@ -86,13 +93,13 @@ def _share(samples: StackSamples, state: str) -> float:
 
 
 def _starved(samples: StackSamples) -> float:
-    """Return the share of the time that those had no core for which the rank waited."""
+    """Return the share of the time in which the processes that the rank waited for got no core."""
     awaited = [one for one in samples.readers if one.looks]
     return sum(one.starved_share * one.looks for one in awaited) / max(1, sum(one.looks for one in awaited))
 
 
 def slow_worker(samples: StackSamples) -> DataReader | None:
-    """Return the worker that the rank waits for while the others have nothing to do."""
+    """Return the worker that the rank waits for while the other workers are mostly idle; None if there is none."""
     if len(samples.readers) < 2:
         return None
     most = max(samples.readers, key=lambda one: one.looks)
@@ -102,7 +109,7 @@ def slow_worker(samples: StackSamples) -> DataReader | None:
 
 
 def _idle(samples: StackSamples, slow: DataReader) -> float | None:
-    """Return the share of the time in which the other workers had nothing to do; None: they were checked too seldom."""
+    """Return the share of the time in which the other workers were idle; None if they were checked too seldom."""
     others = [one for one in samples.readers if one.pid != slow.pid]
     checks = sum(one.checks for one in others)
     return sum(one.idle for one in others) / checks if checks >= FEWEST_LOOKS else None

@@ -1,7 +1,8 @@
-"""Find ranks that wait for each other in different collectives, or in one with different tensors: nobody ever comes.
+"""Detection of ranks that wait for each other for ever, in different collectives or in one with different tensors.
 
-Numbers of collectives alone do not show it: a rank that left the loop and waits in its barrier has issued as many as
-those that train on. The calls, the lines of the script and the loops and branches around these show it.
+The numbers of issued collectives do not always show this: a rank that left the loop and waits in its barrier has issued
+as many as the ranks that still train. The calls, the lines of the script, and the loops and branches around the lines
+show it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import Collective, Scope, Stack
 
 GRADIENTS, BUFFERS = "DDP's gradient all-reduce", "DDP's buffer broadcast"
-"""Names of what DDP's backward and forward wait in."""
+"""Names of the collectives in which DDP's backward and forward wait."""
 _IN_FORWARD = {BUFFERS, "DDP's broadcast of its new buckets"}
 _CALLS = {GRADIENTS: "DDP's backward", **dict.fromkeys(_IN_FORWARD, "DDP's forward")}
-"""The call of the script in which these wait."""
+"""The call of the script in which each of these collectives waits."""
 _SAME_TENSORS = ("all_reduce", "broadcast", "all_gather")
-"""Parts of names of operations that need the same shapes on all ranks."""
+"""Parts of the names of operations that need the same shapes on all ranks."""
 
 _MESSAGES = ("send", "recv")
-"""Beginnings of the names of messages from rank to rank: two ranks that exchange one are in different calls."""
+"""Beginnings of the names of point-to-point operations: two ranks that exchange a message are in different calls."""
 
 How: TypeAlias = Literal["left the loop", "skipped a backward", "alone", "left out", "other tensors", "other calls"]
 
@@ -33,12 +34,12 @@ class Waiters:
 
     ranks: list[int]
     stack: Stack
-    """Stack of the first of them."""
+    """Stack of the first of these ranks."""
     collective: Collective
 
     @property
     def waits_in(self) -> str:
-        """The collective, as people call it."""
+        """Return the name of the collective."""
         return self.collective.name
 
     @property
@@ -47,13 +48,13 @@ class Waiters:
 
     @property
     def tensors(self) -> tuple[str, str]:
-        """Its inputs and outputs, where ranks have to agree on them."""
+        """Return the inputs and outputs of the collective if ranks must agree on them, else two empty strings."""
         one = self.collective
         return (one.inputs, one.outputs) if any(part in one.operation for part in _SAME_TENSORS) else ("", "")
 
     @property
     def waits_at(self) -> tuple[object, ...]:
-        """Ranks of which it is equal are of the same side."""
+        """Return a key that is equal for ranks that wait in the same call at the same line."""
         one = self.collective
         return one.name, one.operation, one.group, self.tensors, self.line
 
@@ -63,31 +64,31 @@ class Disagreement:
     """Ranks that wait for each other in vain."""
 
     odd: Waiters
-    """Ranks to look at."""
+    """The ranks to look at first."""
     rest: Waiters
     how: How
     scope: Scope | None = None
-    """The loop or the branch that tells them apart."""
+    """The loop or branch that only one of the two sides is in."""
     branch: Scope | None = None
-    """The branch that those who left a loop are in."""
+    """The branch that the ranks that left a loop are in."""
 
 
 def line_of(stack: Stack) -> str:
-    """The line of Python that says most: the innermost one of the script's own."""
+    """Return the most informative Python line of a stack: the innermost one in the script's own code."""
     if not stack.frames:
         return "no Python code"
     return stack.frames[stack.own if stack.own is not None else 0]
 
 
 def place_of(stack: Stack) -> str:
-    """Return the same line, after that of the library which it has called: file_baton.py:50, called in train.py:9."""
+    """Return the same line, after the library line that it has called: file_baton.py:50, called in train.py:9."""
     if not stack.frames or not stack.own:
         return line_of(stack)
     return f"{stack.frames[0].partition(' ')[0].rpartition('/')[2]}, called in {line_of(stack)}"
 
 
 def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
-    """Return which ranks wait in another collective than the rest; None where that is not the reason, or unsure."""
+    """Return which ranks wait in another collective than the rest; None if that is not the reason, or uncertain."""
     groups: dict[tuple[object, ...], Waiters] = {}
     for rank, stack in sorted(stacks.items()):
         if stack.collective is None or not (stack.blocked or stack.collective.is_open):
@@ -96,7 +97,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
         groups.setdefault(side.waits_at, side).ranks.append(rank)
     if len(groups) < 2:
         return None
-    # The most first, and of as many those that train: the others may be further than those that hold each other up.
+    # The largest side comes first; of equally large ones those that train, because the others may have got further.
     sides = sorted(groups.values(), key=lambda one: (-len(one.ranks), one.waits_in not in _CALLS, -one.ranks[0]))
     pairs = ((other, rest) for place, rest in enumerate(sides) for other in reversed(sides[place + 1 :]))
     return next((_of(other, rest) for other, rest in pairs if _exclude_each_other(other, rest)), None)
@@ -105,7 +106,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
 def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
     """Return whether two sides are in different calls at the same place of their process group's sequence.
 
-    A rank that waits in an earlier collective than another may wait for a third one, or for the network.
+    If a rank waits in an earlier collective than another one, it may wait for a third rank, or for the network.
     """
     a, b = first.collective, second.collective
     if any(name.startswith(_MESSAGES) for one in (a, b) for name in (one.name, one.operation)):
@@ -121,12 +122,12 @@ def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
 
 
 def _differ(tensors: tuple[str, str], others: tuple[str, str]) -> bool:
-    """Return whether both inputs and outputs are known and differ: some gather inputs of several sizes."""
+    """Return whether inputs and outputs are all known and differ. A gather may have inputs of several sizes."""
     return all(mine and theirs and mine != theirs for mine, theirs in zip(tensors, others, strict=True))
 
 
 def _of(odd: Waiters, rest: Waiters) -> Disagreement:
-    """Return how two sides differ, the one to look at first."""
+    """Return how two sides differ, with the side to look at first as `odd`."""
     if (odd.waits_in, odd.collective.operation) == (rest.waits_in, rest.collective.operation):
         return Disagreement(odd, rest, "other tensors")
     around = _only_around(odd.stack, rest.stack), _only_around(rest.stack, odd.stack)
@@ -150,9 +151,15 @@ def _of(odd: Waiters, rest: Waiters) -> Disagreement:
 
 
 def _only_around(inner: Stack, outer: Stack) -> Scope | None:
-    """Return the outermost loop or branch that the first rank is in and the second one is not; None if none is known.
+    """Return the outermost loop or branch around the inner stack only; None if none is known.
 
-    It is one of the function in which the two stacks part. A rank that stands before a loop may not have come to it.
+    It is in the function at which the two stacks diverge. A loop that the outer stack may not have reached does not
+    count.
+
+    Args:
+        inner: Stack of a rank inside the loop or branch.
+        outer: Stack of a rank outside of it.
+
     """
     frames = list(zip(reversed(inner.frames), reversed(outer.frames), strict=False))
     depth = next((depth for depth, (one, other) in enumerate(frames) if one != other), None)
@@ -168,14 +175,14 @@ def _only_around(inner: Stack, outer: Stack) -> Scope | None:
 
 
 def _parts(frame: str) -> tuple[str, int, str]:
-    """File, line and function of a frame: "train.py:12 main"; line 0: it has none."""
+    """Return file, line and function of a frame such as "train.py:12 main"; line 0 if it has none."""
     place, _, function = frame.partition(" ")
     file, _, line = place.rpartition(":")
     return file, int(line) if line.isdecimal() else 0, function
 
 
 def sentence(one: Disagreement, world_size: int) -> tuple[str, str]:
-    """Return the beginning that says who and what, and where: rank 0 calls all_reduce alone:, train.py:12 main."""
+    """Return the beginning with ranks and call, and the line: "rank 0 calls all_reduce alone:", "train.py:12 main"."""
     who, others = named_ranks(one.odd.ranks, world_size), named_ranks(one.rest.ranks, world_size)
     alone, line = len(one.odd.ranks) == 1, one.odd.line
     nobody_else = alone and len(one.rest.ranks) == world_size - 1
@@ -197,7 +204,7 @@ def sentence(one: Disagreement, world_size: int) -> tuple[str, str]:
 
 
 def advice(one: Disagreement, world_size: int) -> str:
-    """Return where the others are, and what makes all ranks agree."""
+    """Return where the other ranks wait, and what makes all ranks agree."""
     others, line = named_ranks(one.rest.ranks, world_size), one.rest.line
     there = f"{others[0].upper()}{others[1:]} wait{_s(one.rest)} in {one.rest.waits_in}, {line}"
     branch = f"the `if` of line {one.scope.line}" if one.scope else ""

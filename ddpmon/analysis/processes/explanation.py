@@ -1,4 +1,4 @@
-"""The cause and the next step of a failure, by the table of known failures and what the failing ranks looked up."""
+"""The cause and the next step of a failure, from the table of known failures and facts that failing ranks looked up."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ddpmon.messages import Failure
 
 _PATTERNS = [(re.compile(row.says, re.IGNORECASE | re.DOTALL), row) for row in KNOWN_FAILURES]
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|/ddpmon/probe/|^<")
-"""In the file of a frame that is not the script's own."""
+"""Pattern in the file names of frames that are not the script's own."""
 _CRASH = "Fatal Python error: "
-"""First words of faulthandler about a process that crashes; the stack of each thread follows, innermost frame first."""
+"""The words with which faulthandler reports a crash. The stack of each thread follows, innermost frame first."""
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+ .*\n((?:  .*\n?)*)", re.MULTILINE)
 _SAME_ERROR = 60
-"""Characters by which the message is found in its traceback."""
+"""Number of the message's first characters by which it is found in its traceback."""
 _MAX_NAMES = 6
-"""Parameters that differ between models and are named."""
+"""Maximum number of parameters that are named if models differ."""
 _OWN = (
     (re.compile(r"^(?:\[rank\d+\]:\s*)+"), ""),
     (re.compile(r"\b0x[0-9a-f]+", re.IGNORECASE), "0x#"),
@@ -29,8 +29,8 @@ _OWN = (
     (re.compile(r"(?<![a-z])(rank|cuda|gpu|device|pid|process|port)(\W{0,3}|\s+is\s+)\d+", re.IGNORECASE), r"\1\2#"),
     (re.compile(r"\b\d+ params\b|\binconsistent \d+"), "#"),
 )
-"""Parts of a message about one rank alone: its number, its device, addresses, amounts of memory, ids of processes, and
-how many parameters its model has where DDP finds that others have more or fewer."""
+"""Parts of a message that concern one rank alone, and their replacements: its number, its device, addresses, amounts of
+memory, process ids, and how many parameters its model has if DDP finds that others have more or fewer."""
 FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+),? in (.+?)\s*$', re.MULTILINE)
 
 
@@ -41,22 +41,22 @@ class Explanation:
     cause: str
     advice: str | None = None
     lost_peer: bool = False
-    """It only says that another rank has gone."""
+    """True if the failure only says that another rank has gone."""
     is_translated: bool = False
-    """The cause is the table's, not the exception's own words."""
+    """True if the cause is in the words of the table, not of the exception."""
 
 
 def explain(
     words: str, message: str = "", facts: Mapping[str, str] | None = None, *, alike: int = 0, world_size: int = 0
 ) -> Explanation:
-    """Look a failure up in the table.
+    """Return the explanation of a failure from the table of known failures, or the failure's own words.
 
     Args:
         words: The exception in one line, or how the rank ended.
-        message: All of the exception's message, where it is known.
-        facts: What the failing rank looked up.
-        alike: How many ranks failed alike; 0: not known.
-        world_size: How many ranks there are; 0: not known.
+        message: The exception's whole message, if known.
+        facts: Facts that the failing rank looked up.
+        alike: Number of ranks that failed alike; 0: unknown.
+        world_size: Number of ranks; 0: unknown.
 
     """
     facts = facts or {}
@@ -72,7 +72,10 @@ def explain(
 
 @lru_cache(maxsize=4096)
 def _matching(text: str) -> tuple[tuple[KnownFailure, dict[str, str]], ...]:
-    """Rows whose pattern is in the text, with what its groups matched: ranks that failed are judged again and again."""
+    """Return the rows whose pattern is in the text, with the matches of its groups.
+
+    Results are cached, because failed ranks are judged again and again.
+    """
     found = ((row, pattern.search(text)) for pattern, row in _PATTERNS)
     return tuple((row, match.groupdict()) for row, match in found if match)
 
@@ -80,12 +83,12 @@ def _matching(text: str) -> tuple[tuple[KnownFailure, dict[str, str]], ...]:
 def explain_failure(
     failure: Failure, difference: str = "", *, error: str = "", alike: int = 0, world_size: int = 0
 ) -> Explanation:
-    """Look an exception up.
+    """Return the explanation of an exception that a rank reported.
 
     Args:
-        failure: What the rank reported.
-        difference: What tells its rank's model from another's; "": not known.
-        error: Better words for it than the rank's own.
+        failure: The rank's report.
+        difference: The difference between its rank's model and another's; "": unknown.
+        error: A better description than the rank's own.
         alike: As in `explain`.
         world_size: As in `explain`.
 
@@ -95,32 +98,33 @@ def explain_failure(
 
 
 def is_consequence(failure: Failure) -> bool:
-    """Return whether an exception only says that a peer has gone, or was raised because of one that does."""
+    """Return whether an exception only says that a peer has gone, or was raised because of such an exception."""
     own = explain_failure(failure)
     known_cause = own.is_translated or own.advice is not None
     return own.lost_peer or (not known_cause and any(explain(line).lost_peer for line in chain(failure)))
 
 
 def chain(failure: Failure) -> list[str]:
-    """The first lines of the exception and of those it was raised from or because of."""
+    """Return the first lines of the exception and of those that it was raised from or because of."""
     return [failure.error, *(line for line in failure.traceback.splitlines() if EXCEPTION.match(line))]
 
 
 def _message(failure: Failure) -> str:
-    """All lines of an exception's message; what came before it in a chain is left out."""
+    """Return all lines of an exception's message, without the exceptions before it in a chain."""
     start = failure.traceback.rfind(f"\n{failure.error[:_SAME_ERROR]}")
     return failure.traceback[start + 1 :] if start >= 0 else failure.error
 
 
 def script_line(traceback: str) -> str:
-    """The script's innermost line in a traceback, as in: train.py:31 main; "" where all frames are of libraries."""
+    """Return the script's innermost line in a traceback, as in "train.py:31 main"; "" if it has none of the script."""
     return next(_own_lines(reversed(FRAME.findall(traceback))), "")
 
 
 def crash_line(output: str) -> str:
-    """Return the script's line in which compiled code crashed, as faulthandler printed it; "": none is there.
+    """Return the script's line in which compiled code crashed, as faulthandler printed it; "" if there is none.
 
-    The thread that crashed may run no Python, as those of gloo. It then is the main thread's line, which comes last.
+    The crashed thread may run no Python, as those of gloo do. The line is then that of the main thread, which comes
+    last.
     """
     _, _, dump = output.rpartition(_CRASH) if _CRASH in output else ("", "", "")
     threads = sorted(_THREAD.finditer(dump), key=lambda one: (not one[0].startswith("C"), -one.start()))
@@ -129,14 +133,14 @@ def crash_line(output: str) -> str:
 
 
 def _own_lines(frames: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield those that are not of libraries, as in: train.py:31 main."""
+    """Yield the frames that are not of libraries, as in "train.py:31 main"."""
     for file, line, function in frames:
         if not _LIBRARY.search(file):
             yield f"{file.rpartition('/')[2]}:{line} {function}"
 
 
 def model_difference(failures: Sequence[Failure]) -> str:
-    """Return what two ranks' models differ in, if they told: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
+    """Return how two ranks' models differ, if they reported it: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
     told = {failure.rank: failure.facts["model"].splitlines() for failure in failures if "model" in failure.facts}
     ranks = sorted(told)
     for one in ranks:
@@ -150,18 +154,18 @@ def model_difference(failures: Sequence[Failure]) -> str:
 
 
 def same_words(one: str, other: str) -> bool:
-    """Return whether two lines say the same but for what each says of its own rank."""
+    """Return whether two lines are the same apart from what each says about its own rank."""
     return one == other or _common(one) == _common(other)
 
 
 def failed_alike(one: Failure, other: Failure) -> bool:
-    """Return whether two ranks raised the same at the same place. An unknown place is the same as any."""
+    """Return whether two ranks raised the same exception at the same place. An unknown place equals any place."""
     here, there = _place(one.traceback), _place(other.traceback)
     return same_words(one.error, other.error) and (here is None or there is None or here == there)
 
 
 def together(failures: list[Failure]) -> list[list[Failure]]:
-    """Failures in groups that are alike, each in the order in which they came."""
+    """Return failures in groups that are alike, each in the order in which they came."""
     groups: list[list[Failure]] = []
     for failure in failures:
         group = next((group for group in groups if failed_alike(group[0], failure)), None)
@@ -179,6 +183,6 @@ def _common(line: str) -> str:
 
 
 def _place(traceback: str) -> tuple[str, str, str] | None:
-    """File, line and function of the innermost frame."""
+    """Return file, line and function of the innermost frame; None if there is no frame."""
     frames = FRAME.findall(traceback)
     return frames[-1] if frames else None

@@ -1,13 +1,13 @@
-"""Tell who failed first, and how each rank ended: from what its launcher says, and what the ranks said themselves.
+"""Decide which rank failed first, and how each rank ended, from what its launcher and the ranks themselves reported.
 
-Causes come in this order; within a class the launcher's order of seeing ranks end counts, then time:
+Causes are ranked in this order; within a class, the order in which the launcher saw ranks end counts, then time:
 
 1. a rank that ended by itself (an exit code, a signal) and that the launcher saw end before all others;
-2. exceptions of a rank's own;
+2. exceptions that a rank raised by itself;
 3. further ranks that ended by themselves: by an exit code or a signal, then those that left without either;
-4. what the end of another rank causes: a connection that is closed, a launcher's SIGTERM.
+4. consequences of another rank's end: a closed connection, a launcher's SIGTERM.
 
-A wait that timed out before any rank had ended is no such consequence: who ends after it was ended by it.
+A wait that timed out before any rank had ended is not such a consequence: it is the cause of the ends after it.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Attempt, Failure
 
 _TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
-"""Words of a wait that lasted too long: its peer was late, and need not have gone."""
+"""Words of a wait that lasted too long: its peer was late, but has not necessarily gone."""
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
-"""Words of torch's DataLoader and torch.multiprocessing about of a process of theirs."""
+"""Words with which torch's DataLoader and torch.multiprocessing report that one of their processes was killed."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
-"""Meaning of a SIGKILL while the kernel killed for want of memory there (`Run.memory_kills`)."""
+"""The meaning of a SIGKILL if the kernel killed processes for lack of memory there (`Run.memory_kills`)."""
 _SIGNALLED = 128
-"""A shell's exit code of what a signal ended is that much more than the signal."""
+"""Difference between a shell's exit code and the number of the signal that ended the process."""
 _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
-"""Signals that a launcher sends to the others once a rank has failed."""
+"""Signals that a launcher sends to the other ranks once a rank has failed."""
 _OWN_FAULT = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}
-"""Signals that nobody sends to a rank because another one failed."""
+"""Signals that are never sent to a rank because another one failed."""
 _SENT = {*_ASKS_TO_END, "SIGKILL"}
-"""Signals from outside: what a process said before has nothing to do with them."""
+"""Signals from outside: what a process printed before is unrelated to them."""
 
 
 @dataclass(frozen=True)
 class FirstFailure:
-    """The rank that failed first, why ("ValueError: …", "killed by SIGKILL"), how it ended, and who ended alike."""
+    """The rank that failed first, the cause ("ValueError: …", "killed by SIGKILL"), its exit, and who failed alike."""
 
     rank: int
     cause: str
     exit: str
-    """"exit 1", or "" where the cause says it."""
+    """"exit 1", or "" if the cause says how it ended."""
     ranks: tuple[int, ...]
-    """Every rank that failed alike, in their order, itself among them: that is one fault, not several."""
+    """All ranks that failed alike, in rising order, including this one: together they are one fault."""
     lost_peers: int = 0
-    """Number of further ranks that only said that a peer had gone."""
+    """Number of further ranks that only reported that a peer had gone."""
     advice: str | None = None
-    """The next step, where the table of known failures says it."""
+    """The next step, if the table of known failures has one."""
     is_out_of_memory: bool = False
-    """The kernel killed it, or a process of its, for want of the host's memory."""
+    """True if the kernel killed the rank, or one of its child processes, for lack of memory."""
     only_lost_peer: bool = False
-    """No rank is known that failed by itself."""
+    """True if no rank is known to have failed by itself."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Gone:
 
     rank: int
     steps: int
-    """Finished by then."""
+    """Number of steps that it had finished."""
     ended_us: int
-    """Moment at which that was noticed, by the clock of the run's hub."""
+    """Moment at which its end was noticed, by the clock of the run's hub."""
     left: bool
-    """It said goodbye: its interpreter ended in order. One that is killed says none."""
+    """True if it reported its exit: its interpreter ended in order. A rank that is killed does not report it."""
 
 
 def first(
@@ -91,16 +91,16 @@ def first(
     gone: Sequence[Gone] = (),
     world_size: int = 0,
 ) -> FirstFailure | None:
-    """Return the first cause, in the order of causes above.
+    """Return the first failure, by the order of causes above; None if no rank failed.
 
     Args:
         ended: How ranks ended, as their launcher says.
         failures: The exceptions that ranks reported.
-        last_lines: The last line each rank left on stderr, for a rank that could not report its exception.
+        last_lines: The last line of each rank on stderr, for ranks that could not report their exception.
         memory_kills: As in `Run`.
-        common_line: The last line of what ranks wrote where their output is not kept apart.
-        gone: Ranks that ended in whatever way without reporting an exception; empty in a run that did not fail.
-        world_size: How many ranks there are; 0: not known.
+        common_line: The last line that ranks wrote, if their outputs are not kept apart.
+        gone: Ranks that ended in any way without reporting an exception; empty in a run that did not fail.
+        world_size: Number of ranks; 0: unknown.
 
     """
     memory = _MEMORY.get(memory_kills, "")
@@ -123,7 +123,7 @@ def first(
         return _of_failure(causes[0], why, by_rank, memory, ranks, lost_peers)
     if quits:
         return _of_quit(quits, last_lines, memory, common_line, lost_peers)
-    peers_lost = bool(reported or caused)  # one that left in order harms nobody else
+    peers_lost = bool(reported or caused)  # A rank that left in order does not harm the others.
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
     if reported and any(map(_TIMED_OUT.search, chain(reported[0]))):
         silent = [one for one in silent if one.ended_us <= reported[0].time_us]
@@ -138,13 +138,13 @@ def first(
 
 
 def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt]) -> FirstFailure | None:
-    """Return the first cause of a run whose ranks were restarted and have not made a step since.
+    """Return the first failure of a run whose ranks were restarted and have not finished a step since.
 
-    What an earlier attempt failed of comes before the lost connections of the next ones.
+    The failure of an earlier attempt precedes the lost connections of later ones.
 
     Args:
-        failure: The first cause of the present attempt.
-        attempts: Those before it, oldest first.
+        failure: The first failure of the present attempt.
+        attempts: The attempts before it, oldest first.
 
     """
     before = next((one for one in reversed(attempts) if one.cause and not explain(one.cause).lost_peer), None)
@@ -159,9 +159,10 @@ def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt])
 def _without_report(
     ended: Sequence[Ended], reported: Sequence[Failure], last_lines: Mapping[int, str]
 ) -> tuple[list[Ended], list[Ended]]:
-    """Ranks that ended badly and reported no exception: those that did so by themselves, and those that lost a peer.
+    """Return ranks that ended badly without reporting an exception: those that did so by themselves, and those that
+    lost a peer.
 
-    The first cause comes first. Ranks that were only asked to end are in neither.
+    In both, the first cause comes first. Ranks that were only asked to end are in neither.
     """
     raised = {failure.rank for failure in reported}
     quits: list[Ended] = []
@@ -203,7 +204,7 @@ def _of_quit(
 
 
 def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:
-    """The first of ranks of which no launcher says how they ended."""
+    """Return the first failure among ranks about whose end no launcher says anything."""
     first_gone = min(gone, key=lambda one: (one.ended_us, one.left, one.steps, one.rank))
     ranks = tuple(
         sorted(one.rank for one in gone if (one.ended_us, one.left) == (first_gone.ended_us, first_gone.left))
@@ -224,7 +225,7 @@ def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
 
 
 def _said(words: str, code: int | None) -> tuple[str, str]:
-    """Cause and exit. What is no exception (a usage error) says less than the code that came with it."""
+    """Return cause and exit. A last line that is no exception (a usage error) says less than the exit code."""
     if not words or EXCEPTION.match(words):
         return words or "no exception", f"exit {code}"
     return f"exit {code}: {words}", ""
@@ -236,7 +237,7 @@ def _of_failure(
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
     if row and row.signal in _ASKS_TO_END and not row.root:
-        how = ""  # torchrun asked it to end while it was about to
+        how = ""  # torchrun asked the rank to end while it was about to.
     child_killed = "SIGKILL" in failure.facts.get("worker_signal", "") or bool(_CHILD_KILLED.search(failure.error))
     cause = _because(_with_line(why, failure), memory, child_killed)
     out_of_memory = bool(memory) and child_killed
@@ -250,7 +251,7 @@ def _with_line(why: Explanation, failure: Failure) -> str:
 
 
 def _with_condition(failure: Failure, last_lines: Mapping[int, str]) -> str:
-    """Return the rank's last line where that names the condition of a failed CUDA assertion; else ""."""
+    """Return the rank's last line if it names the condition of a failed CUDA assertion; else ""."""
     line = last_lines.get(failure.rank, "")
     return line if line.startswith(f"{failure.error}: `") else ""
 
@@ -260,9 +261,13 @@ def _because(what: str, memory: str, was_killed: bool) -> str:
 
 
 def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]) -> str | None:
-    """Return what to do about a failure; None where that is not known.
+    """Return what to do about a failure; None if that is unknown.
 
-    resident: bytes that each rank, and its DataLoader workers where they were measured, last held in the host's memory.
+    Args:
+        failure: The first failure of the run.
+        resident: Bytes of host memory that each rank last held, and those of its DataLoader workers (None: not
+            measured).
+
     """
     if not failure.is_out_of_memory:
         return failure.advice
@@ -280,9 +285,14 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
 
 
 def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -> str:
-    """Return why a command ended where no rank is known to have failed, as in: the command ended with exit 2: error: x.
+    """Return why a command ended if no rank is known to have failed: "the command ended with exit 2: error: x".
 
-    name: of the command, "torchrun" or "the command", where a signal ended it.
+    Args:
+        name: Name of the command if a signal ended it: "torchrun" or "the command".
+        code: Its exit code.
+        last_line: The last line of its output.
+        memory_kills: As in `Run`.
+
     """
     lead = how_command_ended(name, code, memory_kills)
     if _sent_signal(code):
@@ -292,7 +302,7 @@ def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -
 
 
 def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
-    """The beginning of the same, up to the colon; all of it where a signal from outside ended the command."""
+    """Return the beginning of the same, up to the colon; or all of it if a signal from outside ended the command."""
     if number := _sent_signal(code):
         how = _because(number, _MEMORY.get(memory_kills, ""), number == "SIGKILL")
         return f"{name} was ended by {how} (exit {code})"
@@ -303,13 +313,13 @@ def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
 
 
 def _sent_signal(code: int | None) -> str:
-    """The signal from outside that a shell's exit code stands for; "": it stands for none."""
+    """Return the signal from outside that a shell's exit code stands for; "" if it stands for none."""
     names = {_SIGNALLED + getattr(signal, name): name for name in _SENT}
     return names.get(code or 0, "")
 
 
 def sentence(failure: FirstFailure, world_size: int) -> str:
-    """Return a sentence such as: rank 2 failed first: ValueError: no such class, exit 1; 3 others then stopped."""
+    """Return a sentence such as "rank 2 failed first: ValueError: no such class, exit 1; 3 others then stopped"."""
     others = world_size - len(failure.ranks)
     many = "s" if others > 1 else ""
     how = f"{failure.cause}{', ' if failure.exit else ''}{failure.exit}"
@@ -320,23 +330,23 @@ def sentence(failure: FirstFailure, world_size: int) -> str:
 
 
 def who_failed_first(failure: FirstFailure, world_size: int) -> str:
-    """The beginning of the same, up to the colon."""
+    """Return the beginning of that sentence, up to the colon."""
     many = len(failure.ranks) > 1
     return who_failed(failure.ranks, world_size) if many else f"rank {failure.rank} failed first:"
 
 
 def headline(ranks: Sequence[int], cause: str, world_size: int) -> str:
-    """The same without what became of it, as in: rank 2 failed: ValueError: no such class."""
+    """Return a sentence without the consequences: "rank 2 failed: ValueError: no such class"."""
     return f"{who_failed(ranks, world_size)} {cause}"
 
 
 def who_failed(ranks: Sequence[int], world_size: int) -> str:
-    """The beginning of the same, up to the colon."""
+    """Return the beginning of the headline, up to the colon."""
     return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{named_ranks(ranks, world_size)} failed in the same way:"
 
 
 def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]]:
-    """Severity and sentence of failures: one for those that are alike, one for all that lost their peers."""
+    """Return severity and sentence of each event: one for failures that are alike, one for all lost peers."""
     causes = [failure for failure in failures if not is_consequence(failure)]
     difference = model_difference(causes)
     sentences = []

@@ -1,4 +1,4 @@
-"""Signs that a GPU is broken or stands still, as its driver reports them."""
+"""Signs that a GPU is broken or idle in a hang, as its driver reports them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
-"""Utilization of a GPU that executes nothing, and of those that spin in a collective."""
+"""Utilization of a GPU that executes nothing, at most, and of GPUs that spin in a collective, at least."""
 XIDS = {
     "Xid 13": "the program accessed memory out of bounds",
     "Xid 31": "the program accessed memory that it did not allocate",
@@ -21,42 +21,42 @@ XIDS = {
     "Xid 119": "the GPU's firmware does not answer",
     "Xid 120": "its firmware failed",
 }
-"""The meaning of the driver's errors that runs meet, from NVIDIA's list of Xid errors."""
+"""The meaning of the driver errors that runs encounter, from NVIDIA's list of Xid errors."""
 OF_PROGRAMS = frozenset({"Xid 13", "Xid 31", "Xid 43", "Xid 45"})
-"""Errors of a program, which say nothing about the GPU."""
+"""Errors of a program, which say nothing about the state of the GPU."""
 
 
 @dataclass(frozen=True)
 class GpuSigns:
-    """A rank's GPU while no rank comes on; None: not measured."""
+    """Measurements of a rank's GPU while no rank progresses; None: not measured."""
 
     device: str
     """Name of the device in torch: "cuda:3"."""
     errors: tuple[str, ...] = ()
-    """Critical errors."""
+    """Critical errors that the driver reported."""
     percent: float | None = None
-    """Utilization."""
+    """Utilization of the GPU."""
     power_w: float | None = None
 
     @property
     def is_broken(self) -> bool:
-        """Return whether it has an error that is no program's."""
+        """Return whether the GPU has an error that no program caused."""
         return not OF_PROGRAMS.issuperset(self.errors)
 
 
 def error_words(error: str) -> str:
-    """Return a critical error with its meaning, as in: Xid 79 (the GPU has fallen off the bus)."""
+    """Return a critical error with its meaning, as in "Xid 79 (the GPU has fallen off the bus)"."""
     return f"{error} ({XIDS[error]})" if error in XIDS else error
 
 
 def named_gpu(rank: int, device: str) -> str:
-    """Return a rank's GPU as the subject of a sentence: GPU 3 (rank 3)."""
+    """Return a rank's GPU as the subject of a sentence: "GPU 3 (rank 3)"."""
     number = device.partition(":")[2]
     return f"GPU {number} (rank {rank})" if number else f"the GPU of rank {rank}"
 
 
 def broken_gpus(gpus: Mapping[int, GpuSigns]) -> list[int]:
-    """Return the ranks whose GPU is broken, else the one whose GPU alone does nothing."""
+    """Return the ranks whose GPU is broken; if there are none, the one whose GPU is idle while all others are busy."""
     broken = sorted(rank for rank, signs in gpus.items() if signs.is_broken)
     load = {rank: signs.percent for rank, signs in gpus.items() if signs.percent is not None}
     idle = [rank for rank, percent in load.items() if percent <= IDLE_PERCENT]
@@ -65,7 +65,7 @@ def broken_gpus(gpus: Mapping[int, GpuSigns]) -> list[int]:
 
 
 def evidence_of(rank: int, gpus: Mapping[int, GpuSigns]) -> str:
-    """Return what the driver says of a rank's GPU, beside the others: "Xid 79, 0% busy, 68 W (others 240 W)"."""
+    """Return the driver's data about a rank's GPU and the others: "Xid 79, 0% busy, 68 W (others 240 W)"."""
     signs = gpus.get(rank)
     if signs is None:
         return ""

@@ -1,4 +1,4 @@
-"""Tell which ranks are missing in a hang, from where every rank's training thread is."""
+"""Decide which ranks are missing in a hang, from where every rank's training thread is."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NONE_MISSING = (
     "Every rank has issued this collective. Look at the network between the ranks, and at the log of the backend (NCCL"
     " or gloo)."
 )
-"""Advice where all ranks wait in the same collective."""
+"""Advice if all ranks wait in the same collective."""
 NOT_MET = (
     "The ranks cannot connect to each other. After a restart, ranks may wait for ranks of the previous "
     "attempt. Stop the run"
     " and start it again. If the run hangs at the same place again, look at the network between the ranks."
 )
-"""Advice where all ranks wait in a call that makes a process group."""
+"""Advice if all ranks wait in a call that makes a process group."""
 
 _LOCKS = ("filelock/", "FileLock")
-"""Parts of the places in which libraries wait for a lock file."""
+"""Parts of the places at which libraries wait for a lock file."""
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,31 @@ class Held:
 
     pid: int
     how: str
-    """"stopped", "traced" (by a debugger) or "kernel": it waits in the kernel and cannot be interrupted."""
+    """"stopped", "traced" (by a debugger), or "kernel": it waits in the kernel and cannot be interrupted."""
     where: str = ""
-    """The kernel's function in which it waits, where that can be read."""
+    """The kernel's function in which the process waits, if it can be read."""
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """The place of every rank while none comes on."""
+    """The state of every rank while none progresses."""
 
     idle_s: float
     stacks: Mapping[int, Stack]
-    """Stacks of the ranks that could tell, by rank."""
+    """Stacks of the ranks that could report them, by rank."""
     gone: Sequence[int] = ()
     """Ranks that have left or died."""
     left: Mapping[int, int] = field(default_factory=dict)
-    """Ranks of these whose script came to its end, and the steps that they finished."""
+    """Those of the gone ranks whose script ended in order, with the steps that they finished."""
     silent: Sequence[int] = ()
-    """Ranks that live, but whose background thread is not heard either. One may be in `stacks` all the same."""
+    """Ranks that are alive, but whose background thread sends nothing either. `stacks` may contain them."""
     held: Mapping[int, Held] = field(default_factory=dict)
     """Silent ranks that the kernel does not let run."""
     unheard: Mapping[int, str] = field(default_factory=dict)
-    """Ranks of which nothing is heard and nothing is known, with their host; "": that is unknown too."""
+    """Ranks that send nothing and whose state is unknown, with their host; "": the host is unknown too."""
     world_size: int = 0
     over: bool = False
-    """The run has ended meanwhile."""
+    """True if the run has ended meanwhile."""
     workers: Mapping[int, Worker] = field(default_factory=dict)
     """The DataLoader workers that ranks wait for, by rank."""
     gpus: Mapping[int, GpuSigns] = field(default_factory=dict)
@@ -66,30 +66,35 @@ class Standstill:
 
     @property
     def next_step(self) -> int | None:
-        """Return the step that no rank finishes; None where no rank tells."""
+        """Return the step that no rank finishes; None if no rank reported its stack."""
         return max(stack.step for stack in self.stacks.values()) + 1 if self.stacks else None
 
     @property
     def disagreement(self) -> Disagreement | None:
-        """Ranks that wait for each other in different calls; None too where somebody is missing."""
+        """Return the ranks that wait for each other in different calls; None also if ranks are missing."""
         return None if self.gone or self.silent or self.unheard else disagreement(self.stacks)
 
 
 def absent(standstill: Standstill) -> list[int]:
-    """Return the ranks that did not arrive, the surest first; empty if that is uncertain."""
+    """Return the ranks that did not arrive, the most certain first; empty if that is uncertain."""
     sure = [*standstill.gone, *standstill.silent] or missing(standstill.stacks, all_heard=not standstill.unheard)
     waits = any(stack.blocked for stack in standstill.stacks.values())
     return sure or sorted(standstill.unheard) or (broken_gpus(standstill.gpus) if waits else [])
 
 
 def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:
-    """Ranks that did not arrive where the others wait; empty if that is uncertain.
+    """Return the ranks that did not arrive where the others wait; empty if that is uncertain.
 
-    A rank that is not blocked has not arrived. Where all are blocked, in different calls, those that are in another
-    than the rest did not. Otherwise torch's own count tells: in some process group they have issued fewer collectives
-    than another rank. Messages from rank to rank count there too, so that the count says nothing in a script that sends
-    some. It says nothing either where not all ranks are heard: a collective that a cut link interrupts has ended on
-    some ranks and not on others.
+    A rank that is not blocked has not arrived. If all are blocked, in different calls, those in another call than the
+    rest have not arrived. Otherwise, torch's own count shows it: ranks have issued fewer collectives in some process
+    group than another rank. That count also includes point-to-point messages, so it proves nothing in a script that
+    sends some. It proves nothing either if not all ranks are heard: a collective that a cut link interrupts has ended
+    on some ranks and not on others.
+
+    Args:
+        stacks: Stacks of the ranks, by rank.
+        all_heard: True if every rank has sent messages recently.
+
     """
     if all_heard and (differ := disagreement(stacks)):
         return sorted(differ.odd.ranks)
@@ -103,9 +108,9 @@ def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]
 
 
 def idle_gpus(stacks: Mapping[int, Stack]) -> list[int]:
-    """Return ranks whose GPU stands behind the others', though all ranks have issued the same collective.
+    """Return the ranks whose GPU lags behind the others', although all ranks have issued the same collective.
 
-    None where most GPUs have not come further, or not all ranks tell how far theirs is.
+    The list is empty if most GPUs lag, or if not all ranks report how far their GPU has come.
     """
     calls = {(one.group, one.sequence, one.operation) for stack in stacks.values() if (one := stack.collective)}
     if len(calls) != 1 or not all(stack.device and stack.collective for stack in stacks.values()):
@@ -126,7 +131,7 @@ def _behind(stacks: Mapping[int, Stack]) -> set[int]:
 
 
 def alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
-    """Ranks with identical stacks together, the fewest first: who is alone is of most interest."""
+    """Return groups of ranks with identical stacks, the smallest first: a rank that is alone is of most interest."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(stacks):
         groups.setdefault(tuple(stacks[rank].frames), []).append(rank)
@@ -136,9 +141,16 @@ def alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
 def why_no_stack(
     rank: int, *, heard: bool, gone: bool = False, held: Held | None = None, unanswered: bool = False, host: str = ""
 ) -> str:
-    """Why a rank cannot tell where it is now, in one line; empty if nothing is in its way.
+    """Return why a rank cannot report its stack now, in one line; empty if nothing prevents it.
 
-    host: its machine, where nothing is heard of that.
+    Args:
+        rank: The rank.
+        heard: False if the rank never sent a message to this machine.
+        gone: True if the rank has ended.
+        held: How the kernel keeps the rank from running.
+        unanswered: True if the rank did not answer a request.
+        host: The rank's host if it sends nothing.
+
     """
     if not heard:
         return f"rank {rank} sends nothing to this machine"
@@ -153,7 +165,7 @@ def why_no_stack(
 
 
 def lock_advice(stack: Stack) -> str:
-    """Return what to do about a rank that waits for a lock file; "" where it waits for none."""
+    """Return what to do about a rank that waits for a lock file; "" if it waits for none."""
     place = stack.frames[0] if stack.frames else ""
     if "file_baton.py" in place:
         return (
@@ -170,7 +182,11 @@ def lock_advice(stack: Stack) -> str:
 
 
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
-    """Return how the kernel keeps silent ranks from running, the worst first, and which; None: it does not."""
+    """Return how the kernel keeps silent ranks from running (None if it does not), and which ranks.
+
+    If it keeps several ranks in different ways, only that of the first one and the ranks held in the same way are
+    returned.
+    """
     held = next((standstill.held[rank] for rank in standstill.silent if rank in standstill.held), None)
     ranks = [
         rank
@@ -181,7 +197,7 @@ def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
 
 
 def silence_line(standstill: Standstill) -> str | None:
-    """Return the line of ranks that fell silent though nothing outside keeps them from running; None: not known."""
+    """Return the line of a rank that fell silent although nothing outside keeps it from running; None if unknown."""
     held, ranks = _silent(standstill)
     if held or standstill.over:
         return None
@@ -189,7 +205,7 @@ def silence_line(standstill: Standstill) -> str | None:
 
 
 def silence(standstill: Standstill) -> tuple[str, str]:
-    """Why ranks are silent though their processes live, and what to do about it."""
+    """Return why ranks are silent although their processes live, and what to do about it."""
     held, ranks = _silent(standstill)
     who = named_ranks(ranks, standstill.world_size)
     alone = len(ranks) == 1
@@ -214,7 +230,7 @@ def silence(standstill: Standstill) -> tuple[str, str]:
 
 
 def not_heard(standstill: Standstill) -> tuple[str, str]:
-    """Name the hosts, or else the ranks, of which nothing is heard, and what to do about it."""
+    """Return the sentence that names the hosts, or else the ranks, that send nothing, and what to do about it."""
     ranks = sorted(standstill.unheard)
     who = named_ranks(ranks, standstill.world_size)
     hosts = list(dict.fromkeys(standstill.unheard[rank] for rank in ranks))

@@ -1,7 +1,8 @@
-"""Failures that torch, NCCL, gloo or Python report in words that do not say what to do: their cause and the next step.
+"""Causes and next steps of failures whose messages, from torch, NCCL, gloo or Python, do not say what to do.
 
-The first row whose pattern is in the exception's message holds. Its sentences may use the pattern's named groups and
-facts that the failing rank looked up (`probe/failure_facts.py`). A row holds only where all that they name is known.
+The first row whose pattern is in the exception's message applies. Its sentences may use the pattern's named groups and
+facts that the failing rank looked up (`probe/failure_facts.py`). A row applies only if all that its sentences name is
+known.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A row."""
+    """A row of the table of known failures."""
 
     says: str
-    """A regular expression, searched for without regard to case. Facts stand below the message as name=value."""
+    """A regular expression, searched for without regard to case. Facts follow the message as lines of name=value."""
     cause: str = ""
-    """The cause in words that name it; "": the exception's own words do."""
+    """The cause in words that name it; "": the exception's own words name it."""
     advice: str = ""
     lost_peer: bool = False
-    """Another rank's end, or its absence, is the cause of it."""
+    """True if the cause is another rank's end or absence."""
     ranks: Literal["any", "some", "several"] = "any"
-    """some: not all ranks failed alike. several: the run has several."""
+    """Ranks that must have failed. "some": not all ranks failed alike. "several": the run has several ranks."""
 
     @cached_property
     def needs(self) -> list[str]:
-        """Return what its sentences name."""
+        """Return the names of the groups and facts in the row's sentences."""
         return [name for _, name, _, _ in Formatter().parse(self.cause + self.advice) if name]
 
 
@@ -68,7 +69,7 @@ INCOMPLETE = (
 NCCL_LOG = "NCCL_DEBUG=WARN prints what failed. If NCCL uses the wrong network interface, set NCCL_SOCKET_IFNAME."
 
 KNOWN_FAILURES = (
-    # DataLoader workers: their end comes before what their rank raises because of it
+    # DataLoader workers: these rows precede those of the exceptions that ranks raise because a worker ended.
     KnownFailure(
         "worker_signal=SIGBUS",
         "DataLoader worker {worker} was killed by SIGBUS, as when /dev/shm is full ({shared_memory})",
@@ -318,7 +319,7 @@ KNOWN_FAILURES = (
         "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank the same"
         " number of batches, or wrap the loop in model.join().",
     ),
-    # what ranks say whose peer has gone, in whatever words
+    # Messages of ranks whose peer has gone, in various wordings.
     KnownFailure(
         r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|by peer|broken pipe|timed out|socket timeout"
         r"|wait timeout|caused pair closure|TCPStore|monitoredBarrier|gloo/transport/tcp",

@@ -1,7 +1,7 @@
-"""Parse what launchers print: warnings while no rank is heard, and which ranks ended badly.
+"""Parse the output of launchers: warnings while no rank is heard, and which ranks ended badly.
 
-Warnings often say what a start waits for. Ranks that ended badly are in torchrun's failure table and in sentences of
-torch.multiprocessing.
+Warnings often say what a start waits for. Ranks that ended badly are listed in torchrun's failure table and in
+sentences of torch.multiprocessing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
 
 MAX_CHARACTERS = 300
-"""Longest text of a warning: three lines of a wide terminal."""
+"""Maximum length of a warning: three lines of a wide terminal."""
 _LOGGED = re.compile(r"\[?[WE]\d{4} \d\d:\d\d:\d\d[^\]]*\] *(?:\[c10d\] *)?(.*[^\s*].*)")
 """A line of torch's C++ logger, "[W1125 21:54:38.930 socket.cpp:764] [c10d] …", or of its Python one, "W1125 …] …"."""
 _ROUTINE = "OMP_NUM_THREADS"
-"""In the warning that torchrun prints at every start with several ranks."""
+"""A word of the warning that torchrun prints at every start with several ranks."""
 _NUMBERS = re.compile(r"\d+")
 _ENTRY = re.compile(
     r"^\[(?P<seen>\d+)\]:\n(?:[ \t]+[^\n]*\n)*?\s*rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:\s*(?P<local>\d+)\)"
     r".*?exitcode\s*:\s*(?P<code>-?\d+)\s*\(pid:\s*(?P<pid>\d+)\)",
     re.DOTALL | re.MULTILINE,
 )
-"""A row of torchrun's table. Rows are numbered as it saw processes end; its own root cause goes by whole seconds."""
+"""A row of torchrun's table. Rows are numbered in the order in which torchrun saw processes end; the root cause that
+torchrun names is chosen by times in whole seconds."""
 _SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
 """The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
 FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -37,17 +38,17 @@ class LauncherWarning:
     """A warning or an error that a launcher logged, perhaps several times with other numbers in it."""
 
     text: str
-    """Text of the latest one."""
+    """Text of the latest repetition."""
     count: int
 
     @property
     def topic(self) -> str:
-        """Text without its numbers: the same for every repetition."""
+        """Return the text without its numbers, which is the same for every repetition."""
         return _without_numbers(self.text)
 
 
 def latest_warning(printed: str) -> LauncherWarning | None:
-    """Return the last warning in a launcher's output; None where there is none but the routine one of every start."""
+    """Return the last warning in a launcher's output, except the routine one of every start; None if there is none."""
     texts = [plain(match[1]).strip() for line in printed.splitlines() if (match := _LOGGED.match(line))]
     texts = [text for text in texts if _ROUTINE not in text]
     if not texts:
@@ -64,17 +65,17 @@ def _without_numbers(text: str) -> str:
 
 @dataclass(frozen=True)
 class Ended:
-    """One row of torchrun's failure table."""
+    """A row of torchrun's failure table."""
 
     rank: int
     local_rank: int
     pid: int
     exitcode: int
-    """Negative: killed by that signal."""
+    """The exit code; if it is negative, the number of the signal that killed the process."""
     root: bool
-    """Its launcher saw it end before all others that ended badly."""
+    """True if the launcher saw this rank end before all others that ended badly."""
     line: str = ""
-    """The script's line in which compiled code crashed; "": it did not, or the logs do not say."""
+    """The script's line in which compiled code crashed; "": it did not crash, or the logs do not say."""
 
     @property
     def code(self) -> int | None:
@@ -82,7 +83,7 @@ class Ended:
 
     @property
     def signal(self) -> str | None:
-        """Name of the signal that ended it."""
+        """Return the name of the signal that ended the rank; None if none did."""
         if self.exitcode >= 0:
             return None
         try:
@@ -92,7 +93,7 @@ class Ended:
 
 
 def read_table(text: str) -> list[Ended]:
-    """Rows of the last failure table in torchrun's output; empty if there is none."""
+    """Return the rows of the last failure table in torchrun's output; empty if there is none."""
     table = text[text.rfind("Failures:") :] if "Failures:" in text else ""
     if not table and "Root Cause" in text:
         table = text[text.rfind("Root Cause") :]
@@ -104,9 +105,10 @@ def read_table(text: str) -> list[Ended]:
 
 
 def read_spawned(text: str) -> list[Ended]:
-    """The first process that torch.multiprocessing saw end badly, as a row of such a table; its rank is the local one.
+    """Return the first process that torch.multiprocessing saw end badly, as a row of such a table.
 
-    Empty where the process raised an exception, which the rank reports itself.
+    The rank of the row is the local one. The list is empty if the process raised an exception, because the rank reports
+    that itself.
     """
     matches = list(_SPAWNED.finditer(text))
     if not matches:
@@ -118,6 +120,6 @@ def read_spawned(text: str) -> list[Ended]:
 
 
 def read_falls(text: str) -> dict[int, Ended]:
-    """Whom torchrun saw fail first in each attempt that its output mentions, by pid. The rank is the local one."""
+    """Return, by pid, the (local) rank that torchrun saw fail first in each attempt that its output mentions."""
     rows = ({name: int(value) for name, value in match.groupdict().items()} for match in FALL.finditer(text))
     return {row["pid"]: Ended(row["local"], row["local"], row["pid"], row["code"], root=True) for row in rows}

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.words import counted, rank_list
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.processes.conditions import Conditions  # numpy with it, which a live dashboard never needs
+    from ddpmon.analysis.processes.conditions import Conditions  # Imports numpy, which a live dashboard never needs.
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
-"""Cores that a worker uses at most while it waits, and at least while it computes."""
+"""Number of cores that a worker uses at most while it waits, and at least while it computes."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A DataLoader worker that a rank waits for, as /proc shows it and as it shows itself."""
+    """A DataLoader worker that a rank waits for, as /proc and the worker itself show it."""
 
     pid: int
     cores: float | None = None
-    """That it used since it was first seen; None: not yet known."""
+    """Mean number of cores that it used since it was first seen; None: not yet known."""
     kernel: str = ""
-    """The function of the kernel that it waits in; "": none, or it may not be read."""
+    """The kernel's function that it waits in; "": it waits in none, or that may not be read."""
     line: str = ""
-    """The line of Python that it is at, the script's own where there is one; "": it did not answer."""
+    """The Python line that it is at, in the script's own code if possible; "": it did not answer."""
 
     @property
     def place(self) -> str:
-        """The line and what it uses, as in: in train.py:12 Images.__getitem__, without using a core."""
+        """Return the line and the use of cores, as in "in train.py:12 Images.__getitem__, without using a core"."""
         parts = [f"in {self.line}"] if self.line else []
         if self.cores is not None and self.cores < IDLE_CORES:
             parts.append("without using a core")
@@ -41,7 +41,7 @@ class Worker:
 
     @property
     def advice(self) -> str:
-        """Return what it may wait for, and how to learn more."""
+        """Return what the worker may wait for, and how to find out more."""
         more = f" py-spy dump --pid {self.pid} shows where it is." if not self.line else ""
         if self.cores is not None and self.cores >= BUSY_CORES:
             return f"The worker computes: it runs an endless loop, or one sample takes very long.{more}"
@@ -60,10 +60,17 @@ class Worker:
 
 
 def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions], *, cause_is_known: bool = False) -> str:
-    """Return what would hide the time that all ranks wait for data, in a step of which they do.
+    """Return what would hide the time that all ranks wait for data in each step.
 
-    Without workers a batch takes what is waited for. With W of them that cannot keep up one comes a step, so that each
-    worker takes W steps for its own; n workers are enough once n batches are ready in that time.
+    Without workers, loading a batch takes as long as the wait. If W workers cannot keep up, one batch arrives per step,
+    so each worker takes W steps for a batch; n workers suffice if n batches are ready in that time.
+
+    Args:
+        data_ms: Time that ranks wait for data in a step.
+        step_ms: Length of the step.
+        conditions: Conditions of the ranks.
+        cause_is_known: True if another sentence says why data is slow.
+
     """
     unknown = "" if cause_is_known else f" {_UNKNOWN}"
     rest = max(step_ms - data_ms, 1e-3)
@@ -96,7 +103,7 @@ _UNKNOWN = "ddpmon did not measure whether disk, decoding or collating takes the
 
 
 def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
-    """Return what it takes on the host with the fewest cores for a rank."""
+    """Return the processes that this needs on the host with the fewest cores per rank."""
     hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
         if one.cores:
@@ -119,18 +126,18 @@ def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
 
 @dataclass(frozen=True)
 class BoundWorkers:
-    """Workers of a host that may run on fewer cores than there are, and than they need."""
+    """Workers of a host that may run on fewer cores than the host has, and than there are workers."""
 
     host: str
     workers: int
     where: str
-    """Their cores, as in: core 0."""
+    """The cores of the workers, as in "core 0"."""
     of: int
-    """Cores of the host."""
+    """Number of cores of the host."""
 
 
 def bound_workers(conditions: Sequence[Conditions]) -> BoundWorkers | None:
-    """Return those of the first such host; None: the workers of each may use its cores."""
+    """Return the workers of the first host where they may use too few cores; None if there is no such host."""
     hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
         hosts.setdefault(one.host, []).append(one)

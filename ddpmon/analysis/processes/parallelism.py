@@ -1,4 +1,4 @@
-"""Words about runs that train with something else than DDP, and what is measured of them."""
+"""Words about runs that train with something other than DDP, and what is measured in them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ COLLECTIVES = {
     LOCAL_SGD: "the averaging of weights",
     NOT_PARALLEL: "the collectives that the script calls",
 }
-"""Collectives in which ranks wait for each other."""
+"""Collectives in which ranks wait for each other, by kind of parallelism."""
 
 
 def parts(parallelism: str) -> list[str]:
-    """Return what a kind is made of, each without how it is laid out: FSDP2 and tensor parallel."""
+    """Return the kinds that a parallelism consists of, without their layout: FSDP2 and tensor parallel."""
     return [part.removesuffix(HYBRID) for part in parallelism.split(PARALLEL_JOIN)] if parallelism else []
 
 
 def with_ddp(parallelism: str) -> bool:
-    """Return whether gradients are DDP's to synchronise; of a run that does not tell, they are."""
+    """Return whether DDP synchronises the gradients. A run that does not report its parallelism counts as DDP."""
     return not parallelism or DDP in parts(parallelism)
 
 
 def meant_to_differ(parallelism: str) -> bool:
-    """Return whether ranks train apart on purpose and average their weights now and then."""
+    """Return whether ranks train separately on purpose and average their weights now and then."""
     return LOCAL_SGD in parts(parallelism)
 
 
@@ -51,19 +51,25 @@ def trains_apart(parallelism: str) -> bool:
 
 
 def short(parallelism: str) -> str:
-    """Return what it is instead of DDP, in as few words as there are; "" where it is DDP."""
+    """Return a short name for what the run uses instead of DDP; "" if it uses DDP."""
     if parallelism in {"", DDP}:
         return ""
     return "no DDP" if parallelism in {ALONE, NOT_PARALLEL} else parallelism
 
 
 def collectives(parallelism: str) -> str:
-    """Return what ranks wait for each other in, where that is not DDP's all-reduce."""
+    """Return the collectives in which ranks wait for each other, if not DDP's all-reduce."""
     return " and ".join(COLLECTIVES[part] for part in parts(parallelism) if part in COLLECTIVES) or "collectives"
 
 
 def measured(parallelism: str, unmeasured: Collection[str]) -> str:
-    """Return what is measured of such a run and what is not, in one sentence; "" where all is, as with DDP."""
+    """Return what is measured of such a run and what is not, in one sentence; "" if everything is, as with DDP.
+
+    Args:
+        parallelism: The run's kinds of parallelism; "": unknown.
+        unmeasured: Names of the phases and quantities that are not measured.
+
+    """
     kinds = parts(parallelism)
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""

@@ -1,11 +1,11 @@
-"""The peak of GPUs, of which a model uses a share."""
+"""The peak performance of GPUs, of which a model uses a share."""
 
 from __future__ import annotations
 
 _TFLOPS = (("H100 PCIe", 756), ("H100 NVL", 835), ("H100", 989), ("H200", 989), ("A100", 312))
-"""By a part of the name, the first that fits: dense BF16 matrix products, from NVIDIA's data sheets."""
+"""TFLOP/s by part of the device name, the first match: dense BF16 matrix products, from NVIDIA's data sheets."""
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Return how many operations a second a GPU can do; None: it is not known."""
+    """Return the number of operations per second that a GPU can do; None if it is unknown."""
     return next((tflops * 1e12 for name, tflops in _TFLOPS if name in device_name), None)

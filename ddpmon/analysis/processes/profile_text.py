@@ -1,4 +1,4 @@
-"""The text of a profile: what it cost, and operators of ranks side by side, the largest difference first."""
+"""The text of a profile: its cost, and the operators of ranks side by side, the largest difference first."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ COST = (
     "The profiler makes steps longer, most of all steps of many short operators. Starting and ending it pauses the rank"
     " once, for up to a second, or for longer on a GPU."
 )
-"""Said before a profile is made."""
+"""Text that is shown before a profile is made."""
 FLOPS_COST = "Counting makes one step longer."
-"""Said before operations are counted."""
+"""Text that is shown before operations are counted."""
 MFU = "From now on, these ranks show mfu, as if each step computed as much."
 MAX_NAME, MIN_NAME, NUMBER, WHERE = 60, 20, 10, 15
-"""Characters of an operator's name, of a column of numbers, and of the phase."""
+"""Widths in characters of an operator's name (maximum and minimum), of a column of numbers, and of the phase."""
 
 
 def chosen_ranks(text: str) -> list[int]:
-    """Return the ranks that a person lists, as in 2,0; nothing for the default. UsageError if they are none."""
+    """Return the ranks that a user lists, as in "2,0"; empty for the default. Raise UsageError for any other text."""
     parts = text.split(",") if text.strip() else []
     if not all(part.strip().isdecimal() and int(part) < MAX_WORLD for part in parts):
         raise UsageError(f"{text} is no list of ranks: put commas between them, as in 2,0")
@@ -30,13 +30,13 @@ def chosen_ranks(text: str) -> list[int]:
 
 
 def text(view: ProfileView, rows: int) -> list[str]:
-    """Return lines: what the profile cost, the trace, and the operators that differ most, at most so many."""
+    """Return the lines of a profile: its cost, the trace, and the operators that differ most, at most `rows`."""
     lines = summary(view)
     return [*lines, "", *table(view, rows, 80)] if view.rows else lines
 
 
 def summary(view: ProfileView) -> list[str]:
-    """Return what the profile of each rank cost, or why there is none; which steps do not count; and the trace."""
+    """Return lines: the cost of each rank's profile, or why there is none; the steps that do not count; the trace."""
     lines = [_cost(one) for one in view.ranks]
     made = [one for one in view.ranks if one.answered]
     if not made or view.waits:
@@ -52,7 +52,7 @@ def summary(view: ProfileView) -> list[str]:
 
 
 def table(view: ProfileView, rows: int, width: int) -> list[str]:
-    """Return the operators as lines, with a heading."""
+    """Return the operators as lines of a table, with a heading."""
     made = [one for one in view.ranks if one.answered]
     several = len(made) > 1
     name = max(MIN_NAME, min(MAX_NAME, width - WHERE - NUMBER * (len(made) + several)))

@@ -1,4 +1,4 @@
-"""Operators of ranks that were profiled, side by side, and why a rank has no profile."""
+"""Operators of profiled ranks side by side, and the reasons why a rank has no profile."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from ddpmon.messages import OWN_PHASES, OperatorRow, Profile, ProfileOutcome
 
 MAX_ROWS = 200
-"""Operators that a comparison lists: those that differ least are left out."""
+"""Maximum number of operators in a comparison: those that differ least are left out."""
 WAITING = (
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
 )
-"""Beginnings of the names of what waits for other ranks, or for the GPU."""
+"""Beginnings of the names of operators that wait for other ranks, or for the GPU."""
 
 
 def side_by_side(profiles: Sequence[Profile]) -> list[OperatorRow]:
-    """Return the operators and kernels of all profiles, per step: the largest difference first, what waits last."""
+    """Return the operators and kernels of all profiles, per step: the largest difference first, waiting ones last."""
     values: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for column, profile in enumerate(profiles):
         for one in profile.operators:
@@ -34,7 +34,7 @@ def _row(name: str, phase: int, values: Sequence[tuple[float, float, float]]) ->
 
 
 def why_not_profiled(profile: Profile, seconds: float) -> str:
-    """Return why a rank answered without a profile; empty: it has one. seconds: time that it had to end a step."""
+    """Return why a rank answered without a profile, "" if it has one. seconds: time that it had to finish a step."""
     rank = f"rank {profile.rank}"
     if profile.outcome == ProfileOutcome.OWN_PROFILER:
         return f"{rank}: the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"

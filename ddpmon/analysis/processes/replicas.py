@@ -10,38 +10,38 @@ from typing import TypeAlias
 from ddpmon.messages import FEW_WEIGHTS, INPUTS, UNREDUCED, WEIGHTS, Digest
 
 KEPT = 64
-"""Moments of a model that are remembered."""
+"""Number of moments that are remembered for each model."""
 
 _Model: TypeAlias = tuple[str, int, int]
-"""Process group and number of a model: ranks that share both hold replicas. And an index into DIGESTS."""
+"""Process group and number of a model (the same for ranks that hold its replicas), and an index into DIGESTS."""
 _Moment: TypeAlias = tuple[int, int, int]
 """Sequence number of the group's last collective, steps finished, and optimizer steps on gradients that were not
-reduced: ranks that share all three stand at the same point."""
+reduced. Ranks for which all three are equal are at the same point of training."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Replicas of a model that are not the same."""
+    """Replicas of a model that differ."""
 
     model: int
     step: int
-    """First step at which they were seen to differ."""
+    """First step at which they were found to differ."""
     same_at: int | None
-    """Last step before it at which they were seen to be the same."""
+    """Last step before `step` at which they were found to be equal; None: they never were."""
     ranks: tuple[int, ...]
-    """Ranks that differ from the majority; all that were compared where there is none."""
+    """Ranks that differ from the majority; all compared ranks if there is no majority."""
     compared: int
     """Number of ranks that were compared."""
 
 
 @dataclass(frozen=True)
 class Sameness:
-    """Replicas that were the same when they were last compared."""
+    """Replicas that were equal when they were last compared."""
 
     step: int
     """Steps finished by then."""
     updates: int
-    """Optimizer steps on gradients that DDP never reduced by then, those that were noticed."""
+    """Number of noticed optimizer steps by then on gradients that DDP never reduced."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +50,33 @@ class Unchanged:
 
     model: int
     first: int
-    """Steps finished at the first of them."""
+    """Steps finished at the first of the two moments."""
     last: int
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of the models of different ranks at the same moments."""
+    """A comparison of the inputs of the models of different ranks at the same moments."""
 
     compared: int = 0
-    """Moments."""
+    """Number of moments at which inputs were compared."""
     equal: int = 0
-    """Moments at which all ranks had the same."""
+    """Number of moments at which all ranks had the same inputs."""
     distinct: int = 0
-    """Number of different inputs that a rank had at them."""
+    """Number of different inputs that a rank had at these moments."""
 
 
 @dataclass
 class Replicas:
-    """Compares digests of ranks as they come in."""
+    """The digests of models and inputs that ranks sent, and their comparison."""
 
     _digests: dict[_Model, dict[_Moment, dict[int, int]]] = field(default_factory=dict)
     _differences: dict[tuple[int, ...], Difference | None] = field(default_factory=dict)
-    """Results of comparing since the last digest came: thousands of ranks have many."""
+    """Results of comparisons since the last digest came, cached because thousands of ranks have many digests."""
     _inputs: Inputs | None = None
 
     def add(self, rank: int, digests: Sequence[Digest]) -> None:
-        """Take a rank's digests."""
+        """Add the digests of a rank."""
         if digests:
             self._differences.clear()
             self._inputs = None
@@ -87,9 +87,11 @@ class Replicas:
                 del moments[min(moments)]
 
     def difference(self, *of: int) -> Difference | None:
-        """Return the difference that was seen first, of models whose replicas still differed when last compared.
+        """Return the earliest difference, of models whose replicas still differed when last compared; None if none do.
 
-        of: indices into DIGESTS; weights if there is none.
+        Args:
+            of: Indices into DIGESTS of what to compare; weights if there are none.
+
         """
         chosen = of or (WEIGHTS, FEW_WEIGHTS)
         if chosen in self._differences:
@@ -107,13 +109,13 @@ class Replicas:
         one = _difference(model, moments)
         if one is None or of != FEW_WEIGHTS:
             return one
-        whole = self._digests.get((group, model, WEIGHTS), {})  # where all are the same, so are a few
+        whole = self._digests.get((group, model, WEIGHTS), {})  # If all weights are equal, so are these few.
         same = [moment[1] for moment, values in whole.items() if len(values) > 1 and len(set(values.values())) == 1]
         same_at = max((step for step in (*same, one.same_at or 0) if step < one.step), default=0)
         return replace(one, same_at=same_at or None)
 
     def unchanged(self) -> Unchanged | None:
-        """Return a model that is as it was when it was first looked at, some synchronised backward calls ago."""
+        """Return a model whose weights are as they were at its first digest, some synchronised backward calls ago."""
         for (_, model, of), moments in self._digests.items():
             if of != WEIGHTS:
                 continue
@@ -125,7 +127,7 @@ class Replicas:
         return None
 
     def inputs(self) -> Inputs:
-        """Compare what models were given in forwards."""
+        """Return a comparison of the inputs that models got in forward calls."""
         if self._inputs is not None:
             return self._inputs
         taken = [
@@ -141,7 +143,7 @@ class Replicas:
         return self._inputs
 
     def same(self) -> Sameness | None:
-        """None while nothing was compared, or replicas of some model are not the same."""
+        """Return what was compared last; None while nothing was compared, or if replicas of some model differ."""
         compared = [
             moment
             for (*_, of), moments in self._digests.items()

@@ -1,4 +1,4 @@
-"""The line of code behind a slowdown: how the stack samples of a slow rank differ from those of a peer."""
+"""The line of code behind a slowdown, from how the stack samples of a slow rank differ from those of a peer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SURE = Threshold(
     why="A judgement call: this is half of the share itself. With fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8
-"""Samples that must show a place: fewer may all be of one unusual step."""
+"""Minimum number of samples that must show a place: fewer may all be of one unusual step."""
 LISTED_SHARE = 0.15
-"""Share of a function's samples from which on a line counts where several lines share the excess."""
+"""Minimum share of a function's samples for a line to be listed if several lines share the excess."""
 
 
 @dataclass(frozen=True)
@@ -35,40 +35,40 @@ class SlowLine:
     """The place in the script at which a slow rank spends its excess."""
 
     place: str
-    """"dataset.py:57 __getitem__", or "dataset.py:57-61 __getitem__" where several lines share it."""
+    """"dataset.py:57 __getitem__", or "dataset.py:57-61 __getitem__" if several lines share the excess."""
     inside: str
-    """The library's function which it has called: "PIL/Image.py open"; "": none in Python."""
+    """The library function that the place has called: "PIL/Image.py open"; "": no Python function."""
     ms: float
-    """Time a step that the rank spends there beyond its peer."""
+    """Time per step that the rank spends there beyond its peer."""
     interval_ms: tuple[float, float]
     """95% interval of `ms`."""
     share: float
-    """Share of the rank's samples, waits included, that are there."""
+    """Share of the rank's samples that show the place; waits are included in the total."""
     peer_share: float | None
-    """Share of the peer's samples that are there; None: it has no peer, or the samples are of workers."""
+    """The same share of the peer's samples; None: it has no peer, or the samples are of workers."""
     samples: int
-    """The rank's samples."""
+    """Number of the rank's samples."""
     rank: int
     """The rank that was sampled."""
     peer: int | None
     """The rank that it is compared with."""
     of_workers: bool = False
-    """Samples, shares and place are of the DataLoader workers that it waited for."""
+    """True if samples, shares and place are of the DataLoader workers that the rank waited for."""
 
     @property
     def brief(self) -> str:
-        """Return file and line alone: dataset.py:57."""
+        """Return only file and line, as in "dataset.py:57"."""
         return self.place.partition(" ")[0].rpartition("/")[2]
 
 
 def slow_line(mine: StackSamples, theirs: StackSamples | None, phase: str, excess_ms: float) -> SlowLine | None:
-    """Return the line that explains the excess; None where the samples do not tell.
+    """Return the line that explains the excess; None if the samples do not show one.
 
     Args:
         mine: Samples of the slow rank.
-        theirs: Samples of a peer; None: all ranks take that time, and there is nobody to compare with.
+        theirs: Samples of a peer; None: all ranks take that time, so there is no peer to compare with.
         phase: The phase in which the rank is slow.
-        excess_ms: Its excess in it, in a mean step.
+        excess_ms: The rank's excess in that phase, in a mean step.
 
     """
     index = OWN_PHASES.index(phase)
@@ -114,13 +114,13 @@ def waits_for_workers(samples: StackSamples) -> bool:
 
 
 def _of_rank(samples: StackSamples, phase: int) -> _Profile:
-    """Return where a rank's own work in a phase is."""
+    """Return the profile of a rank's own work in a phase, without waits for workers."""
     stacks = [one for one in samples.stacks if one.phase == phase and not _is_waiting(one)]
     return _Profile(stacks, samples.sample_ms / samples.steps)
 
 
 def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
-    """Return where the workers were that the rank waited for: together these samples stand for the excess."""
+    """Return the profile of the workers that the rank waited for: together, their samples represent the excess."""
     total = sum(stack.count for stack in samples.workers)
     return _Profile(samples.workers, excess_ms / max(1, total))
 
@@ -132,7 +132,7 @@ def _explains(ours: _Profile, others: _Profile, place: Place, excess_ms: float) 
 
 
 def _interval(ours: _Profile, others: _Profile, place: Place) -> tuple[float, float]:
-    """Return the 95% interval of the difference, counts being Poisson's."""
+    """Return the 95% interval of the difference, in ms; counts are assumed to be Poisson distributed."""
     over = ours.ms(place) - others.ms(place)
     variance = sum(one.each_ms**2 * (one.counts[place] + 1) for one in (ours, others))
     return over - 1.96 * sqrt(variance), over + 1.96 * sqrt(variance)
@@ -143,15 +143,15 @@ Place = tuple[str, ...]
 
 
 class _Profile:
-    """Samples in a phase, counted by the functions of the script that were running, and by their lines."""
+    """Samples in a phase, counted by the script's functions that were running, and by their lines."""
 
     def __init__(self, stacks: Sequence[SampledStack], each_ms: float) -> None:
         self._stacks, self.each_ms = stacks, each_ms
-        """Time of a mean step that a sample stands for."""
+        """Time of a mean step that one sample represents."""
         self.total = sum(stack.count for stack in stacks)
         self.counts: Counter[Place] = Counter()
         self.lines: dict[Place, Counter[str]] = defaultdict(Counter)
-        """Samples by line of each function of the script."""
+        """Number of samples by line, for each function of the script."""
         self.depth: dict[Place, int] = {}
         """Greatest depth at which each function of the script was seen."""
         for stack in stacks:
@@ -162,11 +162,11 @@ class _Profile:
                 self.depth[place] = max(depth, self.depth.get(place, 0))
 
     def ms(self, place: Place) -> float:
-        """Return the time of a mean step in a place."""
+        """Return the time of a mean step that is spent in a place."""
         return self.counts[place] * self.each_ms
 
     def called(self, place: Place) -> str:
-        """Return the innermost function of a library in which most samples of a place are; "": there is none."""
+        """Return the innermost library function in which most samples of a place are; "" if there is none."""
         inside: Counter[Place] = Counter()
         depths: dict[Place, int] = {}
         for stack in self._stacks:
@@ -184,7 +184,7 @@ class _Profile:
 
 
 def _own_frames(stack: SampledStack) -> Iterator[tuple[Place, tuple[str, int]]]:
-    """Yield the functions of the script in a stack, the outermost first: a recursive one is where it is innermost."""
+    """Yield the script's functions in a stack, outermost first; a recursive function's innermost frame comes last."""
     for index in reversed(stack.own):
         file, function, line = _parted(stack.frames[index])
         yield (file, function), (line, len(stack.frames) - index)
@@ -198,7 +198,7 @@ def _parted(frame: str) -> tuple[str, str, str]:
 
 
 def _is_waiting(stack: SampledStack) -> bool:
-    """Return whether it shows a wait for DataLoader workers, whose work is in other processes."""
+    """Return whether a stack shows a wait for DataLoader workers, whose work is in other processes."""
     return any(f" {LOADER_ITERATOR}" in frame for frame in stack.frames)
 
 
@@ -211,15 +211,15 @@ def line_of_ranks(
     *,
     whole_world: bool = False,
 ) -> SlowLine | None:
-    """Return the line behind a slowdown of some ranks; None: it was not sampled, or samples do not tell.
+    """Return the line behind a slowdown of some ranks; None if it was not sampled, or the samples do not show one.
 
     Args:
-        samples: The latest of each rank that was sampled.
+        samples: The latest samples of each rank that was sampled.
         slow: The slow ranks.
         phase: The phase in which they are slow.
         since: Their first slow step.
         excess_ms: Their excess in the phase, in a mean step.
-        whole_world: These are all ranks: there are no others to compare with.
+        whole_world: True if all ranks are slow, so that there are no others to compare with.
 
     """
     mine = [one for one in samples if one.rank in slow and one.first_step >= since]
@@ -230,7 +230,7 @@ def line_of_ranks(
 
 
 def line_words(line: SlowLine, excess_ms: float) -> str:
-    """Return which line takes the time, and how sure that is, in two sentences."""
+    """Return which line takes the time, and how certain that is, in two sentences."""
     low, high = line.interval_ms
     inside = f", inside {line.inside}" if line.inside else ""
     took = f"Look at {line.place}{inside}: it takes {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step"
@@ -241,7 +241,7 @@ def line_words(line: SlowLine, excess_ms: float) -> str:
 
 
 def line_facts(line: SlowLine) -> dict[str, Any]:
-    """Return what the report says of a line."""
+    """Return the facts of a report about a line."""
     return {
         "line": line.place,
         "line_inside": line.inside or None,

@@ -1,14 +1,14 @@
 """Decide whether a run hangs before its first step.
 
-There is no pace to learn from yet, and a slow start is no standstill: imports, a download, a data set that is made
-ready, a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take
-as long as they need. A start stands still when for START_S
+No usual length of a step is known yet, and a slow start is no hang: imports, a download, the preparation of a data set,
+or a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take as
+long as they need. A start hangs if for START_S
 
-- every rank of the world is there, and none of them came on: same lines of the script, no further collective;
-- some wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor any
-  process below them used BUSY of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. What those who wait
-  use says nothing: waiting for a GPU keeps a core busy;
-- or nobody is missing (all wait, or none does), every rank has its model, or waits for the others to make a process
+- every rank of the world is there, and none progressed: the same lines of the script, no further collective;
+- some ranks wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor
+  any process below them used BUSY of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. The CPU use of waiting
+  ranks proves nothing: waiting for a GPU keeps a core busy;
+- or no rank is missing (all wait, or none does), every rank has its model, or waits for the others to make a process
   group, and none of them does anything;
 - or, for SHARED_S, all ranks are at one line and none of them does anything: a lock that a killed run has left.
 """
@@ -31,7 +31,7 @@ START_S = Threshold(
     " (ddpmon/analysis/run_state.py).",
 )
 SHARED_S = 2 * START_S.enter
-"""Seconds for which all ranks were at one line before the first step: after that people wonder where it is."""
+"""Seconds for which all ranks must be at one line before the first step: after that, users wonder where it is."""
 BUSY = Threshold(
     0.05,
     of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; or "
@@ -54,22 +54,24 @@ class Starting:
     still_s: float
     """Seconds since it last progressed."""
     idle: bool = False
-    """It and its children did nothing for START_S; False also where that was not measured."""
+    """True if it and its children did nothing for START_S; False also if that was not measured."""
     has_model: bool = False
     gone: bool = False
-    """It has left or died."""
+    """True if it has left or died."""
     stack: Stack | None = None
-    """None: it is not heard, or is gone."""
+    """Its stack; None: it sends nothing, or is gone."""
 
     @property
     def meets(self) -> bool:
-        """Return whether it makes a process group: with all ranks there that takes moments, and no backend works."""
+        """Return whether the rank makes a process group: with all ranks there, this takes moments, and no backend
+        computes.
+        """
         stack = self.stack
         return stack is not None and stack.collective is not None and stack.collective.name in MEETINGS
 
 
 def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | None:
-    """Return how long the start has stood still; None while it may come on."""
+    """Return how long the start has stood still; None while it may still progress."""
     present = {rank: one for rank, one in ranks.items() if not one.gone}
     if not present or len(ranks) < world_size:
         return None
@@ -81,7 +83,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
     late = {*unheard, *(ranks.keys() - present.keys())} or set(missing(stacks))
     waiting = {rank for rank, stack in stacks.items() if stack.blocked} - late
     if late and waiting:
-        # Who waits in another collective than the rest is busy waiting too.
+        # A rank that waits in another collective than the rest also keeps a core busy by waiting.
         held_up_by = [rank for rank in late & present.keys() if rank in unheard or not stacks[rank].blocked]
         return still_s if all(present[rank].idle for rank in held_up_by) else None
     set_up = all(one.has_model or one.meets for one in present.values())
@@ -90,7 +92,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
 
 
 def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, float] | None:
-    """Return the line at which every rank has been for SHARED_S, and for how long; None: they share none."""
+    """Return the line at which every rank has been for SHARED_S, and for how long; None if there is no such line."""
     stacks = [one.stack for one in ranks.values() if one.stack is not None and not one.stack.blocked]
     still_s = min((one.still_s for one in ranks.values()), default=0.0)
     if len(stacks) < max(world_size, 1) or still_s < SHARED_S:
@@ -98,7 +100,7 @@ def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, fl
     lines, places = {line_of(stack) for stack in stacks}, {place_of(stack) for stack in stacks}
     if len(lines) > 1:
         return None
-    # A library that polls is now and then at another line of its own.
+    # A library that polls is at another line of its own from time to time.
     return (places if len(places) == 1 else lines).pop(), still_s
 
 
@@ -107,20 +109,26 @@ FLAGS, ENVIRONMENT, LATE = "flags", "environment", "late"
 
 @dataclass(frozen=True)
 class Unarmed:
-    """A process with torch and without the probe."""
+    """A process that uses torch but runs without the probe."""
 
     pid: int
     rank: int | None
-    """Its rank, if a launcher gave it one."""
+    """The process's rank, if a launcher gave it one."""
     why: str
-    """FLAGS: its interpreter ignores the environment; ENVIRONMENT: that was not passed on; LATE: nothing tells."""
+    """FLAGS: its interpreter ignores the environment; ENVIRONMENT: the environment was not passed on; LATE: unknown."""
     seconds: float
     """Seconds since torch was first seen in it, without the time in which it waited for a core."""
     gone: bool = False
-    """It has ended."""
+    """True if it has ended."""
 
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
-    """Return the processes that are not merely importing. over: the run has ended, and nothing arms them any more."""
+    """Return the processes that run without the probe for longer than imports take.
+
+    Args:
+        processes: Processes that use torch without the probe.
+        over: True if the run has ended, so that the probe cannot be loaded any more.
+
+    """
     least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]
