@@ -1,4 +1,4 @@
-"""Describe that all ranks became slower than they were."""
+"""Description of a slowdown of all ranks compared with their own past."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ddpmon.messages import OWN_PHASES
 def describe_all(
     rows: RunRows, first: int, series: str, before: Slowdown | None, columns: Sequence[int]
 ) -> Slowdown | None:
-    """Describe a slowdown of all ranks against their own past.
+    """Describe a slowdown of all ranks compared with their own past; return None if there is none.
 
     Args:
         rows: The run.
-        first: Number of its first step, roughly.
+        first: Approximate number of its first step.
         series: "own", a phase or "transfer".
-        before: Its description of last time.
-        columns: The ranks that are not slow against the others: a slowdown of all is theirs as well.
+        before: Its description at the last judgement; None if it is new.
+        columns: The ranks that are not slow compared with the others. The slow ones share a slowdown of all.
 
     """
     every = np.column_stack([medians(rows.phases_ms(sample_of_peers(columns))), rows.transfer_ms])
@@ -55,7 +55,7 @@ def describe_all(
     shown = slice(max(begin, min(len(rows.blocks), end - 1)), end)
     phases = column_medians(change[shown])
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
-    # The slowest rank sets the pace, not the typical one: a step became longer by more than the median rank did.
+    # The slowest rank sets the pace, not the typical one: a step may become longer by more than the median rank does.
     length = rows.length_ms - float(np.average(rows.length_ms[:begin], weights=rows.steps[:begin]))
     longer = length if len(columns) == len(rows.world.ranks) else change.sum(axis=1)
     cost = max(0.0, float((longer[begin:end] * steps).sum()))
@@ -79,7 +79,10 @@ def describe_all(
 
 
 def _first_step(rows: RunRows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool, float]:
-    """Find the first step of a rise near a row, from the steps of the window if it is in there, and its evidence."""
+    """Return the first step of a rise near a row, its interval, whether it is a ramp, and the evidence for the rise.
+
+    The steps of the window are used alone if the rise lies within the window.
+    """
     lower = len(rows.blocks) if begin > len(rows.blocks) + FEWEST_ROWS else 0
     found = onset(values[lower:], may_be_constant=False)
     low, high = (lower + index for index in found.within)

@@ -1,4 +1,4 @@
-"""Find contrasts that are too large to be chance, given the measured spread of the series."""
+"""Detection of contrasts (estimated steps of a series) that are too large to be chance, given their measured spread."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ ALL_RANKS_Z = Threshold(
     "and one with 6.6. In 7 hours of other noise, it gave none. That version used blocks of ten steps.",
 )
 LONGER_Z = 0.13
-"""Reduction of the required z for each doubling of a contrast's length: contrasts of many steps change slowly from look
-to look, so that fewer of them could be false."""
+"""Reduction of the required z for each doubling of a contrast's length. Contrasts of many steps change slowly from one
+judgement to the next, so fewer of them give false signals."""
 REFERENCE_RANKS = 8
-"""Ranks for which CHANGE_Z holds. More ranks are more chances: the normal tail asks z^2 + 2 ln(times as many)."""
+"""Number of ranks for which CHANGE_Z holds. More ranks have more chances of a false signal: the normal tail then
+requires z^2 + 2 ln(ratio of the numbers of ranks)."""
 REFERENCE_STEP_MS = 46.0
-"""Length of the steps for which it holds; shorter ones are judged more often a day."""
+"""Length of the steps for which CHANGE_Z holds; shorter steps are judged more often per day."""
 SETTLING = 8
-"""Steps beyond its length after which a contrast is judged first."""
+"""Number of steps beyond its length after which a contrast is judged for the first time."""
 
 
 def asked_z(of_short: float, steps: Ints | int, chances: float) -> Floats:
-    """Return z from which on a contrast of some steps is a signal.
+    """Return the z from which on a contrast of some steps is a signal.
 
     Args:
         of_short: z of the shortest contrasts, at REFERENCE_RANKS and REFERENCE_STEP_MS.
         steps: Lengths of contrasts.
-        chances: Times as many contrasts as there.
+        chances: Number of contrasts per day as a multiple of that at the references.
 
     """
     asked: Floats = np.sqrt(of_short**2 + 2 * np.log(chances)) - LONGER_Z * np.log2(np.asarray(steps) / SHORT[0])
@@ -56,14 +57,14 @@ class Hit(NamedTuple):
     series: int
     column: int
     size: float
-    """Estimate of the change in ms, of clipped values; negative where it became faster."""
+    """Estimate of the change in ms, from clipped values; negative if the column became faster."""
     z: float
     length: int
     """Approximate number of steps since it began."""
 
 
 class Contrasts:
-    """Filters series and tests every column of them in both directions."""
+    """Filters series and tests every column of them for changes in both directions."""
 
     def __init__(self, series: int, columns: int, *, peers: bool, asked_z: float, shortest: int = 0) -> None:
         self._clip, self._bank = Clip(), FilterBank(series, columns)
@@ -74,13 +75,13 @@ class Contrasts:
         self._asked_z, self._shortest = asked_z, shortest
         self._steps = 0
         self.latest: Floats = np.zeros((series, BLOCK, columns))
-        """The clipped values of the last block."""
+        """[P, BLOCK, R] The clipped values of the last block."""
 
     def judge(self, values: Floats, step_ms: float) -> list[Hit]:
         """Return the strongest contrast of each column and direction that exceeds its threshold.
 
         Args:
-            values: [P, BLOCK, R] in ms.
+            values: [P, BLOCK, R] Values of a block, in ms.
             step_ms: Typical length of a step.
 
         """

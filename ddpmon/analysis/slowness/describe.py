@@ -1,4 +1,4 @@
-"""Turn signals into descriptions of slowdowns, and recognise each slowdown again in later steps."""
+"""Conversion of signals into descriptions of slowdowns, which are recognised again in later judgements."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ WORTH_IN_LARGE = Threshold(
     why="With hundreds of GPUs, half a percent of the run's time is worth more than one GPU.",
 )
 KEPT_ENDED = 32
-"""Slowdowns that have ended, which a recurrence may continue, at most."""
+"""Maximum number of ended slowdowns that are kept, because a recurrence may continue them."""
 LARGE = 64
-"""Ranks of a large world."""
+"""Minimum number of ranks of a large world."""
 
 
 def describe(
     world: World, past: Past, signals: Sequence[Signal], hosts: Mapping[int, str], before: Sequence[Slowdown]
 ) -> list[Slowdown]:
-    """Describe the slowdowns of a run now, the present ones first, each kind by what it costs.
+    """Return the current slowdowns of a run: lasting ones first, and within each part the costliest first.
 
     Args:
         world: The window.
-        past: What was appended to the window, since the start.
+        past: The steps that were appended to the window since the start.
         signals: The changes that the detector is certain of.
         hosts: Host of each rank.
-        before: The result of last time.
+        before: The result of the last judgement.
 
     """
     if len(world) < 2 * who.FEWEST_ROWS:
@@ -88,12 +88,12 @@ def _is_told(rows: RunRows, group: who.Group, told: Sequence[Slowdown]) -> bool:
 def _of_all(
     rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
 ) -> Slowdown | None:
-    """Describe that all ranks became slower, those that are slow against the others and their peers."""
+    """Describe a slowdown of all ranks: those that are slow compared with the others, and their peers."""
     most = [group.first for group in groups if 2 * len(group.columns) >= len(rows.world.ranks)]
     known = [one for one in before if one.scope == "all"]
     held = next((one for one in known if one.until is None), None)
     if held is not None and any(abs(first - held.since) <= who.TOGETHER_STEPS for first in most):
-        held = None  # It was most ranks, not all.
+        held = None  # Most ranks became slow then, not all.
     up = [one for one in signals if one.rank is None and one.up and one.evidence != "turns"]
     new = [one for one in up if all(one.step > (old.until or 0) for old in known)]
     peers = who.peers(rows, groups).tolist()
@@ -112,15 +112,16 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
 
 
 def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
-    """Return whether a new description is of a known slowdown. What comes again after its end is told anew."""
+    """Return whether a new description is of a known slowdown. One that recurs after its end counts as new."""
     over = old.until is not None and (new.until is None or old.since != new.since)
     return not over and (_continues(old, new) or _continues(new, old))
 
 
 def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
-    """Return the slowdowns that cost enough, those of ranks with what all present ones of ranks cost together.
+    """Return the slowdowns that cost enough. Those of ranks are judged by what all present ones of ranks cost together.
 
-    Once told, a slowdown may only end on evidence. One that was over before it was told has cost a share of the run.
+    A slowdown that was reported is dropped only on evidence that it ended. The cost of one that had ended before it was
+    reported is a share of the run.
     """
     world = rows.world
     threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE else WORTH
@@ -128,11 +129,12 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         one
         for one in found
         if any(_goes_on_as(other, one) for other in before)
-        # A part that is over beside one that goes on is worth telling by itself or not at all.
+        # A part that has ended beside one that lasts must be worth reporting by itself.
         and (one.until is None or not any(other.until is None and other.ranks == one.ranks for other in found))
     ]
     present = [one for one in found if one.until is None and one.is_of_ranks]
-    # Beside others it may cost nothing alone, as one of two ranks that are equally slow; or nothing besides them.
+    # Beside others, a slowdown may cost nothing alone, as one of two equally slow ranks; or nothing in addition to
+    # them.
     took_ms = float((rows.length_ms * rows.steps).sum())
     of_run = {id(one): took_ms / max(took_ms - one.cost_ms, 1e-9) for one in (*found, *before)}
     costs = {id(one): one.gain if one.until is None else of_run[id(one)] for one in found}
@@ -142,7 +144,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         for one in present:
             rest = [other for other in present if other is not one]
             costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest, latest))
-    # What goes on in other ranks, and what cost enough, is no burst to compare with.
+    # Slowdowns that last in other ranks, and those that cost enough, are no bursts to compare with.
     faults = [
         one
         for one in (*found, *before)
@@ -151,7 +153,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
             of_run[id(one)] if one.until is not None else costs.get(id(one), one.gain), held=one in before
         )
     ]
-    # No rank costs more than its excess, whatever the ranks cost together.
+    # No rank costs more than its own excess, whatever the ranks cost together.
     least_ms = (threshold.enter - 1) * median(rows.length_ms)
     told = [
         one
@@ -170,7 +172,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
 
 
 def _gain(world: World, together: Sequence[Slowdown], since: int) -> float:
-    """Return the time since a step over the time without these slowdowns."""
+    """Return the time since a step divided by the time that the same steps would take without these slowdowns."""
     columns = sorted({world.ranks.index(rank) for one in together for rank in one.ranks})
     begin = int((world.step < since).sum())
     if len(columns) == len(world.ranks) or len(world) - begin < who.FEWEST_ROWS:

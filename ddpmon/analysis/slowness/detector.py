@@ -1,4 +1,4 @@
-"""Detect in a stream of steps that a rank, or all ranks, became slower or faster."""
+"""Detection, in a stream of steps, that a rank, or all ranks, became slower or faster."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ DAY_MS = 24 * 3600e3
 STEP_RATE = BLOCK / 1000
 """Weight of the latest block in the typical length of a step."""
 HELD_STEPS = LONG[-1]
-"""Steps for which a signal is returned after it was found last: no contrast is longer."""
+"""Number of steps for which a signal is returned after it was last found: no contrast is longer."""
 ALL_RANKS_STEPS = MEDIUM[1]
-"""Steps for which all ranks are slower at least: a pause of the file system takes some steps of all."""
+"""Minimum number of steps for which all ranks must be slower: a pause of the file system delays some steps of all."""
 WARM_UP_BLOCKS = 1
-"""Blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
+"""Number of blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
 
 Evidence = Literal["change", "long_steps", "start", "turns"]
-"""A lasting change; single long steps of which this rank has too many; the mean since the start; ranks that stand apart
-from all others in turn."""
+"""How a signal was found. "change": a lasting change. "long_steps": this rank has too many single long steps. "start":
+the mean since the start. "turns": one rank after another is far slower than all others."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +41,31 @@ class Signal:
     """A change that chance does not explain."""
 
     rank: int | None
-    """None: all ranks, compared with their own past."""
+    """The rank; None: all ranks, compared with their own past."""
     series: str
-    """"own" (own time), a phase, or "transfer". Of a rank's phases: less their usual share of its own time, so that a
-    delay in one phase is a change down in the others."""
+    """"own" (own time), a phase, or "transfer". From a rank's phases, their usual share of its own time is subtracted,
+    so that a delay in one phase is a decrease in the others."""
     step: int
-    """Step number with which it began, estimated to about the length of the contrast that found it."""
+    """Number of the step with which it began, known to about the length of the contrast that found it."""
     up: bool
-    """Slower; otherwise faster."""
+    """True if it became slower; False if faster."""
     z: float
     """Largest strength so far, as a value of the standard normal distribution."""
     evidence: Evidence
     found: int
-    """Step number after which it was found first."""
+    """Number of the step after which it was first found."""
     held: int
-    """Step number after which it was found last."""
+    """Number of the step after which it was last found."""
     turns: Turns | None = None
-    """Turns of ranks that stand apart in turn."""
+    """The turns, if the evidence is "turns"."""
 
 
 def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
-    """Return what is judged of some steps.
+    """Return the arrays of some steps that are judged.
 
-    Returns: step numbers [S], own times [S, R], phases [S, R, 5], transfer [S, R], the length of steps [S], and their
-        work [S]: the tokens of the median rank, or samples; 0 where neither is known.
+    Returns:
+        Step numbers [S], own times [S, R], phases [S, R, 5], transfer [S, R], the length of steps [S], and their work
+        [S]: the tokens, or else the samples, of the median rank; 0 where neither is known.
 
     """
     counts = part.tokens if len(part) and (part.tokens > 0).all() else part.samples
@@ -73,10 +74,10 @@ def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
 
 
 class Detector:
-    """Finds changes in the steps of a set of ranks. A change of the ranks needs a new detector.
+    """Finds changes in the steps of a fixed set of ranks; other ranks need a new detector.
 
-    Steps are judged in blocks of five, however the stream is cut. Memory is bounded: nothing is kept of single steps
-    but the last 365.
+    Steps are judged in blocks of five, in whatever portions they are appended. Memory is bounded: only the last 365
+    step numbers and statistics of fixed size are kept.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
@@ -84,10 +85,10 @@ class Detector:
         count = len(self.ranks)
         self._waiting: tuple[NDArray[Any], ...] = ()
         self._judged = 0
-        """Steps judged, warm-up included."""
+        """Number of steps judged, warm-up included."""
         self._first_number = 0
         self._numbers: Ints = np.zeros(0, np.int64)
-        """Step numbers of the last ones."""
+        """Numbers of the latest steps."""
         self._step_ms = 0.0
         self._past_series = PastSeries()
         self._past = Contrasts(len(PAST_SERIES), 1, peers=False, asked_z=ALL_RANKS_Z.enter, shortest=ALL_RANKS_STEPS)
@@ -95,7 +96,7 @@ class Detector:
         self._signals: dict[tuple[str, int | None, str, bool], Signal] = {}
 
     def append(self, part: World) -> None:
-        """Add further steps, any number of them.
+        """Append further steps, any number of them.
 
         Raises:
             ValueError: The steps are of other ranks.
@@ -109,13 +110,13 @@ class Detector:
         whole = len(arrays[0]) // BLOCK * BLOCK
         for first in range(0, whole, BLOCK):
             self._judge(*(each[first : first + BLOCK] for each in arrays))
-        # Views would keep the memory of the steps before.
+        # Views would keep the memory of all earlier steps alive.
         self._waiting = tuple(each[whole:].copy() for each in arrays)
 
     def signals(self) -> list[Signal]:
         """Return the signals of the last 360 steps, in the order in which they were found.
 
-        Of each rank, series, direction and kind of evidence the latest is returned.
+        For each rank, series, direction and kind of evidence, only the latest signal is returned.
         """
         oldest = self._number(self._judged - HELD_STEPS)
         standing = [each for each in self._signals.values() if each.held >= oldest]
@@ -161,7 +162,7 @@ class Detector:
         self._note_turns(beside.turns)
 
     def _note_turns(self, turns: TurnDetector) -> None:
-        """Add the signal that ranks take turns in being slow, or that they do no longer."""
+        """Note the signal that ranks take turns in being slow, or that they no longer do."""
         now, z = int(self._numbers[-1]), CERTAIN_Z
         up, down = (("turns", None, "own", way) for way in (True, False))
         before, found = self._signals.pop(up, None), turns.found
@@ -181,7 +182,7 @@ class Detector:
         evidence: Evidence,
         first: int,
     ) -> None:
-        """Add a signal, or that one holds. first: index of the step with which it began."""
+        """Note a new signal, or that a known one still holds. first: index of the step with which it began."""
         now = int(self._numbers[-1])
         step = self._number(first)
         key = (evidence, rank, series, up)
@@ -191,11 +192,11 @@ class Detector:
         if before is None or ended or turned:
             self._signals[key] = Signal(rank, series, step, up, z, evidence, now, now)
         else:
-            # Ranks that stay slow have several signals in each block, and `replace` takes longer.
+            # Ranks that stay slow have several signals in each block, and `replace` would take longer.
             self._signals[key] = Signal(rank, series, before.step, up, max(z, before.z), evidence, before.found, now)
 
     def _number(self, index: int) -> int:
-        """Return the number of a step by its index; of one that is no longer kept, as if none had been lost since."""
+        """Return the number of a step by its index. If it is no longer kept, assume that no step was lost since."""
         kept = len(self._numbers)
         place = index - (self._judged - kept)
         if index <= 0 or not kept:
@@ -204,7 +205,7 @@ class Detector:
 
 
 class _Beside:
-    """Comparison of ranks with each other."""
+    """The comparisons of ranks with each other."""
 
     def __init__(self, ranks: int) -> None:
         self.series = PeerSeries(ranks)

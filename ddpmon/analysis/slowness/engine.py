@@ -1,4 +1,4 @@
-"""Keep track of the slowdowns of a run: detect them in its steps and describe them at each judgement."""
+"""Tracking of the slowdowns of a run: they are detected in its steps and described at each judgement."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Engine:
         self._slowdowns: Sequence[Slowdown] = ()
         """The result of the last judgement."""
         self._has_new = False
-        """Steps came since then."""
+        """True if steps were appended after the last judgement."""
 
     def append(self, part: World) -> None:
-        """Add the steps that the window adds. A change of the ranks begins anew."""
+        """Append the steps that the window appends. A change of the ranks starts anew."""
         if part.ranks != self._detector.ranks:
             self._detector, self._past, self._slowdowns = Detector(part.ranks), Past(), ()
         self._detector.append(part)
@@ -31,7 +31,7 @@ class Engine:
         self._has_new = True
 
     def judge(self, world: World | None, hosts: Mapping[int, str]) -> Sequence[Slowdown]:
-        """Describe the slowdowns up to now, the present ones first.
+        """Return descriptions of the slowdowns so far, lasting ones first.
 
         Args:
             world: The window.
@@ -40,7 +40,7 @@ class Engine:
         """
         if world is None or world.ranks != self._detector.ranks:
             return ()
-        if self._has_new:  # a hub judges twice a second, however long a step takes
+        if self._has_new:  # A hub judges twice a second, however long a step takes.
             self._slowdowns = describe(world, self._past, self._detector.signals(), hosts, self._slowdowns)
             self._has_new = False
         return self._slowdowns

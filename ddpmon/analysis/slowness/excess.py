@@ -1,4 +1,4 @@
-"""Time that some ranks take longer than their peers, and its noise, measured on the peers."""
+"""The time by which some ranks are slower than their peers, and its noise, measured on the peers."""
 
 from __future__ import annotations
 
@@ -13,51 +13,54 @@ from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_med
 from ddpmon.messages import OWN_PHASES
 
 PLAIN_Z = CERTAIN_Z / 3
-"""Standard deviations by which a slow step exceeds usual ones in own time, so that no phase shows it better: nine steps
-then are evidence for a change, and own time stays slow where the phase changes."""
+"""Standard deviations by which a slow step must exceed usual ones in own time, so that no phase is needed to show it.
+Nine such steps are evidence for a change. Own time stays slow if another phase becomes the slow one."""
 OWN = len(OWN_PHASES)
-"""Column of own time, after the phases."""
+"""Column of own time, after those of the phases."""
 FEW_PEERS = 2
-"""Peers up to which each is compared with its own past: the median of two is as far from the one as from the other."""
+"""Number of peers up to which each is compared with its own past: the median of two is equally far from both."""
 PEERS = 16
-"""Peers whose median stands for all: it strays by a third of what one rank does (1.25 / sqrt(16))."""
+"""Number of peers whose median represents all: its standard error is a third of one rank's (1.25 / sqrt(16))."""
 NOISE_ROWS = 32
-"""RunRows over which the spread of noise counts as constant."""
+"""Number of rows over which the spread of noise is treated as constant."""
 BLOCKS = (4, 16, 64)
-"""Steps of the blocks whose means show how long noise lasts."""
+"""Lengths in steps of the blocks whose means show how long noise lasts."""
 SHOWN_STEPS = 72
-"""Steps after a change that show which series has it most clearly."""
+"""Number of steps after a change that show which series has it most clearly."""
 
 
 @dataclass(frozen=True)
 class Excess:
-    """Time that some ranks take longer than their peers, row by row."""
+    """The time by which some ranks are slower than their peers, row by row."""
 
     phases_ms: Floats
-    """[N, 5]"""
+    """[N, 5] Excess in each phase."""
     own_ms: Floats
-    """[N]"""
+    """[N] Excess in own time."""
     noise_ms: Floats
     """[N, 6] Standard deviation of one step of a peer, in each phase and in own time."""
     memory: Floats
-    """[6] Variance of a long sum over that of independent steps: 1 and more."""
+    """[6] Variance of a long sum, as a multiple of that of independent steps: at least 1."""
 
     def series(self, start: int, known: str | None) -> tuple[Floats, Floats, float]:
-        """Return the series that shows the slow rows: own time, or where noise hides it, the phase that does best.
+        """Return the series that shows the slow rows: own time, or the clearest phase if noise hides the excess of own
+        time.
 
         Args:
-            start: Row near which they became slow.
-            known: The phase in which they were slow last time. A step is over if neither it nor own time shows them:
-                noise in another phase of the peers takes the excess from own time, and a change of phase from this one.
+            start: Row near which the ranks became slow.
+            known: The phase in which they were slow at the last judgement. A step ends the slowdown only if neither
+                this phase nor own time is slow: noise of the peers in another phase hides the excess in own time, and a
+                change of phase hides it in this phase.
 
         Returns:
-            [N] the excess, [N] the standard deviation of a step, and the variance of a long sum over it.
+            [N] the excess, [N] the standard deviation of a step, and the variance of a long sum as a multiple of that
+            of independent steps.
 
         """
         every = np.column_stack([self.phases_ms, self.own_ms])
         after = every[start : start + SHOWN_STEPS].mean(axis=0)
         noise = np.sqrt(np.square(self.noise_ms[start:]).mean(axis=0) * self.memory)
-        # Noise that has just become loud, in these ranks or in the few that they are compared with, shows here first.
+        # Noise that has just grown, in these ranks or in the few that they are compared with, shows here first.
         latest = every[-NOISE_ROWS // 2 :]
         noise = np.maximum(noise, np.sqrt(np.square(latest - column_medians(latest)).mean(axis=0)))
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
@@ -69,7 +72,7 @@ class Excess:
 
 
 def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> Excess:
-    """Compare the mean of some ranks with the median of their peers."""
+    """Return the excess of the mean of some ranks over the median of their peers."""
     chosen, others = sample_of_peers(columns), sample_of_peers(peers)
     theirs = rows.phases_ms(others)
     theirs = np.concatenate([theirs, theirs.sum(axis=2, keepdims=True)], axis=2)
@@ -79,13 +82,13 @@ def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> 
     over = mine - usual
     if len(others) > FEW_PEERS:
         noise, memory = _noise(rows, theirs, usual)
-    else:  # One or two peers may be quiet while all others are not.
+    else:  # One or two peers may be quiet while all other ranks are not.
         noise, memory = _noise(rows, np.column_stack([theirs, mine[:, None]]))
     return Excess(over[:, :-1], over[:, -1], noise, memory)
 
 
 def own_change(rows: RunRows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
-    """Compare a series of all ranks with its own past, the rows before an index; returns as `Excess.series` does."""
+    """Compare a series of all ranks with its own past, the rows before an index; return the same as `Excess.series`."""
     over = values - median(values[:before])
     rest = over.copy()
     rest[before:] -= median(over[before:])
@@ -94,19 +97,23 @@ def own_change(rows: RunRows, values: Floats, before: int) -> tuple[Floats, Floa
 
 
 def sample_of_peers(columns: Sequence[int]) -> Sequence[int]:
-    """Return at most PEERS of these columns, evenly from all of them."""
+    """Return at most PEERS of these columns, evenly spaced."""
     return columns[:: -(-len(columns) // PEERS)]
 
 
 def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[Floats, Floats]:
-    """Return the spread of one step and the memory of the noise, of peers who do not change: [N, 6] and [6].
+    """Return the spread of one step and the memory of the noise, from peers that do not change: [N, 6] and [6].
 
-    values: [N, P, 6], or 1 of the 6. usual: [N, 6] their median, with which each is compared; None: with its own past.
+    Args:
+        rows: The run.
+        values: [N, P, 6] Times of the peers, or [N, P, 1] of one series.
+        usual: [N, 6] Their median, with which each peer is compared; None: with its own past.
+
     """
     count, ranks, series = values.shape
     group = np.minimum(np.arange(count) // NOISE_ROWS, max(count // NOISE_ROWS - 1, 0))
     if usual is not None:
-        # Compared with a median of which it is a part, a rank of few strays less than by itself.
+        # A rank deviates less from a median that includes the rank, if there are few ranks.
         local = stray = (values - usual[:, None]) * (ranks / (ranks - 1)) ** 0.5
     else:
         local, stray = values - _middles_of(values, NOISE_ROWS)[group], values - column_medians(values)
@@ -121,7 +128,7 @@ def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
             if usual is not None:
                 variance = np.square(means).mean(axis=(0, 1))
-            else:  # One change for good is no noise.
+            else:  # A single lasting change is not noise.
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
                 variance = SIGMAS_PER_MAD**2 * column_medians(changes) / 2
             memory = np.maximum(memory, block * variance)
@@ -129,7 +136,7 @@ def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[
 
 
 def _middles_of(values: Floats, size: int) -> Floats:
-    """[N, ...] -> [groups, ...] Return the median of each so many rows; the last group has the rest too."""
+    """Return medians of groups of `size` rows: [N, ...] -> [groups, ...]. The last group has the remaining rows too."""
     first = max(len(values) // size - 1, 0)
     middles = medians(values[: first * size].reshape(first, size, *values.shape[1:]))
     both: Floats = np.concatenate([middles, column_medians(values[first * size :])[None]])

@@ -1,4 +1,4 @@
-"""The level of a rank since the start of the run, beside the other ranks."""
+"""The level of a rank since the start of the run, compared with the other ranks."""
 
 from __future__ import annotations
 
@@ -11,43 +11,49 @@ from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, mean_correlation,
 from ddpmon.analysis.statistics.arrays import Floats, medians
 
 MOST_BATCHES = 40
-"""Batches at which neighbours are joined, single steps to blocks: half as many tell the variance to a quarter."""
+"""Number of batches at which neighbouring ones are merged (single steps into blocks): half as many estimate the
+variance to a quarter."""
 FIRST_TEST_STEPS, FIRST_TEST_VALUES, MORE = (15, 25), 75, 1.25
-"""Fewest and most steps of the first test, steps times other ranks that it needs, and times as many steps at each
-further one. Of 1,300 made-up runs of two ranks seven had a false signal after 15 or 20 steps, and none after 25."""
+"""Minimum and maximum number of steps before the first test; the number of values (steps times other ranks) that it
+needs; and the factor by which the steps grow until each further test. Of 1,300 simulated runs of two ranks, seven had a
+false signal after 15 or 20 steps, and none after 25."""
 UNSEEN_ERRORS = 3.5
-"""Standard errors of the covariance of neighbouring steps by which noise may wander more than it shows: chance exceeds
-it in one of 4,000 runs."""
+"""Standard errors of the covariance of neighbouring steps by which wandering noise may exceed its estimate: chance
+exceeds this in one of 4,000 runs."""
 WANDERS_STEPS, MOST_SEEN = 4 * MEMORY, 6.0
-"""Steps of a few ranks that tell as much about wandering noise as one further rank would, and how many such ranks they
-replace at most. Two ranks on busy cores, one 40 ms late in all its steps of 36 ms, had no finding in 276 steps without
-this; of 4,800 made-up runs of two ranks in eight noises, 1,000 steps each, two had a false signal, as without it."""
+"""Number of steps of a few ranks that tell as much about wandering noise as one further rank would, and the maximum
+number of ranks that they replace in this way. Without this, two ranks on busy cores, one of them 40 ms late in all its
+steps of 36 ms, had no finding in 276 steps. Of 4,800 simulated runs of two ranks in eight kinds of noise, 1,000 steps
+each, two had a false signal, with it as without it."""
 NU_SHARE = 0.6
-"""Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two of them."""
+"""Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two
+estimates."""
 
 
 class LevelSinceStart:
-    """Batch means over all steps: when there are MOST_BATCHES, neighbours are joined.
+    """Batch means over all steps; once there are MOST_BATCHES, neighbouring batches are merged.
 
-    The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n), whose bias for
-    correlated noise is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022).
-    Noise that wanders for longer than the run has lasted does not show in batches. It is as large as the covariance of
-    neighbouring steps, at most: the upper end of what that may be is added, and fades as the run outlasts it.
+    The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n). For correlated noise,
+    its bias is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022). Noise
+    that wanders for longer than the run has lasted does not show in batches. It is at most as large as the covariance
+    of neighbouring steps. The upper end of that covariance's interval is therefore added; this addition fades as the
+    run outlasts the noise.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
         self._means = np.zeros((MOST_BATCHES, series, ranks))
         self._batches = 0
         self._batch_blocks = 0
-        """Blocks of a batch; 0: batches are single steps."""
+        """Number of blocks in a batch; 0: batches are single steps."""
         self._partial = np.zeros((series, ranks))
         self._partial_blocks = self._steps = 0
         self._next_test = float(np.clip(FIRST_TEST_VALUES / max(ranks - 1, 1), *FIRST_TEST_STEPS))
         self._moments = np.zeros((5, series, ranks))
-        """Means of a step and of its square; of two neighbouring steps of a block: of each, and of their product."""
+        """[5, P, R] Means of a step, of its square, and for neighbouring steps of a block, of the first, the second and
+        their product."""
 
     def add_block(self, values: Floats, step_ms: float) -> Floats | None:
-        """Add a block [P, BLOCK, R] and return z [P, R] of the level since the start, where it is time for a test."""
+        """Add a block [P, BLOCK, R]; return z [P, R] of the level since the start if a test is due, else None."""
         before, after = values[:, :-1], values[:, 1:]
         moments = np.stack([each.mean(axis=1) for each in (values, values**2, before, after, before * after)])
         self._steps += BLOCK
@@ -84,7 +90,7 @@ class LevelSinceStart:
         alike = mean_correlation(self._steps, MEMORY)
         others = max(ranks - 1, 1)
         unseen = alike * UNSEEN_ERRORS / sqrt(self._steps * others)
-        # Around its own mean a short stretch of wandering noise shows a part of its variance only.
+        # The variance of a short stretch of wandering noise around its own mean is only a part of its full variance.
         covariance *= alike / (1 - alike)
         of_batches, wandering = _of_others(batched), _of_others(covariance)
         spread = of_batches + wandering + unseen * _of_others(variance) + (STEADY * step_ms) ** 2
@@ -99,7 +105,7 @@ class LevelSinceStart:
 
 
 def _of_others(variances: Floats) -> Floats:
-    """[P, R] -> [P, 1] Mean variance of all ranks but the noisiest, corrected for leaving that out."""
+    """Return the mean variance of all ranks except the noisiest, corrected for the omission: [P, R] -> [P, 1]."""
     ranks = variances.shape[1]
     if ranks <= FEW_RANKS:
         mean: Floats = variances.mean(axis=1, keepdims=True)

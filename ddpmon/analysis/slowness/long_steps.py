@@ -1,4 +1,4 @@
-"""Find ranks that are slow in some steps only, by betting on the rank that has the next long step."""
+"""Detection of ranks that are slow in some steps only, by betting on the rank that has the next long step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.analysis.threshold import Threshold
 
 LONG_STEP = 8 * (WORTH.enter - 1)
-"""Share of a step by which a rank's step is longer than its last ones, beside the other ranks': one step of eight that
-is late by so much is worth telling, and rarer shorter ones are not."""
+"""Minimum share of a step by which a long step exceeds the rank's recent ones, relative to the other ranks. One late
+step of eight is worth reporting from this size on; rarer and shorter ones are not."""
 FAIR_SHARE = Threshold(
     1.5,
     of="number of long steps of a rank, as a multiple of the mean over all ranks, at which ddpmon suspects the rank",
@@ -20,27 +20,28 @@ FAIR_SHARE = Threshold(
     "near the disk or the network card.",
 )
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
-"""Shares of the stake; their average wins nearly as much as the best of them."""
+"""Shares of the capital that are bet; their average wins nearly as much as the best of them."""
 ON_RHYTHM = np.repeat([False, True], 4)[:, None]
-"""Filters that also bet on a rhythm."""
+"""True for the bets that also bet on a rhythm."""
 LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK, 20 // BLOCK
-"""Blocks whose median is a rank's recent level, and from how many on it is known."""
+"""Number of blocks whose median is a rank's recent level, and minimum number before the level is known."""
 SIGMA_RATE = BLOCK / 300
 """Weight of the latest block in the spread of the noise."""
 CLUSTER_BLOCKS = 80 // BLOCK
-"""Blocks over which long steps are counted to see how much they cluster in one rank."""
+"""Number of blocks over which long steps are counted, to measure how much they cluster in one rank."""
 CLUSTER_RATE = 0.03
-"""Weight of the latest such count: clustering is that of the last 2,700 steps."""
+"""Weight of the latest such count: clustering is measured over the last 2,700 steps."""
 
 
 class LongSteps:
     """Sums of bets that started at each block (an e-detector: Shin, Ramdas and Rinaldo, NEJSDS 2023).
 
-    An event is the first of steps in a row that are long for the rank. The bet on rank r, stake `b`: if the next event
-    is on rank r the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a fair share. As
-    long as no rank has more than that, the mean time until the sum exceeds N is at least N blocks. Events that cluster
-    count less: log capital is divided by their overdispersion. Half of the capital is also bet on a rhythm: that the
-    next event of a rank comes as many steps after its last one as that came after the one before.
+    An event is the first of consecutive steps that are long for the rank. A bet on rank r stakes the share `b` of its
+    capital. If the next event is on rank r, the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is
+    1.5 times a fair share. As long as no rank has more events than that, the mean time until the sum exceeds N is at
+    least N blocks. Events that cluster count less: the log capital is divided by their overdispersion. Half of the
+    capital is also bet on a rhythm: that the distance from a rank's last event to its next one equals the distance
+    before it.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -48,35 +49,37 @@ class LongSteps:
         self._ranks = ranks
         self._log_sum = np.full(shape, -np.inf)
         self._log_rise = np.zeros(shape)
-        """Log capital of a bet since its minimum, where the run of events is likeliest to have begun."""
+        """Log capital of a bet since its minimum, which is where the run of events most likely began."""
         self._began: Ints = np.zeros(shape, np.int64)
         self._levels: list[Floats] = []
         self._sigma = 0.0
         self._was_long: Bools = np.zeros(ranks, bool)
         self._events: Ints = np.zeros(ranks, np.int64)
         self._last: Ints = np.zeros(ranks, np.int64)
-        """Index of the step of the last event."""
+        """Index of the step of each rank's last event."""
         self._due: Ints = np.full(ranks, -1)
-        """Index of the step of the next event, if the last two distances are equal."""
+        """Index of the step at which the next event is due if the last two distances are equal; -1: none is due."""
         self._dues: Ints = np.zeros(ranks, np.int64)
-        """Number of such steps so far."""
+        """Number of steps so far at which an event was due."""
         self._kept: Ints = np.zeros(ranks, np.int64)
-        """At how many of them an event came."""
+        """Number of these steps at which an event occurred."""
         self._counts = np.zeros(ranks)
         self._looks = 0
         self._cluster = np.array([2.0, 2.0])
-        """Sum of squared deviations of counts, and what a Poisson distribution has; starts at a ratio of 1."""
+        """Sum of squared deviations of counts, and its expectation for a Poisson distribution. Their initial ratio is
+        1."""
 
     def add_block(self, own_ms: Floats, step_ms: float, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
         """Count the long steps of a block, and return which ranks have too many.
 
         Args:
-            own_ms: [S, R]
+            own_ms: [S, R] Own times.
             step_ms: Typical length of a step.
             step_index: Index of the block's first step.
             enough: Log of the sum from which on a rank has too many.
 
-        Returns: [R] ranks with too many and one in this block; [R] log of the sum; [R] index of the first step.
+        Returns:
+            [R] ranks with too many and one in this block; [R] log of the sum; [R] index of the first step.
 
         """
         levels = self._levels
@@ -95,13 +98,13 @@ class LongSteps:
         return self._bet(begins.sum(axis=0).astype(float), self._bet_on_rhythm(begins, step_index), step_index, enough)
 
     def _bet_on_rhythm(self, begins: Bools, step_index: int) -> Floats:
-        """Return [bets, R] the log of what was won by betting that events of a rank come at equal distances.
+        """Return the log of the winnings from betting that events of a rank occur at equal distances, [bets, R].
 
-        The chance of an event at the step where it is due is, without a rhythm, the rank's share of steps with an
-        event, or the share of such steps that other ranks keep, whichever is larger.
+        Without a rhythm, the probability of an event at a step where it is due is the rank's share of steps with an
+        event, or the share of due events that occur on other ranks, whichever is larger.
 
         Args:
-            begins: [S, R]
+            begins: [S, R] True where an event occurs.
             step_index: Index of the first of these steps.
 
         """
@@ -128,11 +131,11 @@ class LongSteps:
         odds = (self._ranks + 0.5) / FAIR_SHARE.enter
         of_ranks = events * np.log1p(BETS * (odds - 1)) + (total - events) * np.log1p(-BETS)
         won = of_ranks / self._clustering(events) + ON_RHYTHM * rhythm
-        # Far above what is asked for it would take as long to fall again.
+        # A sum far above the limit would take as long to fall again.
         self._log_sum = np.minimum(np.logaddexp(self._log_sum, 0.0) + won, enough + 8.0)
         self._log_rise += won
         self._began = np.where(self._log_rise <= 0, step_index + BLOCK, self._began)
-        # Before, no level was known: what was so by then is taken as so from the start.
+        # Before, no level was known: what holds at that moment is assumed to hold from the start.
         self._began[self._began <= FEWEST_BLOCKS * BLOCK + 30] = 0
         self._log_rise = np.minimum(np.maximum(self._log_rise, 0.0), enough + 8.0)
         top = self._log_sum.max(axis=0)
@@ -141,7 +144,9 @@ class LongSteps:
         return (log_sum >= enough) & (events > 0), log_sum, self._began[best, np.arange(self._ranks)]
 
     def _clustering(self, events: Floats) -> float:
-        """Return how much larger the variance of counts is than that of independent events, of all but the top rank."""
+        """Return the variance of event counts over that of independent events, without the rank with the most
+        events.
+        """
         self._counts += events
         self._looks += 1
         if self._looks % CLUSTER_BLOCKS == 0:

@@ -1,4 +1,4 @@
-"""Detect noise that is too large to decide whether a slowdown begins or continues."""
+"""Detection of noise that is too large to decide whether a slowdown begins or continues."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ NOISIER = Threshold(
 def hidden_since(
     rows: RunRows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None
 ) -> int | None:
-    """Return the row from which noise is so large that the level may be the peers' as well as the full excess.
+    """Return the row from which on noise is so large that the slowdown may have ended or continue unchanged; None if
+    none is.
 
     Args:
         rows: The run.
         series: `Excess.series` of the slow ranks.
         begin: First row of the slowdown, which has not ended.
-        before: Its description of last time.
+        before: Its description at the last judgement.
 
     """
     values, noise, memory = series
@@ -45,7 +46,7 @@ def hidden_since(
         ratio = variance[change - begin :].mean() / variance[: change - begin].mean()
         if not NOISIER.reached(float(ratio) ** 0.5):
             return None
-    # A median, since noise of this size is skewed, and its standard error: 1.25 times that of a mean.
+    # A median is used because noise of this size is skewed; its standard error is 1.25 times that of a mean.
     lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
     reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
     return change if lately - reach <= 0 and lately + reach >= level else None
@@ -54,8 +55,9 @@ def hidden_since(
 def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
     """Return whether ranks that seem slow since a row vary so much since then that they may be noisy instead.
 
-    Noise that holds them up for some steps varies while it does; a slowdown adds the same to each step. Noise is as
-    large as the values around their trend, and lasts for as long as the correlation of neighbouring ones allows.
+    Noise that delays ranks for some steps varies while it does; a slowdown adds the same to each step. The noise is as
+    large as the scatter of the values around their trend, and lasts as long as the correlation of neighbouring values
+    allows.
 
     Args:
         rows: The run.
@@ -78,15 +80,15 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
     level = float(around.mean())
     rest = around - level
     alike = float((rest[1:] * rest[:-1]).sum() / max(float(rest @ rest), 1e-12))
-    # Two standard errors, and the bias that few values give it.
+    # Two standard errors are added, and the bias that few values cause.
     alike += (1 + 3 * max(alike, 0.0)) / count + 2 * (1 / count) ** 0.5
     alike = mean_correlation(count, -1 / log(min(max(alike, 1e-9), exp(-1 / count))))
-    # Around its own mean a short stretch of noise shows a part of its variance only.
+    # The variance of a short stretch of noise around its own mean is only a part of its full variance.
     return bool(level < CERTAIN_Z * spread * (alike / (1 - alike)) ** 0.5)
 
 
 def _around_trend(values: Floats) -> tuple[float, Floats]:
-    """Return the robust standard deviation of values around a line, and the values less its slope, without outliers."""
+    """Return the robust standard deviation of values around a line, and the values without the slope and outliers."""
     place = np.arange(len(values)) - (len(values) - 1) / 2
     level = values - place * float(place @ values) / float(place @ place)
     middle = median(level)
@@ -95,7 +97,7 @@ def _around_trend(values: Floats) -> tuple[float, Floats]:
 
 
 def _variance_change(variance: Floats) -> int:
-    """Return the most likely index at which a variance changes for good."""
+    """Return the most likely index at which a variance changes once."""
     count = np.arange(1, len(variance))
     sums = np.cumsum(variance)
     first, rest = sums[:-1] / count, (sums[-1] - sums[:-1]) / (len(variance) - count)

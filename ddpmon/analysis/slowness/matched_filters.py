@@ -1,4 +1,4 @@
-"""A bank of matched filters: the response of each to a lasting step of any length that is worth asking for."""
+"""A bank of matched filters, which estimate lasting steps of a series, for several kinds of noise and lengths."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Float32s = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Whitening:
-    """A filter that turns noise of one kind into white noise.
+    """A filter that turns one kind of noise into white noise.
 
-    Noise is a level with the autocorrelation `keep` of neighbouring steps under white noise; `gain` is the steady gain
-    of its Kalman filter (Harvey, Forecasting, Structural Time Series Models and the Kalman Filter, 1989, section 3.3):
-    prediction a <- keep * a + gain * y, innovation y = x - keep * a.
+    The noise is a level with the autocorrelation `keep` of neighbouring steps, plus white noise. `gain` is the steady
+    gain of the noise's Kalman filter (Harvey, Forecasting, Structural Time Series Models and the Kalman Filter, 1989,
+    section 3.3): prediction a <- keep * a + gain * y, innovation y = x - keep * a.
     """
 
     keep: float
@@ -27,16 +27,16 @@ class Whitening:
 
     @property
     def decay(self) -> float:
-        """The share of an innovation that the next prediction still contains."""
+        """Return the share of an innovation that the next prediction still contains."""
         return self.keep * (1 - self.gain)
 
     @property
     def settled(self) -> float:
-        """The innovation that a step from 0 to 1 leaves in the long run."""
+        """Return the innovation that a step from 0 to 1 leaves in the long run."""
         return (1 - self.keep) / (1 - self.decay)
 
     def response(self, steps: int) -> Floats:
-        """Return the innovations that a step from 0 to 1 causes."""
+        """Return the innovations that a step from 0 to 1 causes, for this number of steps."""
         response: Floats = self.settled + (1 - self.settled) * np.power(self.decay, np.arange(steps))
         return response
 
@@ -49,45 +49,47 @@ FILTERS = (
     Whitening(1, 0.6),
     Whitening(0.97, 0.85),
 )
-"""A fixed grid from white noise to noise that wanders for 30 steps and more, alone and under white noise. None is
-fitted: the spread of each response is measured, so that a filter that does not suit the noise costs power alone."""
+"""A fixed grid from white noise to noise that wanders for 30 steps and more, alone and with added white noise. The
+filters are not fitted: the spread of each response is measured, so an unsuitable filter only costs power."""
 LONG_FILTERS = 4
-"""Filters, from the first one, whose response to a step lasts longer than SHORT: only these gain by more steps."""
+"""Number of filters, from the first one, whose response to a step lasts longer than SHORT: more steps help only
+these."""
 SHORT = tuple(range(4, 4 + BLOCK))
-"""Lengths in steps. Every step is the first of just one of them, when 4 to 8 steps have passed."""
+"""Lengths in steps. Each step is the first step of exactly one of them, once 4 to 8 steps have passed."""
 MEDIUM = (10, 20, 30)
-"""Longer lengths in steps, whole blocks."""
+"""Longer lengths in steps; they are whole blocks."""
 SPAN_BLOCKS = 4
-"""Blocks after which contrasts of the longest lengths are judged again: fewer change them little."""
+"""Number of blocks after which contrasts of the longest lengths are judged again: fewer blocks change them little."""
 SPAN = SPAN_BLOCKS * BLOCK
 LONG = (40, 80, 120, 200, 360)
-"""The longest lengths in steps, whole spans. Noise that is still alike after 360 steps hides any longer one."""
+"""The longest lengths in steps; they are whole spans. Noise that is correlated after 360 steps hides any longer
+step."""
 BASELINE_RATE = BLOCK / 5000
-"""Weight of the latest block in the baseline: a lasting change is absorbed within some 5,000 steps."""
+"""Weight of the latest block in the baseline: a lasting change is absorbed within about 5,000 steps."""
 BASELINE_PRIOR = 50 // BLOCK
-"""Blocks that the first one counts for in the baseline: it is a median, which single long steps do not move."""
+"""Number of blocks that the first one counts for in the baseline: it is a median, which single steps do not move."""
 
 CONTRASTS = tuple(
     [(number, length) for number in range(len(FILTERS)) for length in SHORT]
     + [(number, length) for number in range(LONG_FILTERS) for length in (*MEDIUM, *LONG)]
 )
-"""(index of the filter, length in steps) of each contrast, those that are judged in each block first."""
+"""(index of the filter, length in steps) of each contrast. Those that are judged in each block come first."""
 CONTRASTS = tuple(sorted(CONTRASTS, key=lambda one: one[1] in LONG))
 LENGTH_OF: Ints = np.array([length for _, length in CONTRASTS])
 BLOCKS_OF: Ints = np.where(np.isin(LENGTH_OF, LONG), SPAN_BLOCKS, 1)
-"""[K] Blocks after which each contrast is judged again."""
+"""[K] Number of blocks after which each contrast is judged again."""
 IN_EACH_BLOCK = int((BLOCKS_OF == 1).sum())
 
 
 def support_of(memory: float) -> Floats:
-    """[K] Steps on which each contrast depends, at most `memory` of them from before its first step."""
+    """Return the number of steps on which each contrast depends, [K]: its length, and at most `memory` steps before."""
     before = [min(1 / max(FILTERS[number].gain, 1e-9), memory) for number, _ in CONTRASTS]
     support: Floats = LENGTH_OF + np.array(before)
     return support
 
 
 def _weights(number: int, length: int) -> Floats:
-    """Return the weights of a filter's latest innovations, of spans for LONG lengths, in the estimate of a step."""
+    """Return the weights of a filter's latest innovations (for LONG lengths: of spans) in the estimate of a step."""
     response = FILTERS[number].response(length)
     if length in LONG:
         response = response.reshape(-1, SPAN).sum(axis=1)
@@ -96,7 +98,7 @@ def _weights(number: int, length: int) -> Floats:
 
 
 def _weights_of(filters: int, lengths: tuple[int, ...]) -> Float32s:
-    """[filters, lengths, innovations] Return the weights of the first filters, the latest innovation last."""
+    """Return the weights of the first filters: [filters, lengths, innovations], the latest innovation last."""
     longest = max(len(_weights(0, length)) for length in lengths)
     every = np.zeros((filters, len(lengths), longest), np.float32)
     for number, row in np.ndindex(filters, len(lengths)):
@@ -106,7 +108,7 @@ def _weights_of(filters: int, lengths: tuple[int, ...]) -> Float32s:
 
 
 def weights_of_contrasts() -> Floats:
-    """[K, H] Weights of the latest steps in each contrast, the latest step first."""
+    """Return the weights of the latest steps in each contrast: [K, H], the latest step first."""
     weights = np.zeros((len(CONTRASTS), 2 * LONG[-1]))
     for row, (number, length) in enumerate(CONTRASTS):
         matched = np.repeat(_weights(number, length), SPAN if length in LONG else 1)
@@ -116,9 +118,12 @@ def weights_of_contrasts() -> Floats:
 
 
 def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
-    """Return how innovations and the level after a block follow from its values and the level before.
+    """Return the matrices that compute a block's innovations, and the level after it, from its values and the level
+    before.
 
-    Returns: [F, B, B] and [F, B, 1] for innovations, [F, 1, B] and [F, 1, 1] for the level, as y = A x + b level.
+    Returns:
+        [F, B, B] and [F, B, 1] for innovations, [F, 1, B] and [F, 1, 1] for the level, as y = A x + b level.
+
     """
     count = len(FILTERS)
     values, start = np.zeros((count, BLOCK, BLOCK)), np.zeros((count, BLOCK, 1))
@@ -146,17 +151,17 @@ class FilterBank:
         count, spans = len(FILTERS), LONG[-1] // SPAN
         self._level = np.zeros((series, count, 1, columns), np.float32)
         self._recent = np.zeros((series, count, MEDIUM[-1], columns), np.float32)
-        """Innovations of the last steps."""
+        """Innovations of the latest steps."""
         self._sums = np.zeros((series, LONG_FILTERS, spans, columns), np.float32)
-        """Sums of spans of innovations."""
+        """Sums of innovations over the latest spans."""
         self._short = _weights_of(count, SHORT)
         self._medium = _weights_of(LONG_FILTERS, MEDIUM)
         self._long = _weights_of(LONG_FILTERS, LONG)
 
     def filter(self, values: Floats) -> Float32s:
-        """[P, BLOCK, R] -> [P, K, R] Estimated size of a step that began with each contrast.
+        """Return the estimated size of a step that began with each contrast: [P, BLOCK, R] -> [P, K, R].
 
-        The contrasts are the first ones of CONTRASTS, IN_EACH_BLOCK of them, and all where a span ends.
+        K counts the first IN_EACH_BLOCK of CONTRASTS, or all of them if a span ends with this block.
         """
         around = (values - self.baseline[:, None]).astype(np.float32)[:, None]
         from_values, from_level, level_from_values, level_kept = self._maps

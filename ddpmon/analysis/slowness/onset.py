@@ -1,10 +1,10 @@
-"""Estimate the first step of a change of level, with its 95% interval, and whether the rise was sudden or gradual.
+"""Estimate of the first step of a change of level, with its 95% interval, and whether the rise was sudden or gradual.
 
-Noise may wander, and a window shows badly how. So the memory of the noise is not estimated and then believed: a grid
-of whitening filters (the steady state of a Kalman filter for white noise on top of an autoregression) turns the series
-into innovations, a step at each index and a ramp from each index on are fitted to them by least squares, and all fits
-are weighted by their likelihood (Bayesian model averaging). A wandering level makes a gradual change uncertain and
-leaves a sharp one exact.
+Noise may wander, and a window is too short to estimate how. So the memory of the noise is not estimated once and then
+trusted: a grid of whitening filters (the steady state of a Kalman filter for white noise on top of an autoregression)
+turns the series into innovations, a step at each index and a ramp from each index on are fitted to them by least
+squares, and all fits are weighted by their likelihood (Bayesian model averaging). A wandering level makes the onset of
+a gradual change uncertain, while that of a sharp one stays exact.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ LASTING = Threshold(
     "falls again, so a lasting rise at that step explains less of the variance.",
 )
 OUTLYING = 4.0
-"""Robust standard deviations from the running median of five to which single values are cut."""
+"""Robust standard deviations from the running median of five to which single values are clipped."""
 COVERS = 0.95
-"""Probability of the interval."""
+"""Probability that the interval contains the onset."""
 NOTHING = 1e-18
-"""Remainder of a value that no sum shows any more."""
+"""Remainder of a value that is too small to affect any sum."""
 
 
 @dataclass(frozen=True)
 class Onset:
-    """A change of level. Indices are of the series."""
+    """A change of level. Indices are those of the series."""
 
     index: int
     """The most likely first value after the change; 0: the level never changed."""
     within: tuple[int, int]
-    """95% interval of it."""
+    """95% interval of `index`."""
     evidence: float
     """Log Bayes factor against no change."""
     is_ramp: bool
 
 
 def onset(series: Floats, *, may_be_constant: bool) -> Onset:
-    """Find where a series rises, once.
+    """Find where a series rises, under the assumption that it rises once.
 
     Args:
-        series: [N] Excess, with one rise in it; N at least 3.
-        may_be_constant: Let "high from the first value on" compete with all other onsets; index 0 says so.
+        series: [N] Excess, with one rise in it; N is at least 3.
+        may_be_constant: Let "high from the first value on" compete with all other onsets; it is returned as index 0.
 
     """
     values, count = _without_outliers(series), len(series)
@@ -73,12 +73,12 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
         if row == 0:
             lasting = step >= LASTING.enter * step[1:].max()
     logs[0, :, ~lasting] = -np.inf
-    # A size of change costs what a unit of information does (Schwarz); each index is as likely as the others.
+    # The size of the change costs one unit of information (Schwarz); all indices are equally likely beforehand.
     logs -= 0.5 * np.log(count) + np.log(count - 1)
-    logs[1, :, -SMOOTHED:] = -np.inf  # a ramp of a few values is a step
+    logs[1, :, -SMOOTHED:] = -np.inf  # A ramp of a few values is a step.
     totals = np.logaddexp.reduce(logs.reshape(2, -1), axis=1)
     never = float(np.logaddexp.reduce(constant))
-    if not np.isfinite(totals.max()):  # it rises nowhere
+    if not np.isfinite(totals.max()):  # The series rises nowhere.
         return Onset(0, (0, 0), -np.inf, is_ramp=False)
     is_ramp = bool(totals[1] - totals[0] >= RAMP.enter)
     of_index = np.logaddexp.reduce(logs[int(is_ramp)], axis=0)
@@ -93,7 +93,7 @@ def onset(series: Floats, *, may_be_constant: bool) -> Onset:
 
 
 def _without_outliers(series: Floats) -> Floats:
-    """Cut single values that are far from the running median of five, which keeps steps sharp."""
+    """Clip single values that are far from the running median of five, which keeps steps sharp."""
     if len(series) <= SMOOTHED:
         return series
     half = SMOOTHED // 2
@@ -105,10 +105,11 @@ def _without_outliers(series: Floats) -> Floats:
 
 
 def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]:
-    """Fit a constant level, and beside it a step or a ramp at each index.
+    """Fit a constant level, and in addition a step or a ramp at each index.
 
     Returns:
-        The sum of squares that the constant leaves, and [N] of it what a rising step and a rising ramp explain.
+        The sum of squares that the constant leaves, and the part of it that a rising step and a rising ramp explain,
+        [N] each.
 
     """
     innovations = _decaying(np.concatenate([values[:1], values[1:] - noise.keep * values[:-1]]), noise.decay)
@@ -122,7 +123,7 @@ def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]
 
 @lru_cache(maxsize=256)
 def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
-    """[N] Return the innovations of a unit step, and the sums of squares of steps and ramps beside a constant."""
+    """Return the innovations of a unit step, and the sums of squares of steps and ramps beside a constant, [N] each."""
     shape = noise.response(count)
     level, with_level = float(shape @ shape), _along_steps(shape, noise)
     of_step = np.cumsum(np.square(shape))[::-1] - np.square(with_level) / level
@@ -131,19 +132,19 @@ def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
 
 
 def _along_steps(values: Floats, noise: Whitening) -> Floats:
-    """[N] Return the product with the innovations of a unit step at each index."""
+    """Return the product of the values with the innovations of a unit step at each index, [N]."""
     decaying = _decaying(values[::-1], noise.decay)[::-1]
     product: Floats = noise.settled * _sums_from(values) + (1 - noise.settled) * decaying
     return product
 
 
 def _sums_from(values: Floats) -> Floats:
-    """[N] Return the sum of the values from each index on."""
+    """Return the sum of the values from each index on, [N]."""
     return np.cumsum(values[::-1])[::-1]
 
 
 def _decaying(values: Floats, decay: float) -> Floats:
-    """[N] Return the sum of all values so far, each multiplied by `decay` a step: by doubling."""
+    """Return the sum of all values so far, each multiplied by `decay` per step, [N]; it is computed by doubling."""
     sums, reach = values.copy(), 1
     while reach < len(sums) and decay > NOTHING:
         sums[reach:] += decay * sums[:-reach]

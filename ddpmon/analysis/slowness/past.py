@@ -15,9 +15,9 @@ from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.steps.world import World
 
 BLOCK_STEPS = 4
-"""Steps of the youngest blocks."""
+"""Number of steps in the youngest blocks."""
 BLOCKS_OF_A_SIZE = 64
-"""Blocks of each size: a block of n steps is n/64 of its age or shorter, and a million steps need 800 of them."""
+"""Number of blocks of each size. A block is at most as long as 1/64 of its age, and a million steps need 800 blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class StepBlock:
     length_ms: float
     """Mean length of a step."""
     transfer_ms: float
-    """Transfer of the rank that waited least: on the others it may hold waits for that rank."""
+    """Transfer of the rank that waited least; on the other ranks, it may contain waits for that rank."""
     phases_ms: NDArray[np.float32]
-    """[R, 5]"""
+    """[R, 5] Mean time in each phase."""
 
     def __add__(self, after: StepBlock) -> StepBlock:
         steps = self.steps + after.steps
@@ -52,7 +52,7 @@ class StepBlock:
 
 
 class Past:
-    """Keeps block means of the phases of a set of ranks since the start. A change of the ranks needs a new one."""
+    """The phases of a fixed set of ranks since the start, as means of blocks; other ranks need a new object."""
 
     def __init__(self) -> None:
         self._pending: StepBlock | None = None
@@ -97,51 +97,53 @@ class RunRows:
     def __init__(self, world: World, past: Past) -> None:
         self.world = world
         self.blocks = past.before(int(world.step[0]))
-        """The rows before the window."""
+        """The blocks before the window."""
 
     def __len__(self) -> int:
         return len(self.blocks) + len(self.world)
 
     @cached_property
     def first(self) -> Ints:
-        """[N] Number of the first step of each row."""
+        """Return the number of the first step of each row, [N]."""
         first: Ints = np.concatenate([np.array([block.first for block in self.blocks], np.int64), self.world.step])
         return first
 
     @cached_property
     def steps(self) -> Ints:
-        """[N] Number of steps in each row."""
+        """Return the number of steps in each row, [N]."""
         ones = np.ones(len(self.world), np.int64)
         steps: Ints = np.concatenate([np.array([block.steps for block in self.blocks], np.int64), ones])
         return steps
 
     @cached_property
     def length_ms(self) -> Floats:
-        """[N] Mean length of a step."""
+        """Return the mean length of a step in each row, [N]."""
         length: Floats = np.concatenate([[block.length_ms for block in self.blocks], self.world.step_ms])
         return length
 
     @cached_property
     def transfer_ms(self) -> Floats:
-        """[N] Mean transfer of a step."""
+        """Return the mean transfer of a step in each row, [N]."""
         least = self.world.transfer_ms.min(axis=1)
         transfer: Floats = np.concatenate([[block.transfer_ms for block in self.blocks], least])
         return transfer
 
     @cached_property
     def begin_s(self) -> Floats:
-        """[N] Moment at which each row begins, in seconds."""
+        """Return the moment at which each row begins, in seconds, [N]."""
         end = np.concatenate([[block.end_us for block in self.blocks], self.world.end_us])
         begin: Floats = end / 1e6 - self.length_ms * self.steps / 1e3
         return begin
 
     def begin_us(self, steps: tuple[int, int]) -> tuple[int, int]:
-        """Return the moments at which two steps began, which blocks of the past show to about their length."""
+        """Return the moments at which two steps began, in µs; those in blocks of the past are exact to a block's
+        length.
+        """
         first, second = (np.interp(steps, self.first, self.begin_s) * 1e6).astype(np.int64).tolist()
         return first, second
 
     def phases_ms(self, columns: Sequence[int], begin: int = 0, end: int | None = None) -> Floats:
-        """[rows, columns, 5] Phases of some ranks, in the rows `begin` to before `end`."""
+        """Return the phases of some ranks in the rows `begin` to before `end`: [rows, columns, 5]."""
         chosen, end, old = np.asarray(columns), len(self) if end is None else end, len(self.blocks)
         new: Floats = self.world.phases_ms[max(0, begin - old) : max(0, end - old), chosen]
         if begin >= old:

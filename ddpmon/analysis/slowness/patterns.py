@@ -1,7 +1,7 @@
 """Slow stretches that recur: at regular intervals of steps, at regular intervals of seconds, or irregularly.
 
-A rhythm has equal distances between the beginnings of its stretches. Random beginnings, as many and over the same
-time, must not be as even: a permutation test.
+A rhythm has equal distances between the beginnings of its stretches. It must be more regular than the same number of
+random beginnings over the same time (a permutation test).
 """
 
 from __future__ import annotations
@@ -36,35 +36,39 @@ KEPT = Threshold(
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5
-"""Share of the other unit's strays at which a unit of time describes a rhythm better beyond doubt."""
+"""Share of the deviation in one unit of time at which the other unit describes a rhythm better beyond doubt."""
 EXACT_STEPS = 0.1
-"""Steps by which the beginnings of a period that a program counts stray at most."""
+"""Maximum deviation in steps of the beginnings of a period that a program counts."""
 DRAWS = 500
-"""Random permutations that a rhythm must beat."""
+"""Number of random permutations that a rhythm must beat."""
 RECENT = 64
-"""The latest stretches, which show the rhythm as it is now."""
+"""Number of latest stretches, which show the current rhythm."""
 OUTLASTS = 2
-"""Times as long as the longest of its stretches that the present one lasts, to be a slowdown that stays."""
+"""Multiple of the longest earlier stretch from which on the present one is a lasting slowdown."""
 FINE = 0.5
-"""Share of a stretch that a row may be long, to show where the stretch begins."""
+"""Maximum length of a row, as a share of a stretch, for the row to show where the stretch begins."""
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """Stretches that come again."""
+    """Recurring slow stretches, and their rhythm."""
 
     spans: list[tuple[int, int]]
-    """First row of each, and the row after its last."""
+    """First row of each stretch, and the row after its last one."""
     pattern: Literal["steps", "seconds", "irregular"]
     every: float | None
     has_ended: bool
-    """None came for so long that it is over."""
+    """True if no stretch came for so long that the recurrence is over."""
 
 
 def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurrence | None:
-    """Describe the stretches of a run together; None: they are too few, or one of them outlasts the others.
+    """Describe the stretches of a run together; return None if they are too few, or if one of them outlasts the others.
 
-    held: they had a rhythm last time.
+    Args:
+        rows: The run.
+        found: The slow stretches.
+        held: True if they had a rhythm at the last judgement.
+
     """
     spans = found.spans
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
@@ -77,7 +81,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
     begins = [
         step
         for (step, _), (begin, _) in zip(found.steps(rows), spans, strict=True)
-        # Only where rows are short against the stretches do beginnings show.
+        # Beginnings show only where rows are short compared with the stretches.
         if step in exact or rows.steps[begin] <= max(1.0, FINE * usual)
     ][-RECENT:]
     last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
@@ -93,19 +97,27 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
         quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
     else:
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
-    # Each place without a stretch is as rare as all places so far make it.
+    # A due time without a stretch is as unlikely as all due times so far suggest.
     return Recurrence(spans, unit, every, (quiet // every - 1) * log(2 * len(begins) + 2) >= EVIDENCE)
 
 
 def _rhythm(
     rows: RunRows, begins: list[int], *, single: bool, held: bool
 ) -> tuple[Literal["steps", "seconds"], float] | None:
-    """Return the unit and the period, if the beginnings have a rhythm. single: each stretch is a single step."""
+    """Return the unit and the period if the beginnings have a rhythm, else None.
+
+    Args:
+        rows: The run.
+        begins: First steps of the stretches.
+        single: True if each stretch is a single step.
+        held: True if they had a rhythm at the last judgement.
+
+    """
     in_steps, in_seconds = np.array(begins, np.float64), np.interp(begins, rows.first, rows.begin_s)
     by_steps, every_steps = _unevenness(in_steps[None])
     by_seconds, every_seconds = _unevenness(in_seconds[None])
-    # A program counts steps. What disturbs many steps at a time knows only the clock, and steps count its periods
-    # to the nearest one.
+    # A program counts steps. A disturbance of many steps at a time follows the clock, and in steps its period is
+    # rounded to the nearest whole step.
     nearest = float(np.median(rows.length_ms)) / 1e3 / every_seconds[0]
     by_program = single or by_steps[0] * every_steps[0] < EXACT_STEPS
     likely, other = (by_steps[0], by_seconds[0]) if by_program else (by_seconds[0], by_steps[0])
@@ -129,7 +141,7 @@ def _rhythm(
 
 
 def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
-    """Return for each row of beginnings the mean stray from its best period, over the period, and that period."""
+    """Return the mean deviation of each row of beginnings from its best period, as a share of it, and that period."""
     gaps = np.diff(begins, axis=1)
     period = np.maximum(np.median(gaps, axis=1, keepdims=True), 1e-9)
     for _ in range(2):

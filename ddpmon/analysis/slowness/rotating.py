@@ -1,7 +1,7 @@
-"""Describe a slowdown that moves from rank to rank: no rank is slow for long, and yet steps wait for one.
+"""Description of a slowdown that moves from rank to rank: no rank is slow for long, and yet steps wait for one.
 
-Ranks take turns (`turns`), each for a step or for many, or own times follow the tokens or samples of each step, so that
-uneven work makes another rank slow each time.
+Either ranks take turns (`turns`), each for a step or for many, or own times follow the tokens or samples of each step,
+so that uneven work makes a different rank slow each time.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 MOSTLY = 0.75
-"""Share of its steps in which a rank is slow for a reason of its own: of two that take turns each is in half."""
+"""Share of its steps in which a rank with a fault of its own is slow: of two ranks that take turns, each is slow in
+half."""
 INVOLVED = 0.5
-"""Fair shares of the steps in which a rank is the slowest, from which on it is one of those that take turns."""
+"""Minimum number of steps in which a rank that takes turns is the slowest, as a multiple of its fair share."""
 LATEST_STEPS = 64
-"""Latest steps that show whether own times follow the work."""
+"""Number of latest steps that show whether own times follow the work."""
 
 
 def describe_rotating(
     world: World, signals: Sequence[Signal], others: Sequence[Slowdown], last: Sequence[Slowdown]
 ) -> tuple[Slowdown | None, list[Slowdown]]:
-    """Describe that ranks are slow in turn.
+    """Describe a slowdown in which ranks are slow in turn.
 
     Args:
         world: The window.
         signals: The changes that the detector is certain of.
         others: The other slowdowns.
-        last: The result of last time.
+        last: The result of the last judgement.
 
     Returns:
-        The description, which has ended if only `before` is left of it from last time; None: there is none.
-        Those of the others that are not only turns.
+        The description, which has ended if only that of the last judgement is left; None if there is none. And those of
+        the others that are not merely turns.
 
     """
     before = next((one for one in last if one.until is None and one.scope == "rotating"), None)
@@ -72,13 +73,13 @@ def describe_rotating(
     who = columns[own.argmax(axis=1)]
     over = part.phases_ms[np.arange(len(part)), who] - medians(part.phases_ms[:, columns])
     phases = dict(zip(OWN_PHASES, over.mean(axis=0).tolist(), strict=True))
-    # Without its lead a step takes as long as for the next rank, be that one slow for a reason of its own.
+    # Without its lead, a step takes as long as for the next rank, even if that one is slow for a reason of its own.
     next_ms = np.maximum(second[begin:], part.own_ms[:, slow].max(axis=1, initial=0.0))
     lost = np.maximum(slowest[begin:] - next_ms, 0.0)
     explained = uneven.lost_ms(part) if uneven else np.zeros(len(part))
     is_work = bool(explained.sum() >= EXPLAINS.enter * lost.sum()) or not goes_on
     lost = explained if is_work else lost
-    # Steps that the window no longer has cost as much as those that it has.
+    # Steps that are no longer in the window are assumed to cost as much as those that are.
     cost = float(lost.mean()) * max(len(part), int(part.step[-1]) - since + 1)
     if before and before.since < world.step[0]:
         cost = before.cost_ms + float(lost[part.step > before.as_of].sum())
@@ -103,7 +104,15 @@ def describe_rotating(
 
 
 def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
-    """Return whether ranks are slow in some steps only, of a round of turns at least: then it is their turn."""
+    """Return whether ranks are slow only in some steps of at least one round of turns: then it is merely their turn.
+
+    Args:
+        world: The window.
+        one: The slowdown of these ranks.
+        since: First step of the rotation.
+        round_steps: Length of a round of turns, in steps.
+
+    """
     columns = [world.ranks.index(rank) for rank in one.ranks]
     latest = len(world) - max(FEWEST_ROWS, round_steps)
     begin = min(int(np.searchsorted(world.step, max(one.since, since))), latest)
@@ -115,7 +124,7 @@ def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
 
 
 def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:
-    """Return the first step and its interval: the signal's, refined where the steps around it are in the window."""
+    """Return the first step and its interval: the signal's step, refined if the steps around it are in the window."""
     if signal is None or not signal.up:
         place, signal = len(world), None
     else:
@@ -144,22 +153,23 @@ class Uneven:
     unit: str
     """"tokens" or "samples"."""
     item_ms: float
-    """Own time that one more of them takes."""
+    """Own time that one more token or sample takes."""
 
     def lost_ms(self, part: World) -> Floats:
-        """[S] Return by how much shorter each step were if the work of each were spread evenly."""
+        """Return by how much shorter each step would be if its work were spread evenly, [S]."""
         counts = part.tokens if self.unit == "tokens" else part.samples
         return _lost_ms(part.own_ms, counts, self.item_ms)
 
 
 def uneven_work(part: World, *, held: bool) -> Uneven | None:
-    """Return what makes own times differ within a step, by least squares, if that is beyond chance and matters.
+    """Return the work that makes own times differ within a step, by least squares, if it matters beyond chance; else
+    None.
 
-    Differences that stay are left out on both sides: a rank that has more in all steps is slow by itself.
+    Persistent differences are left out on both sides: a rank that has more work in all steps is slow by itself.
 
     Args:
         part: The latest steps.
-        held: It was so last time: then it goes on unless it is beyond chance that it costs too little.
+        held: True if work was uneven at the last judgement: it then stays so unless its cost is too low beyond chance.
 
     """
     own, certain = part.own_ms, CERTAIN_Z
@@ -173,7 +183,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
         if (counts <= 0).any() or square <= 1e-9 * float(np.square(counts).sum()):
             continue
         item_ms = float((more * over).sum()) / square
-        # Of unequal variances (White, 1980); centring takes one of the ranks' freedom.
+        # The variances are unequal (White, 1980), and centring removes one of the ranks' degrees of freedom.
         strays = float(np.square(more * (over - item_ms * more)).sum()) * ranks / (ranks - 1)
         error_ms = strays**0.5 / square
         least = item_ms + certain * error_ms if held else item_ms
@@ -184,7 +194,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
 
 
 def _centred(values: Floats) -> Floats:
-    """[S, R] Return values less the mean of their step, and of their rank."""
+    """Return values minus the mean of their step, and of their rank, [S, R]."""
     within = values - values.mean(axis=1, keepdims=True)
     centred: Floats = within - within.mean(axis=0)
     return centred

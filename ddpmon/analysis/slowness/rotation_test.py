@@ -1,8 +1,8 @@
-"""Detect ranks that take turns at being slow: in most turns, one rank is far slower than all others.
+"""Detection of ranks that take turns at being slow: in most turns, one rank is far slower than all others.
 
-One rank is the slowest of every step by chance alone, and another one in most of them. So the distance of the slowest
-rank from the second is measured by that of the second from the third: of exponential tails, the heaviest that usual
-noise has, it is distributed as twice that distance (Sukhatme, 1937).
+By chance alone, some rank is the slowest of every step, and usually a different one each time. So the distance of the
+slowest rank from the second is compared with that of the second from the third. With exponential tails, the heaviest
+that usual noise has, the first is distributed as twice the second (Sukhatme, 1937).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ APART = Threshold(
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
 CHANCE = 1 / 4
-"""Share of the turns in which one rank stands apart by chance, for a while at least: skewed bursts have it for some 30
-steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
+"""Share of the turns in which one rank is far slower by chance, at least for a while: skewed bursts have it for about
+30 steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
     of="difference between the times of two ranks, as a multiple of their usual difference",
@@ -36,22 +36,25 @@ OF_TWO = Threshold(
     "kind of noise.",
 )
 CHANCE_OF_TWO = 2 / 3
-"""The same share for two ranks."""
+"""The same share in a world of two ranks."""
 USUAL_TURNS = 32
-"""Latest turns whose median distance is the usual one: a quarter off, and noise that grows soon becomes usual."""
+"""Number of latest turns whose median distance is the usual one: it is known to a quarter, and adapts to growing
+noise."""
 
 
 class TurnDetector:
-    """Follows who is the slowest, in single steps beside their neighbours and in what lasts for three steps or more."""
+    """Tracks which rank is the slowest, in single steps against their neighbours and in levels of three steps and
+    more.
+    """
 
     def __init__(self, ranks: int) -> None:
         self._own_ms: Floats = np.empty((0, ranks))
         self._numbers: Ints = np.empty(0, np.int64)
-        # Of two ranks either is slow too often for its level to be without that.
+        # With two ranks, either is slow so often that subtracting its level would remove the slowness.
         self._tests = [_Test(APART.enter, CHANCE) for _ in "12"] if ranks > 2 else [_Test(OF_TWO.enter, CHANCE_OF_TWO)]
 
     def add_block(self, own_ms: Floats, numbers: Ints) -> None:
-        """Add steps. own_ms: [S, R]; numbers: [S] of the steps."""
+        """Add steps. own_ms: [S, R]; numbers: [S] numbers of the steps."""
         own = np.concatenate((self._own_ms, own_ms))
         numbers = np.concatenate((self._numbers, numbers))
         self._own_ms, self._numbers = own[-SMOOTHED:], numbers[-SMOOTHED:]
@@ -65,45 +68,51 @@ class TurnDetector:
 
     @property
     def found(self) -> Turns | None:
-        """The turns that go on; None: nobody takes turns."""
+        """Return the turns if they continue; None if ranks do not take turns."""
         return next((test.found for test in self._tests if test.found is not None), None)
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Turns that stand apart, one after another."""
+    """Turns of ranks that are far slower than all others, one after another."""
 
     since: int
     """The first step; 0 if they began with the run."""
     until: int
-    """The last step of the latest one."""
+    """The last step of the latest turn."""
     turn_steps: float
-    """Mean length of one."""
+    """Mean length of a turn, in steps."""
 
 
 class _Test:
     """A sequential probability ratio test (Wald, 1945) that starts at each turn; its mirror image ends the turns."""
 
     def __init__(self, apart: float, chance: float) -> None:
-        """apart: times the usual distance that a turn has to stand apart. chance: share of turns that have it."""
+        """Start without turns.
+
+        Args:
+            apart: Multiple of the usual distance by which the slowest rank of a turn must stand apart.
+            chance: Share of the turns that do so by chance.
+
+        """
         self.found: Turns | None = None
         self._factor, self._rise, self._fall = apart, log((1 + chance) / 2 / chance), log(0.5)
         self._slowest, self._first, self._last = -1, 0, 0
-        """Slowest rank, first and last step of the present turn."""
+        """The slowest rank, and the first and last step of the present turn."""
         self._leads: list[float] = []
         self._gaps: list[float] = []
         self._usual: deque[float] = deque(maxlen=USUAL_TURNS)
         self._sum = 0.0
-        """Log likelihood ratio since it was 0: above 0 before turns are found, below 0 after."""
+        """Log likelihood ratio since it was 0: above 0 before turns are found, below 0 afterwards."""
         self._begun: int | None = 0
-        """First step of the turns that make it up; 0: all so far. None: the next turn's."""
+        """First step of the turns in this sum; 0: of all turns so far. None: it will be that of the next turn."""
         self._lengths: list[int] = []
-        """Steps of those of them that stand apart."""
+        """Lengths in steps of the turns in this sum that stand apart."""
         self._apart = -1
-        """The rank that stood apart last. The same again is no evidence, as one rank may have long steps."""
+        """The rank that stood apart last. The same rank again is no evidence, because one rank may have long steps."""
 
     def add(self, values: Floats, numbers: Ints) -> None:
-        """Add steps. values: [S, R]"""
+        """Add steps. values: [S, R] times; numbers: [S] numbers of the steps."""
         slowest = values.argmax(axis=1).tolist()
         top = np.partition(values, range(-min(3, values.shape[1]), 0), axis=1)[:, -3:]
         leads = (top[:, -1] - top[:, -2]).tolist()

@@ -1,4 +1,4 @@
-"""Series that show a slowdown: each rank's times against the other ranks', and all ranks' times against their past."""
+"""Series that show slowdowns: ranks' times compared with the other ranks', and all ranks' times with their past."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 BLOCK = 5
-"""Steps that are judged together: detection waits for 4 steps at most, and a judgement costs little for each step."""
+"""Number of steps that are judged together: this delays detection by 4 steps at most, and is cheap per step."""
 CLIP = Threshold(
     4.0,
     of="distance from the baseline, in robust standard deviations, at which ddpmon clips an excess",
@@ -19,17 +19,17 @@ CLIP = Threshold(
     "at 4 gave none. Clipping at 4 affects 0.006% of normally distributed values.",
 )
 RANKS_WITH_PHASES = 2048
-"""Ranks up to which phases are judged too: with more, own time shows what matters and the rest costs too much."""
+"""Number of ranks up to which phases are also judged: beyond, own time shows what matters, and phases cost too much."""
 SMALLEST = (WORTH.enter - 1) / 4
-"""Share of a step that a change, or what a rank differs by for good, is at least: any two ranks differ by less if
-compared for long enough."""
+"""Minimum size, as a share of a step, of a change or of a lasting difference between ranks: smaller ones exist between
+any two ranks that are compared for long enough."""
 LEAST_CLIP = 1.5
-"""The limit of the clip in a quiet run, as a multiple of SMALLEST: three of four steps exceed SMALLEST on average, two
-do not."""
+"""The clip limit in a quiet run, as a multiple of SMALLEST: if three of four steps reach the limit, their mean exceeds
+SMALLEST; if two do, it does not."""
 STEADY = 5e-4
-"""Share of a step that a spread is at least: clocks and schedulers stray by as much where a run is made of sleeps."""
+"""Minimum of a spread, as a share of a step: clocks and schedulers vary by as much in a run that consists of sleeps."""
 SCALE_RATE = BLOCK / 1000
-"""Weight of the latest block in the scale of the noise: it follows a new regime within some 1,000 steps."""
+"""Weight of the latest block in the scale of the noise: it follows a new level of noise within about 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
 PAST_SERIES = ("own", *OWN_PHASES, "transfer")
 
@@ -40,20 +40,21 @@ class PeerSeries:
     def __init__(self, ranks: int) -> None:
         self.names = PEER_SERIES if ranks <= RANKS_WITH_PHASES else PEER_SERIES[:1]
         self.phase_share = np.zeros(len(OWN_PHASES))
-        """Share of each phase in own time, of a typical rank."""
+        """Share of each phase in the own time of a typical rank."""
         self._blocks = 0
 
     def of_block(self, own_ms: Floats, phases_ms: Floats) -> Floats:
         """Return the excess over the other ranks.
 
-        Phases are taken less their usual share of the rank's own time. This removes noise that scales all phases of a
-        rank alike, and leaves most of a delay that is in one of them.
+        From phases, their usual share of the rank's own time is subtracted. This removes noise that scales all phases
+        of a rank alike, and keeps most of a delay in one of them.
 
         Args:
-            own_ms: [S, R]
-            phases_ms: [S, R, 5]
+            own_ms: [S, R] Own times.
+            phases_ms: [S, R, 5] Times in each phase.
 
-        Returns: [P, S, R] in ms, in the order of `names`.
+        Returns:
+            [P, S, R] in ms, in the order of `names`.
 
         """
         if len(self.names) == 1:
@@ -72,7 +73,7 @@ class PastSeries:
     """Reduces each phase and the transfer to the median over ranks, at the usual amount of work per step."""
 
     PRIOR_SHARE = 0.02
-    """Variation of the work below which time is taken as proportional to it: less does not tell the slope."""
+    """Variation of the work below which time is assumed to be proportional to it: less does not show the slope."""
     RATE = BLOCK / 10_000
     """Weight of the latest block: the slope is learned from the last 10,000 steps."""
 
@@ -86,19 +87,20 @@ class PastSeries:
     def of_block(self, phases_ms: Floats, transfer_ms: Floats, work: Floats) -> Floats:
         """Return median times over ranks, each corrected for more or less work than usual.
 
-        The time for more work is a ridge regression on earlier blocks. Its prior is "proportional to the work", so that
-        work that never varied before explains all it can.
+        The time for more work is estimated by ridge regression on earlier blocks. Its prior is "proportional to the
+        work", so that work that never varied before explains as much as possible.
 
         Args:
-            phases_ms: [S, R, 5]
-            transfer_ms: [S, R]
+            phases_ms: [S, R, 5] Times in each phase.
+            transfer_ms: [S, R] Transfer times.
             work: [S] Tokens or samples of a step; 0 where they are unknown.
 
-        Returns: [7, S, 1] in ms, in the order of PAST_SERIES.
+        Returns:
+            [7, S, 1] in ms, in the order of PAST_SERIES.
 
         """
         times = np.empty((len(PAST_SERIES), len(phases_ms)))
-        # Of two ranks a slow one does not move the lower one.
+        # With two ranks, a slow one does not move the lower median.
         times[0] = lower_medians(phases_ms.sum(axis=2))
         times[1:-1] = lower_medians(phases_ms).T
         times[-1] = lower_medians(transfer_ms)
@@ -110,20 +112,20 @@ class PastSeries:
         proportional = self._time_mean / self._work_mean
         slope = (self._covariance + prior * proportional) / (self._work_variance + prior)
         slope = np.clip(slope, 0.0, proportional)
-        slope[-1] = 0.0  # gradients are as large whatever the input
+        slope[-1] = 0.0  # The size of the gradients does not depend on the input.
         more = work - self._work_mean
         corrected = times - slope[:, None] * more
         self._blocks += 1
         rate = max(1 / (self._blocks + 1), self.RATE)
         self._work_variance += rate * (float((more**2).mean()) - self._work_variance)
         self._covariance += rate * (((times - self._time_mean[:, None]) * more).mean(axis=1) - self._covariance)
-        # The mean of the work stays what it was at first: a reference that moves would move the corrected times.
+        # The mean of the work stays at its first value: a moving reference would move the corrected times.
         self._time_mean += rate * (corrected.mean(axis=1) - self._time_mean)
         return corrected[..., None]
 
 
 class Clip:
-    """Cuts off what exceeds the baseline by more than some robust standard deviations."""
+    """Clips values that differ from the baseline by more than some robust standard deviations."""
 
     def __init__(self) -> None:
         self._log_scale: Floats | None = None
@@ -132,11 +134,11 @@ class Clip:
         self._blocks = 0
 
     def __call__(self, excess: Floats, baseline: Floats, step_ms: float) -> Floats:
-        """Clip a block.
+        """Return a clipped block.
 
         Args:
-            excess: [P, S, R]
-            baseline: [P, R]
+            excess: [P, S, R] Values of the block.
+            baseline: [P, R] Level to clip around.
             step_ms: Typical length of a step.
 
         """
@@ -145,7 +147,7 @@ class Clip:
         spread = SIGMAS_PER_MAD * medians(np.abs(around[..., sample]).reshape(len(excess), -1))
         log_scale = np.log(np.maximum(spread, STEADY * step_ms))
         self._blocks += 1
-        # A mean of logarithms: one block of a warm-up, a hundred times as noisy, does not blind the next hundred.
+        # With a mean of logarithms, one warm-up block that is a hundred times as noisy does not blind the next hundred.
         if self._log_scale is None:
             self._log_scale = log_scale
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)

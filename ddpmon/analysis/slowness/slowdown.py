@@ -1,4 +1,4 @@
-"""One description of a slowdown."""
+"""The description of a slowdown."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PatternName = Literal["lasting", "stretch", "steps", "seconds", "irregular", "ra
 Changed = Literal["these", "others", "unknown"]
 
 CERTAIN_Z = 6.0
-"""Standard deviations from which on a change is no chance: about those that the detector asks for."""
+"""Standard deviations from which on a change is not attributed to chance: about as many as the detector requires."""
 EVIDENCE = CERTAIN_Z**2 / 2
-"""Log likelihood ratio at which a change of level is accepted, up or down: a slowdown ends on evidence as strong as
-began it."""
+"""Log likelihood ratio at which a change of level is accepted, up or down: the evidence that ends a slowdown must be as
+strong as the evidence that began it."""
 WORTH = Threshold(
     1.02,
     of="time since a slowdown began, divided by the time that the same steps would take without the slowdown",
@@ -29,59 +29,59 @@ WORTH = Threshold(
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Some ranks take longer than the others, or all ranks longer than before.
+    """A slowdown: some ranks take longer than the others, or all ranks take longer than before.
 
-    Ranks and `since` identify it from one judgement to the next.
+    Its ranks and `since` identify it from one judgement to the next.
     """
 
     ranks: tuple[int, ...]
-    """The slow ranks; every rank where the scope is "all"."""
+    """The slow ranks; all ranks if the scope is "all"."""
     scope: Scope
-    """"host": these are all ranks of one host or of several hosts. "rotating": one after another."""
+    """"host": all ranks of one or more hosts. "rotating": one rank after another."""
     phases_ms: Mapping[str, float] = field(hash=False)
     """Excess of a slow step in each phase over the other ranks; for scope "all" over the past, with "transfer"."""
     pattern: PatternName
     since: int
     """Number of the first slow step."""
     since_within: tuple[int, int]
-    """95% interval of `since`. Both ends are equal where the step is certain."""
+    """95% interval of `since`. Both ends are equal if the step is certain."""
     excess_ms: float
-    """Excess of a slow step in own time (scope "all": of the step)."""
+    """Excess of a slow step in own time (scope "all": in the length of the step)."""
     cost_ms: float
     """Time that the run has lost until step `as_of`."""
     as_of: int
     """Number of the latest step that was judged."""
     gain: float
-    """Time since `since` over the time without this and all other present slowdowns of ranks."""
+    """Time since `since` divided by the time without this and all other present slowdowns of ranks."""
     gain_alone: float
-    """The same without this slowdown alone."""
+    """The same ratio without this slowdown alone."""
     until: int | None = None
     """Number of the last slow step; None while the slowdown lasts."""
     every: float | None = None
-    """Period in steps ("steps") or in seconds ("seconds"); for scope "rotating" the steps of a turn."""
+    """Period in steps (pattern "steps") or seconds (pattern "seconds"); for scope "rotating" the steps of a turn."""
     share: float = 1.0
-    """Share of the steps from `since` on that are slow."""
+    """Share of slow steps among the steps from `since` on."""
     changed: Changed = "these"
-    """Ranks that changed at `since`: these became slower, or the others faster."""
+    """Ranks that changed at `since`. "these": these ranks became slower. "others": the other ranks became faster."""
     stretches: tuple[tuple[int, int], ...] = ()
-    """First and last step of the latest stretches of one that comes again, the present one excepted."""
+    """First and last step of the latest stretches of a recurring slowdown, without the present one."""
     increase: float = 0.0
-    """Excess in the phase over the time that it took before (scope "all")."""
+    """Excess in `phase` as a multiple of the time that the phase took before (scope "all")."""
     began_us: tuple[int, int] = (0, 0)
-    """Moments at which the first and the last step of `since_within` began, by the clock of the steps' ends."""
+    """Moments at which the first and the last step of `since_within` began, in µs of the clock of the steps' ends."""
     hidden_since: int | None = None
-    """Step from which on noise is too large to tell whether the slowdown goes on."""
+    """Step from which on noise is too large to tell whether the slowdown continues; None: it is not."""
     work: str = ""
-    """Uneven quantity within each step that causes it (scope "rotating"): "tokens" or "samples"."""
+    """The quantity whose uneven distribution within each step causes it (scope "rotating"): "tokens" or "samples"."""
 
     @cached_property
     def phase(self) -> str:
-        """The phase with the largest excess."""
+        """Return the phase with the largest excess."""
         return max(self.phases_ms, key=lambda name: self.phases_ms[name])
 
     @property
     def is_of_ranks(self) -> bool:
-        """Return whether some ranks are slow against the others."""
+        """Return whether some ranks are slow compared with the others."""
         return self.scope not in {"all", "rotating"}
 
     @property

@@ -1,4 +1,4 @@
-"""Describe a slowdown of some ranks against the others."""
+"""Description of a slowdown of some ranks compared with the others."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 SETTLED_STEPS = 150
-"""Steps after the first slow one that show it as well as more steps would: it then stays as described."""
+"""Number of steps after the first slow one that determine it as well as more steps would: it is then final."""
 SEGMENT_ROWS = 300
-"""RunRows on both sides of a first step that show it."""
+"""Number of rows on both sides of a first step from which it is estimated."""
 LATEST_STEPS = 50
-"""Latest slow steps that show what each of them costs."""
+"""Number of latest slow steps from which the cost of each is estimated."""
 PHASE_STEPS = 16
-"""Latest steps that show the phase."""
+"""Number of latest steps that show the slow phase."""
 
 
 @dataclass(frozen=True)
 class _Span:
-    """RunRows `begin` to before `end` of a slowdown, first and last step, and the shape of its beginning."""
+    """The rows `begin` to before `end` of a slowdown, its first and last step, and its pattern."""
 
     begin: int
     end: int
@@ -46,9 +46,15 @@ class _Span:
 def describe_ranks(
     rows: RunRows, group: who.Group, peers: Sequence[int], hosts: Mapping[int, str], ended: Sequence[Slowdown]
 ) -> list[Slowdown]:
-    """Describe a group of slow ranks: the slowdown now, and one before it that has ended since last time.
+    """Describe a group of slow ranks: the present slowdown, and one before it that has ended since the last judgement.
 
-    ended: slowdowns that had ended before, which may turn out to be the first of many.
+    Args:
+        rows: The run.
+        group: The slow ranks.
+        peers: Columns of the ranks to compare them with.
+        hosts: Host of each rank.
+        ended: Slowdowns that had ended before, which may turn out to be the first of a recurring one.
+
     """
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
@@ -66,7 +72,7 @@ def describe_ranks(
         begin, end = again.spans[0][0], again.spans[-1][1]
         since = int(rows.first[begin])
         share = float(found.counts[begin:end].sum() / rows.steps[begin:end].sum())
-        # Without a rhythm it may have begun some steps before its first slow one.
+        # Without a rhythm, it may have begun some steps before its first slow one.
         unsure = int(rows.steps[max(0, begin - 1)]) - 1
         earliest = since - (round(3 / share) if again.pattern == "irregular" and found.single else unsure)
         within = max(int(rows.first[0]), earliest), since + unsure
@@ -75,7 +81,7 @@ def describe_ranks(
                 since, within = one.since, one.since_within
                 break
         until = rows.last_step(end - 1) if again.has_ended else None
-        # Blocks of the past may hide its first slow steps.
+        # Blocks of the past may hide the first slow steps.
         begin = min(begin, rows.index(since))
         chosen = [_Span(begin, end if again.has_ended else len(rows), since, within, until, again.pattern, again.every)]
     else:
@@ -107,7 +113,7 @@ def describe_ranks(
 
 
 def _places(rows: RunRows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
-    """Return which spans to describe: that of last time, and the latest."""
+    """Return the indices of the spans to describe: that of the last judgement, and the latest."""
     last = len(spans) - 1
     if before is None:
         return [last]
@@ -117,7 +123,7 @@ def _places(rows: RunRows, spans: list[tuple[int, int]], before: Slowdown | None
 
 
 def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: int, before: Slowdown | None) -> _Span:
-    """Find the first and the last step of a span of slow rows."""
+    """Return the first and the last step of a span of slow rows, with its pattern."""
     begin, end = spans[place]
     lower = spans[place - 1][1] if place else 0
     upper = spans[place + 1][0] if place + 1 < len(spans) else len(rows)
@@ -134,13 +140,13 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
         if len(series) >= who.FEWEST_ROWS:
             found = onset(series, may_be_constant=lower == 0)
             since = int(first[found.index])
-            # A block in which it began is in between.
+            # Its beginning lies within a block of this size.
             within = int(first[found.within[0]]) - size + 1, int(first[found.within[1]]) + size - 1
             pattern = "ramp" if found.is_ramp else pattern
             begin = rows.index(since)
     until = None
     if end < len(rows):
-        # It may have become less before it ended.
+        # The excess may have decreased before it ended.
         first, series, size = _uniform(rows, values, end - 1, max(begin, end - who.COMPARED_STEPS), upper)
         last = len(series) - 1 - onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
         until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
@@ -163,7 +169,7 @@ def _uniform(rows: RunRows, values: Floats, near: int, lower: int, upper: int) -
 
 
 def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
-    """Split a span where another phase became the slow one."""
+    """Split a span at the step at which another phase became the slow one."""
     end, begin = span.end, max(span.begin, span.end - SEGMENT_ROWS, len(rows.blocks))
     if end - begin < 2 * PHASE_STEPS:
         return [span]
@@ -177,7 +183,7 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
         for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
     ]
     short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
-    # Noise may add to another phase for a while. Where the phase changes one rises and the other one falls.
+    # Noise may add to another phase for a while. If the slow phase changes, one phase rises and the other one falls.
     fell, rose = both[0][was] - both[1][was], both[1][now] - both[0][now]
     if short or found.evidence < EVIDENCE or fell < both[0][was] / 2 or rose < both[1][now] / 2:
         return [span]
@@ -198,7 +204,18 @@ def _described(
     group: who.Group,
     others: Sequence[int],
 ) -> Slowdown:
-    """Add size, phases and cost. counts: [N] slow steps of each row. others: columns of other slow ranks."""
+    """Return the description of a slowdown, with its size, phases and cost.
+
+    Args:
+        rows: The run.
+        scope: What kind of ranks are slow.
+        span: The rows of the slowdown.
+        counts: [N] Number of slow steps in each row.
+        excess: Excess of the slow ranks.
+        group: The slow ranks.
+        others: Columns of other slow ranks.
+
+    """
     old, before = len(rows.blocks), group.before
     before = before if before and before.since == span.since else None
     slow = np.zeros(len(rows))
@@ -211,10 +228,10 @@ def _described(
     latest = window
     if before and span.begin < old:
         latest = window[-max(LATEST_STEPS, int((rows.first[window + old] > before.as_of).sum())) :]
-    # Of ranks that are equally slow none costs anything as long as another one is: each costs what all then cost.
+    # If several ranks are equally slow, none costs anything while another one is slow: each is assigned the joint cost.
     loss, alone = _loss_ms(rows.world, latest, group.columns, others) if len(latest) else (size, size)
     if before and span.begin < old:
-        # What was lost before stays; the loss of each step since then is that of the latest slow ones.
+        # The cost so far is kept; each step since then costs as much as the latest slow ones.
         is_new = rows.first > before.as_of
         added = float(slow[is_new].sum())
         cost = before.cost_ms + added * loss
@@ -245,15 +262,15 @@ def _described(
 
 
 def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence[int]) -> tuple[float, float]:
-    """Return the time that each of some steps of the window would be shorter without the excess of these ranks.
+    """Return the time by which each of some steps of the window would be shorter without the excess of these ranks.
 
     Returns:
-        The time if the other slow ranks were as fast as the rest, and if they stay as they are.
+        The time if the other slow ranks were as fast as the rest, and the time if they stay as they are.
 
     """
     if steps[-1] - steps[0] + 1 == len(steps):
         part = world.between(int(steps[0]), int(steps[-1]) + 1)
-    else:  # with what the model reads of it
+    else:  # The part has only the arrays that the model reads.
         names = ("step", "end_us", "length_ms", "own_ms")
         part = replace(world, **{name: getattr(world, name)[steps] for name in names})
 

@@ -1,4 +1,4 @@
-"""The spread that chance gives a contrast, measured on the same contrast of other ranks and of earlier steps."""
+"""The spread of a contrast by chance, measured on the same contrast of other ranks and of earlier steps."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import sample_of
 
 MEMORY = 25
-"""Steps beyond the length of a contrast on which the next value may depend through noise that wanders, at most."""
+"""Maximum number of steps beyond a contrast's length on which the next value may depend through wandering noise."""
 PAST_MEMORY = 5
-"""The same for degrees of freedom of series of all ranks. With 25 a slowdown by 10% was found in none of 12 runs in
-noise of 15%, with 5 in 10; without a fault there was no signal in 320 runs of 1,500 steps of eight kinds of noise."""
+"""The same for the degrees of freedom of series of all ranks. With 25, a slowdown by 10% was found in none of 12 runs
+in noise of 15%, and with 5 in 10 of them; without a fault there was no signal in 320 runs of 1,500 steps of eight kinds
+of noise."""
 FORGET = BLOCK / 20_000
 """Share of the measured spread that each block replaces: it follows the noise of the last 20,000 steps."""
 EARLY = 2.0
-"""Weight of the latest of n blocks, as a multiple of 1/n: a mean in which a warm-up fades with the square of n."""
+"""Weight of the latest of n blocks, as a multiple of 1/n: in such a mean, a warm-up fades with the square of n."""
 FORGET_SOON = BLOCK / 500
-"""The same for the second, shorter memory that shows noise that has grown: the last 500 steps."""
+"""The share for a second, shorter memory, the last 500 steps, which shows noise that has grown."""
 LARGEST = 12.0
-"""Multiple of the mean square at which a square is cut off: else the spread is learned from the fault itself."""
+"""Multiple of the mean square to which a square is clipped, or the spread would be learned from the fault itself."""
 INDEPENDENT = 1.3
-"""Independent values for each stretch of a contrast's support. Stretches that overlap tell up to 1.5 times as much of a
-variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
+"""Number of independent values per stretch as long as a contrast's support. Overlapping stretches tell up to 1.5 times
+as much about a variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
 FEW_RANKS = 3
-"""Ranks up to which the others do not tell the spread: one of two is as far from the other as the other from it."""
+"""Number of ranks up to which the others do not show the spread: of two ranks, each is equally far from the other."""
 
 
 def z_of_t(t: Floats, freedom: Floats) -> Floats:
-    """Return t values as normal ones of the same probability (Wallace, Ann. Math. Stat. 30, 1959)."""
+    """Convert t values to normal ones of the same probability (Wallace, Ann. Math. Stat. 30, 1959)."""
     factor = (8 * freedom + 1) / (8 * freedom + 3)
     z: Floats = np.sign(t) * factor * np.sqrt(freedom * np.log1p(t * t / freedom))
     return z
 
 
 def uncertain(freedom: Floats, z: Floats) -> Floats:
-    """Return the factor by which a variance of so few degrees of freedom is larger where z is as rare as t would be.
+    """Return the factor for a variance of few degrees of freedom with which z is as rare as t would be.
 
-    The same approximation as `z_of_t`, the other way round.
+    It is the inverse of the approximation in `z_of_t`.
     """
     some = np.maximum(freedom, 1e-3)
     factor: Floats = some * np.expm1(np.minimum(z**2 / some, 50.0)) / z**2
@@ -47,13 +48,13 @@ def uncertain(freedom: Floats, z: Floats) -> Floats:
 
 
 def mean_correlation(steps: int, memory: float) -> float:
-    """Return the mean correlation of all pairs of so many steps, each with itself too, of noise with a memory."""
+    """Return the mean correlation of all pairs of `steps` steps, also of each with itself, for noise with a memory."""
     lags = np.arange(1, steps)
     return float(steps + 2 * ((steps - lags) * np.exp(-lags / memory)).sum()) / steps**2
 
 
 def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
-    """[..., R] -> [..., R] Mean of the other ranks for each rank, or [..., 1] the mean of all."""
+    """Return the mean of the other ranks for each rank, [..., R] -> [..., R]; without `each`, that of all, [..., 1]."""
     total: Floats = values.sum(axis=-1, keepdims=True)
     count = values.shape[-1]
     mean: Floats = (total - values) / (count - 1) if each else total / count
@@ -61,7 +62,7 @@ def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
 
 
 def _tails(squares: Floats, fourth: Floats) -> Floats:
-    """Return the factor by which a variance is larger for heavy tails, by mean squares and mean fourth powers."""
+    """Return the factor by which heavy tails enlarge a variance, from mean squares and mean fourth powers."""
     tails: Floats = np.sqrt(np.clip(fourth / np.maximum(squares, 1e-30) ** 2 / 3, 1, 4))
     return tails
 
@@ -72,25 +73,25 @@ class _Memory:
     def __init__(self, support: Floats) -> None:
         self._support = support
         self.looks: Floats = np.zeros(len(CONTRASTS))
-        """[K] Looks so far."""
+        """[K] Number of values that were added to each mean so far."""
         self._sum_of_squares = np.ones(len(CONTRASTS))
 
     def rates(self, added: Bools) -> Floats:
-        """Count a look for the contrasts [K] to which one is added, and return its weight in the new mean [K]."""
+        """Count a value for those contrasts [K] that get one, and return its weight in the new mean [K]."""
         self.looks = self.looks + added
         rates = np.where(added, np.clip(EARLY / (self.looks + 1), FORGET * BLOCKS_OF, 1.0), 0.0)
         self._sum_of_squares = (1 - rates) ** 2 * self._sum_of_squares + rates**2
         return rates
 
     def independent(self) -> Floats:
-        """[K] Independent values in a mean (Kish's effective number of looks, fewer where they overlap)."""
+        """Return the number of independent values in a mean, [K] (Kish's effective number; overlaps count less)."""
         looks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
         values: Floats = INDEPENDENT * looks * np.minimum(BLOCKS_OF * BLOCK / self._support, 1.0)
         return values
 
 
 class PeerSpread:
-    """The spread of a rank's contrasts as those of the other ranks have it, up to now.
+    """The spread of a rank's contrasts, measured on those of the other ranks so far.
 
     Ranks are exchangeable as long as none differs, whatever their noise: correlated, or of any distribution.
     """
@@ -103,22 +104,23 @@ class PeerSpread:
         self._memory = _Memory(support_of(MEMORY))
 
     def freedom(self) -> Floats:
-        """[K] Degrees of freedom."""
+        """Return the degrees of freedom of each contrast's spread, [K]."""
         peers = self._squares.shape[2] - 2
         return np.where(self._memory.looks > 0, peers * (1 + self._memory.independent()), 0.0)
 
     def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats, Floats]:
-        """Return the contrasts less their median over ranks, their variance, and how heavy their tails are.
+        """Return the contrasts minus their median over ranks, their variance, and how heavy their tails are.
 
-        The median of the others, which is in a contrast already, strays where nearly half of the ranks are slow, by as
-        much in all that are not. Of few ranks it makes the tails heavier than normal ones.
+        A contrast already contains the median of the others. If nearly half of the ranks are slow, that median shifts,
+        by the same amount in all ranks that are not slow. With few ranks it makes the tails heavier than normal ones.
 
         Args:
-            contrasts: [P, K, R]
+            contrasts: [P, K, R] Contrasts of a block.
             floor: Smallest variance.
 
-        Returns: [P, K, R]; [P, K, R], or [P, K, 1] where it is learned from a sample; [P, K] the factor by which a
-            variance is larger for its tails, which is in the measured one already.
+        Returns:
+            [P, K, R] contrasts; their variance, [P, K, R], or [P, K, 1] if it is learned from a sample; [P, K] the
+            factor by which heavy tails enlarge a variance, which the measured one already contains.
 
         """
         ordered = np.sort(contrasts[..., self._sample], axis=2)
@@ -130,7 +132,14 @@ class PeerSpread:
         return contrasts - middle[..., None].astype(np.float32), measured, tails
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
-        """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
+        """Learn from the squares of these contrasts.
+
+        Args:
+            contrasts: [P, K, R] Contrasts of a block.
+            slow: [P, R] True for ranks with a signal.
+            ready: [K] True for contrasts that were judged.
+
+        """
         count = contrasts.shape[1]
         usual = self._squares[:, :count].mean(axis=2, keepdims=True)
         limit = np.where(slow[:, None, self._sample], usual, LARGEST * usual)
@@ -142,15 +151,15 @@ class PeerSpread:
 
 
 class PastSpread:
-    """The spread of contrasts as earlier steps have it, from before those on which the present ones depend.
+    """The spread of contrasts, measured on steps before those on which the present contrasts depend.
 
-    For two or three ranks, and for series of all ranks together, of which there is one only.
+    It is used for two or three ranks, and for series of all ranks together, of which there is only one.
     """
 
     def __init__(self, series: int, columns: int) -> None:
         self._delay: Ints = np.ceil(support_of(MEMORY) / BLOCK).astype(int)
         self._waiting = np.zeros((int(self._delay.max()) + 1, 2, series, len(CONTRASTS)))
-        """Mean squares and fourth powers of the last blocks, a ring: they do not count yet."""
+        """Mean squares and fourth powers of the last blocks, in a ring buffer; they do not count yet."""
         self._ready: Bools = np.zeros((len(self._waiting), len(CONTRASTS)), bool)
         self._at = 0
         self._means = np.zeros((2, series, len(CONTRASTS)))
@@ -159,11 +168,11 @@ class PastSpread:
         self._others = max(columns - 1, 1)
 
     def freedom(self) -> Floats:
-        """[K] Degrees of freedom."""
+        """Return the degrees of freedom of each contrast's spread, [K]."""
         return self._others * self._memory.independent()
 
     def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats, Floats]:
-        """Return the contrasts [P, K, R], their variance [P, K, 1] and tails [P, K] as above. floor: the smallest."""
+        """Return the contrasts [P, K, R], their variance [P, K, 1] and tails [P, K] as `PeerSpread.measure` does."""
         count = contrasts.shape[1]
         mean, fourth = self._means[:, :, :count]
         tails = _tails(mean, fourth)
@@ -171,7 +180,7 @@ class PastSpread:
         return contrasts, variance, tails
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
-        """Add the squares of these contrasts. slow: [P, R] those with a signal. ready: [K] those judged."""
+        """Learn from the squares of these contrasts; the arguments are those of `PeerSpread.learn`."""
         count = contrasts.shape[1]
         mean = self._means[0, :, :count, None]
         limit = np.where(slow[:, None], mean, LARGEST * mean)

@@ -1,4 +1,4 @@
-"""The noise of single steps, and how much of it a contrast of several steps has at most."""
+"""The noise of single steps, and the maximum part of it that a contrast of several steps contains."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.statistics.excess import sample_of
 
 UNSEEN_ERRORS = 2.0
-"""Standard errors by which noise may wander more than it shows."""
+"""Standard errors by which wandering noise may exceed its estimate."""
 NOW_RATE = 0.5
-"""Weight of the latest block in the noise of now: noise that begins in all ranks counts in the block in which it
-begins, and one rank that becomes slow makes one large difference of all that a block has."""
+"""Weight of the latest block in the current noise. Noise that begins in all ranks counts in the block in which it
+begins; one rank that becomes slow makes only one large difference in a block."""
 DELAY, DELAY_OF_FEW = 10 // BLOCK, 40 // BLOCK
-"""Blocks that a block waits before it counts in the noise that wanders, so that a rank which becomes slow has a signal
-before its slowness counts as noise. Few ranks wait longer: each is compared with its own past, and found later."""
+"""Number of blocks that a block waits before it counts in the wandering noise, so that a rank that becomes slow has a
+signal before its slowness counts as noise. Few ranks wait longer: each is compared with its own past, and found
+later."""
 MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
-"""Steps in which the correlation of noise that wanders falls to 1/e: a grid of what is looked at."""
+"""Number of steps in which the correlation of wandering noise falls to 1/e: a grid of the memories that are tested."""
 
 
 @cache
 def noise_of_contrasts() -> tuple[Floats, Floats]:
-    """Return the variance of each contrast [K] for white noise of variance 1, and for noise that wanders at most.
+    """Return the variance of each contrast for white noise of variance 1, and the maximum for wandering noise, [K]
+    each.
 
-    Noise that wanders is a sum of autoregressions. Its size is the covariance of different steps of a block, and the
-    variance that it adds to what differences of neighbouring steps show as white is the largest over all memories.
+    Wandering noise is a sum of autoregressions. Its size is the covariance of different steps of a block. The variance
+    that it adds, beyond what differences of neighbouring steps show as white noise, is the largest over all memories.
     """
     weights = weights_of_contrasts()
     frequency = np.linspace(0, np.pi, weights.shape[1] + 1)
@@ -54,12 +56,12 @@ def noise_of_contrasts() -> tuple[Floats, Floats]:
 
 
 class StepNoise:
-    """Splits the noise of steps into a white part and one that wanders.
+    """Splits the noise of steps into a white part and a wandering part.
 
-    Half the mean square of differences of neighbouring steps is the variance of white noise; a few dozen steps tell it.
-    The mean product of different steps of a block is the variance of noise that wanders. The first MEMORY steps do not
-    count in it: a baseline begins where such noise is. A slowdown that lasts changes one difference only, and the
-    product only after a delay and of its own rank, which is not compared with itself.
+    The variance of white noise is half the mean square of differences of neighbouring steps; a few dozen steps show it.
+    The variance of wandering noise is the mean product of different steps of a block. The first MEMORY steps do not
+    count in it, because the baseline starts at the level that the noise then has. A lasting slowdown changes only one
+    difference. It changes the product only after a delay and for its own rank, which is not compared with itself.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -67,16 +69,16 @@ class StepNoise:
         self._each = self._sample.step == 1 and ranks > FEW_RANKS
         self._delay = DELAY if ranks > FEW_RANKS else DELAY_OF_FEW
         self._white = np.zeros((2, series, ranks))
-        """Variance of white noise: a mean over many steps, and one over the last 500."""
+        """[2, P, R] Variance of white noise: a mean over many steps, and one over the last 500."""
         self._now = np.zeros(series)
-        """[P] The variance of white noise of all ranks in the last blocks."""
+        """[P] The variance of white noise of all ranks in the latest blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
-        """Mean of the other ranks' mean product in a block, and of its square."""
+        """[2, P, R] or [2, P, 1] Mean of the other ranks' mean product in a block, and of its square."""
         self._waiting: list[Floats] = []
         self._blocks = self._learned = 0
 
     def add_block(self, around: Floats) -> None:
-        """Learn white noise. around: [P, BLOCK, R], around the baseline."""
+        """Learn white noise. around: [P, BLOCK, R] values minus the baseline."""
         white = np.square(np.diff(around, axis=1)).mean(axis=1) / 2
         self._blocks += 1
         for memory, forget in enumerate((FORGET, FORGET_SOON)):
@@ -84,7 +86,13 @@ class StepNoise:
         self._now += NOW_RATE * (white[:, self._sample].mean(axis=1) - self._now)
 
     def learn_wandering(self, around: Floats, slow: Bools) -> None:
-        """Learn noise that wanders. around: as above. slow: [P, R] those with a signal."""
+        """Learn wandering noise.
+
+        Args:
+            around: [P, BLOCK, R] Values minus the baseline.
+            slow: [P, R] True for ranks with a signal.
+
+        """
         product = (np.square(around.sum(axis=1)) - np.square(around).sum(axis=1)) / (BLOCK * (BLOCK - 1))
         product = np.where(slow, np.minimum(product, self._wandering[0]), product)
         self._waiting.append(mean_of_others(product[:, self._sample], each=self._each))
@@ -96,17 +104,18 @@ class StepNoise:
                 self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
 
     def variance(self, most: Floats, tails: Floats) -> tuple[Floats, Floats]:
-        """Return the variance of contrasts: that of white noise, and a rest that is bounded twice.
+        """Return the variance of contrasts: that of white noise, and a rest with two upper bounds.
 
-        The rest is what the variance that was measured has beyond white noise, or what noise can add that wanders as
-        much as the correlation of the other ranks' steps and UNSEEN_ERRORS standard errors of it allow. A rank with
-        more white noise than others have gets a variance that is larger by as much.
+        The first bound is the part of the measured variance beyond white noise. The second is what wandering noise can
+        add, given the correlation of the other ranks' steps and UNSEEN_ERRORS of its standard errors. A rank with more
+        white noise than others gets a proportionally larger variance.
 
         Args:
-            most: [P, K, R] or [P, K, 1] The largest variance of contrasts that goes with what was measured of them.
-            tails: [P, K] The factor by which a variance is larger where tails are heavier than normal ones.
+            most: [P, K, R] or [P, K, 1] The largest variance of contrasts that is consistent with their measurement.
+            tails: [P, K] The factor by which a variance is larger if tails are heavier than normal ones.
 
-        Returns: [P, K, R] or [P, K, 1] the variance of a usual rank; [P, R] times as much that each rank has.
+        Returns:
+            [P, K, R] or [P, K, 1] the variance of a usual rank; [P, R] the variance of each rank as a multiple of it.
 
         """
         count = most.shape[1]
@@ -120,7 +129,7 @@ class StepNoise:
         return now[..., None] * white + np.maximum(rest, 0.0), noisier
 
     def _most_wandering(self, white: Floats) -> Floats:
-        """[P, 1] Variance of white noise -> [P, R] the largest variance of noise that wanders besides.
+        """Return the largest variance of wandering noise, given that of white noise: [P, 1] -> [P, R].
 
         The standard error is that of the mean over blocks: ranks that wander together tell no more than one of them.
         """

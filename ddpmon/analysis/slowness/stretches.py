@@ -22,11 +22,11 @@ AT_PEERS = Threshold(
     below=True,
 )
 ONE_STEP = EVIDENCE / 3
-"""Log likelihood ratio that one step contributes at most: a single hiccup is a third of the evidence for a change."""
+"""Maximum log likelihood ratio of a single step: one hiccup is a third of the evidence for a change."""
 CERTAIN = 1e6
 """Log likelihood ratio that no others outweigh."""
 LEVEL_STEPS = (8, 24, 72)
-"""Steps from which the size of a slowdown is first estimated."""
+"""Numbers of steps from which the size of a slowdown is first estimated."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Stretches:
     """Parts of the run over which a series is high."""
 
     slow: Bools
-    """[N]"""
+    """[N] True for rows that are slow."""
     counts: Floats
-    """[N] Slow steps in each row."""
+    """[N] Number of slow steps in each row."""
     single: bool
-    """Each step alone shows whether it is slow."""
+    """True if each step alone shows whether it is slow."""
     known: tuple[tuple[int, int], ...] = ()
     """First and last step of stretches that were described before."""
 
     def with_known(self, rows: RunRows, known: Sequence[tuple[int, int]]) -> Stretches:
-        """Add stretches that were described before, by first and last step: blocks of the past show them badly."""
+        """Add stretches that were described before, by first and last step: blocks of the past show them roughly."""
         if self.single:
             return self
         slow, counts = self.slow.copy(), self.counts.copy()
@@ -76,11 +76,11 @@ class Stretches:
 def stretches(
     rows: RunRows, series: tuple[Floats, Floats, float], start: int, level_ms: float | None = None
 ) -> Stretches:
-    """Label the rows as slow or usual: the most likely labels, where each change needs EVIDENCE.
+    """Label the rows as slow or usual: the labels are the most likely ones, and each change of label needs EVIDENCE.
 
     Args:
         rows: The run.
-        series: `Excess.series`.
+        series: The result of `Excess.series`.
         start: Row near which it became slow.
         level_ms: Excess of a slow step as last described, if all steps were slow.
 
@@ -92,11 +92,11 @@ def stretches(
     variance = np.square(noise) * memory / rows.steps
     slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
     if level_ms and not slow.any():
-        # What was described before has begun, although noise hides it by now, and ends on evidence only.
+        # A slowdown that was described before has begun, although noise now hides it, and ends only on evidence.
         slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, CERTAIN)
     ends = np.flatnonzero(np.diff(slow.astype(np.int8)) == -1) + 1
     if len(ends) and not slow[-1]:
-        # It may have become less instead of over.
+        # The excess may have decreased rather than ended.
         before, rest = values[: np.argmax(slow)], slice(int(ends[-1]), None)
         over = values[rest] - (median(before) if len(before) >= NOISE_ROWS else 0.0)
         less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE)
@@ -108,9 +108,16 @@ def stretches(
 def _slow_rows(
     values: Floats, variance: Floats, steps: Ints, start: int, level_ms: float | None, known: float
 ) -> tuple[Bools, float]:
-    """Label rows as slow or usual, and return the excess of the slow ones.
+    """Label rows as slow or usual, and return the labels and the excess of the slow rows.
 
-    known: log likelihood ratio, from elsewhere, of slow against usual at the row `start`.
+    Args:
+        values: [N] The excess.
+        variance: [N] Its variance in each row.
+        steps: [N] Number of steps in each row.
+        start: Row near which it became slow.
+        level_ms: Excess of a slow step as last described; None if unknown.
+        known: Log likelihood ratio, from elsewhere, of slow against usual at the row `start`.
+
     """
     firsts = [median(values[start : start + count]) for count in LEVEL_STEPS]
     level, usual = max(*firsts, level_ms or 0.0), 0.0
@@ -131,7 +138,7 @@ def _slow_rows(
 
 
 def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> Stretches | None:
-    """Label step by step, if slow and usual steps are far apart and the usual ones are at the peers' level."""
+    """Label each step by itself if slow and usual steps are far apart and usual ones at the peers' level; else None."""
     first = max(start, len(rows.blocks))
     some = values[first:]
     if len(some) < NOISE_ROWS:
@@ -154,23 +161,26 @@ def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> St
         return None
     if high - low < CERTAIN_Z * max(median(noise[first:]), median(noise[first:][above])):
         return None
-    # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one of them.
+    # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one slow step.
     counts = np.maximum(np.rint((values - low) * rows.steps / (high - low)), 0.0)
     counts[noise * np.sqrt(rows.steps) * CERTAIN_Z > high - low] = 0.0
     return Stretches(counts > 0, np.minimum(counts, rows.steps), single=True)
 
 
 def _most_likely(ratios: Floats) -> Bools:
-    """[N] Return the most likely states of a chain with two states (Viterbi, 1967).
+    """Return the most likely states, True for slow, of a chain with two states, [N] (Viterbi, 1967).
 
-    ratios: Log likelihood ratio of slow against usual of each row.
+    Args:
+        ratios: [N] Log likelihood ratio of slow against usual in each row.
+
     """
     favour, each = 0.0, []
     for ratio in ratios.tolist():
         favour = (EVIDENCE if favour > EVIDENCE else max(favour, -EVIDENCE)) + ratio
         each.append(favour)
     favours = np.array(each)
-    # Where the evidence outweighs a change, the state is decided whatever comes later. Other rows are as the next one.
+    # Where the evidence outweighs a change, the state is final whatever comes later. Other rows have the state of the
+    # next final one.
     is_decided = np.abs(favours) > EVIDENCE
     is_decided[-1:] = True
     place = np.where(is_decided, np.arange(len(favours)), len(favours))

@@ -25,15 +25,17 @@ OF_ONE_PHASE = Threshold(
     " data loader puts all of it into the data phase.",
 )
 TOGETHER_STEPS = 16
-"""Steps that first steps may lie apart to be one change: in noise they are off by as much."""
+"""Number of steps by which first steps may differ and still be one change: noise shifts them by as much."""
 STRONGEST = 32
-"""Signals whose first steps are found one by one: of hundreds of slow ranks, the others became slow with these."""
+"""Number of signals whose first steps are estimated one by one. Of hundreds of slow ranks, the others became slow with
+these."""
 REFINED_STEPS = 200
-"""Steps before and after a rough estimate among which the first step is found."""
+"""Number of steps before and after a rough estimate among which the first step is searched for."""
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
-"""Steps before and after a change whose medians are compared, and rows of the run that these must be at least."""
+"""Number of steps before and after a change whose medians are compared, and minimum number of rows on each side."""
 PLAIN = 6.0
-"""Median deviations beyond which a rank without a signal has changed, or has not: four standard deviations."""
+"""Number of median deviations (four standard deviations) beyond which a rank without a signal has changed, or has
+not."""
 
 
 @dataclass(frozen=True)
@@ -42,30 +44,34 @@ class Group:
 
     columns: tuple[int, ...]
     first: int
-    """Number of the first slow step, roughly."""
+    """Approximate number of the first slow step."""
     changed: Changed
     before: Slowdown | None = None
-    """Its description of last time."""
+    """The group's description at the last judgement; None if the group is new."""
     phase: str | None = None
     """The phase that has nearly all of the excess, if one has."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of a rank against the others, or of all ranks against their past."""
+    """A change of a rank compared with the others, or of all ranks compared with their past."""
 
     column: int | None
-    """None: all ranks."""
+    """Column of the rank; None: all ranks."""
     step: int
     up: bool
     phase: str | None
-    """The phase that has nearly all of it, if one has."""
+    """The phase that has nearly all of the change, if one has."""
 
 
 def groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
-    """Group the ranks that are slow against the others.
+    """Return the groups of ranks that are slow compared with the others.
 
-    before: the slowdowns of last time.
+    Args:
+        rows: The run.
+        signals: The changes that the detector is certain of.
+        before: The slowdowns of the last judgement.
+
     """
     column = {rank: place for place, rank in enumerate(rows.world.ranks)}
     found = [
@@ -86,7 +92,7 @@ def groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown])
         columns, changed = _slow_since(rows, first, phase, together)
         joined = set(columns) - taken
         if not joined or len(taken | joined) == len(column):
-            continue  # none, or nobody would be left to compare with
+            continue  # Either no rank is new, or no rank would be left to compare with.
         near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
         alike = (one for one in near if phase is None or one.phase in {phase, None})
         joins = next((one for one in alike if _are_as_slow(rows, sorted(joined), one, taken)), None)
@@ -105,7 +111,7 @@ def _are_as_slow(rows: RunRows, columns: Sequence[int], group: Group, taken: Col
 
 
 def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[int] = ()) -> Floats:
-    """[C] Return the mean excess in own time of ranks since a step, over ranks that are neither they nor slow."""
+    """Return the mean excess in own time of some ranks since a step, [C], over all ranks that are not slow either."""
     rest = np.delete(np.arange(len(rows.world.ranks)), [*columns, *slow])
     mine, theirs = (
         rows.phases_ms(some, rows.index(first)).sum(axis=2) for some in (columns, sample_of_peers(rest.tolist()))
@@ -117,7 +123,10 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
 def _changes(
     rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]], before: Sequence[Slowdown]
 ) -> list[_Change]:
-    """Return what signals of columns are of, the strongest first; further ones are as the strong ones near them."""
+    """Return the changes behind the signals of columns, the strongest first.
+
+    Only the strongest signals are analysed; the others get the change of a strong one near them.
+    """
     known: list[tuple[Signal, _Change]] = []
     for column, candidates in signals[:STRONGEST]:
         found = ((signal, _change(rows, column, signal, before)) for signal in candidates)
@@ -125,7 +134,7 @@ def _changes(
         known += list(islice(lasting, 1))
     changes = [change for _, change in known]
     for column, candidates in signals[STRONGEST:] if known else ():
-        signal = max(candidates, key=lambda one: one.z)  # phases that only seem slower are weaker than what changed
+        signal = max(candidates, key=lambda one: one.z)  # Phases that only seem slower are weaker.
         near, change = min(known, key=lambda one: (one[0].up is not signal.up, abs(one[0].step - signal.step)))
         is_near = near.up is signal.up and abs(near.step - signal.step) <= REFINED_STEPS
         changes.append(replace(change, column=column) if is_near else _Change(column, signal.step, signal.up, None))
@@ -133,10 +142,10 @@ def _changes(
 
 
 def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
-    """Return what a signal is of, with its most likely first step; None: own time does not show it.
+    """Return the change behind a signal, with its most likely first step; None if own time does not show it.
 
-    Phases are tested less their share of own time, so that one seems slower where the others became faster: only the
-    times themselves show which phase changed, and in which direction.
+    From phases, the detector subtracts their share of own time, so that a phase seems slower if the others became
+    faster. Only the times themselves show which phase changed, and in which direction.
     """
     near = rows.index(signal.step)
     begin = max(0, min(rows.index(signal.step - REFINED_STEPS), near - FEWEST_ROWS))
@@ -169,7 +178,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
 
 
 def _rise(times: Floats, at: int) -> Floats:
-    """[5] Return by how much the mean of each phase rose at an index, or its level where little is before."""
+    """Return by how much the mean of each phase rose at an index, or its level if few values precede it, [5]."""
     rise: Floats = times[at:].mean(axis=0) - (times[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
     return rise
 
@@ -185,12 +194,12 @@ def _has_ended(change: _Change, rows: RunRows, before: Sequence[Slowdown]) -> bo
 
 
 def _is_of(one: Slowdown, column: int | None, rows: RunRows) -> bool:
-    """Return whether a slowdown is of the rank in a column, or of all ranks where the column is None."""
+    """Return whether a slowdown concerns the rank in a column, or all ranks if the column is None."""
     return one.scope == "all" if column is None else rows.world.ranks[column] in one.ranks
 
 
 def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
-    """Group changes whose first steps are close, unless they are plainly in different phases."""
+    """Yield groups of changes whose first steps are close, separating those that are plainly in different phases."""
     cluster: list[_Change] = []
     for change in [*sorted(changes, key=lambda one: one.step), None]:
         if cluster and (change is None or change.step - cluster[-1].step > TOGETHER_STEPS):
@@ -206,20 +215,20 @@ def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
 def _slow_since(
     rows: RunRows, first: int, phase: str | None, together: Sequence[_Change]
 ) -> tuple[Sequence[int], Changed]:
-    """Decide which ranks are slow since a step at which some changed: the columns, and who changed.
+    """Return the columns that are slow since a step at which some ranks changed, and which ranks changed.
 
-    Signals compare ranks with each other, and several at a step need not find all that changed. What each rank took
-    before does, and shows whether those above became slower or those below faster.
+    Signals compare ranks with each other, and several at a step need not include all ranks that changed. Each rank's
+    times before it do, and show whether the slower ranks became slower or the others faster.
     """
     up, down = (
         sorted({one.column for one in together if one.up is way and one.column is not None}) for way in (True, False)
     )
     at = rows.index(first)
     if len(rows.world.ranks) == 2 and at >= FEWEST_ROWS > len(rows) - at:
-        return (), "unknown"  # Soon their past will show which of the two changed.
+        return (), "unknown"  # Soon, their past will show which of the two changed.
     rises, strays = _rises(rows, at, phase)
     if not len(rises) or len(rises) in {len(up), len(down)}:
-        # Nothing is known from before: what most ranks take is usual, and ranks may differ a little for good.
+        # Nothing is known from before: the time of most ranks is the usual one, and ranks may always differ a little.
         if 1 < len(up) < len(rows.world.ranks):
             levels = _levels(rows, up, first)
             up = [column for column, level in zip(up, levels.tolist(), strict=True) if level >= levels.max() / 2]
@@ -227,12 +236,13 @@ def _slow_since(
     if up or down:
         high = median(rises[up] if up else np.delete(rises, down))
         low = median(rises[down] if down else np.delete(rises, up))
-    else:  # A quarter of the ranks and more rose, or the median would not; others may be as before.
+    else:  # At least a quarter of the ranks rose, or the median would not have; the others may be as before.
         high, low = float(np.quantile(rises, 0.75)), 0.0
-    # A few ranks may be alike by chance, and rare long steps move no median: then only signals show who changed.
+    # A few ranks may be similar by chance, and rare long steps do not move a median: then only signals show who
+    # changed.
     noise = max(strays, median(np.minimum(np.abs(rises - high), np.abs(rises - low))))
     apart = max((high - low) / 2, PLAIN * noise)
-    # A rank that is near neither side is not named yet.
+    # A rank that is close to neither side is not named yet.
     is_slow, is_usual = rises - low >= apart, high - rises >= apart
     is_slow[up], is_slow[down] = True, False
     if high - low <= apart or not (up or down or is_usual.any()):
@@ -240,7 +250,7 @@ def _slow_since(
     slow = np.flatnonzero(is_slow).tolist()
     if high > -low:
         return slow, "these"
-    # Where a few became faster, nobody holds them back more than before.
+    # If only a few ranks became faster, no rank delays them more than before.
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
@@ -248,7 +258,7 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     """Compare the medians of a phase, or of own time, of each rank before a row and from it on.
 
     Returns:
-        [R] the rises, empty if nothing is known from before; and the median deviation that one has by chance.
+        [R] the rises, empty if nothing is known from before; and the median deviation of a rise by chance.
 
     """
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
@@ -260,13 +270,13 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     for part in ((begin, at), (at, end)):
         values = rows.phases_ms(every, *part)[..., chosen].sum(axis=2).T
         levels.append(medians(values))
-        # A median of independent normal values varies by pi/2 times what their mean does.
+        # The median of independent normal values has pi/2 times the variance of their mean.
         variances.append(np.pi / 2 * np.square(medians(np.abs(values - levels[-1][:, None]))) / values.shape[1])
     return levels[1] - levels[0], median(np.sqrt(variances[0] + variances[1]))
 
 
 def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
-    """Name what the ranks in these columns are: one, all of some hosts, or several."""
+    """Return what the ranks in these columns are: one rank, all ranks of some hosts, or several ranks."""
     if len(columns) == 1:
         return "rank"
     mine = {hosts.get(ranks[place]) for place in columns}
@@ -275,5 +285,5 @@ def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]
 
 
 def peers(rows: RunRows, slow: Sequence[Group]) -> Ints:
-    """Return the columns that no group has: the ranks that others are compared with."""
+    """Return the columns that are in no group: the ranks to compare others with."""
     return np.delete(np.arange(len(rows.world.ranks)), [place for group in slow for place in group.columns])
