@@ -13,11 +13,11 @@ from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 
 Bytes = NDArray[np.uint8]
 BINS = 256
-"""Bins that are kept of each resolution: as many columns as a wide terminal shows, in bounded memory."""
+"""Number of bins that are kept at each resolution: as many columns as a wide terminal shows, in bounded memory."""
 
 
 def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:
-    """Return the cells of values on a scale from `low` to `high`; values outside are at its ends."""
+    """Return the cells of values on a scale from `low` to `high`; values outside are clipped to its ends."""
     with np.errstate(invalid="ignore", over="ignore"):
         share = np.clip((values - low) / max(high - low, 1e-12), 0.0, 1.0)
     cells = np.where(np.isfinite(values), np.nan_to_num(share) * (MOST - LEAST) + LEAST, NOT_FINITE)
@@ -25,36 +25,36 @@ def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes
 
 
 def measured_cells(values: Floats, low: float, high: float) -> bytes:
-    """Return the cells of values as bytes; NaN: there is none."""
+    """Return the cells of values as bytes; NaN stands for a missing value."""
     return quantise(values, ~np.isnan(values), low, high).tobytes()
 
 
 _MISSES = 20
-"""One bin in twenty may be cool in a stretch that is hot: single steps stray."""
+"""In a hot stretch, one bin in this number may be cool, because single steps vary."""
 
 
 def worst_cells(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:
-    """[rows, bins] Return the worst of each row's ranks in every bin."""
+    """Return the worst cell of each row's ranks in every bin, [rows, bins]."""
     worst_of_each = [cells[list(row.columns)].max(axis=0) for row in rows]
     return np.stack(worst_of_each) if rows else cells[:0]
 
 
 def worst_column(cells: Bytes, row: RankGroup) -> int:
-    """Return the column of a row's rank that is worst over all bins."""
+    """Return the column of the row's rank that is worst over all bins."""
     means = cells[list(row.columns)].astype(np.int64).sum(axis=1)
     return row.columns[int(means.argmax())]
 
 
 def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
-    """Tell how much of a row is hot, and since when it has been.
+    """Return how much of a row is hot, and since when it has been hot.
 
     Args:
-        cells: [bins].
-        least: The least cell that is hot.
+        cells: [bins] Cells of the row.
+        least: The smallest cell that counts as hot.
 
     Returns:
-        The share of the bins with a value that are hot, and the first bin from which on all are, but for one in
-        twenty; None: the last one is not.
+        The share of hot bins among those with a value; and the first bin from which on all are hot except one in
+        twenty, None if the last one is not.
 
     """
     filled = np.flatnonzero(cells != NOTHING)

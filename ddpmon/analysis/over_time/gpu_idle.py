@@ -1,4 +1,4 @@
-"""Idle time of GPUs through steps: samples come by the second and are laid over the steps that they overlap."""
+"""Idle time of GPUs in each step: samples are taken every second, and assigned to the steps that they overlap."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ddpmon.analysis.statistics.arrays import Ints
 from ddpmon.analysis.steps.world import World
 
 KEPT_STEPS = 4096
-"""The last steps, to which samples that come after them may belong."""
+"""Number of latest steps to which samples that arrive later may belong."""
 MAX_WAITING = 64
-"""Samples of a rank that wait for the step to end in which they were taken."""
+"""Number of samples of a rank that may wait for the end of the step in which they were taken."""
 
 
 class GpuIdle:
@@ -21,13 +21,13 @@ class GpuIdle:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, int, float]] = []
-        """Rank, two moments of its own clock and the percentage between them."""
+        """Rank, two moments of its own clock and the utilization in percent between them."""
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, with other ranks or other steps."""
+        """Start anew, with other ranks or other steps."""
         self._steps: Ints = np.zeros((3, 0), np.int64)
-        """[3, S] Number, begin and end."""
+        """[3, S] Number, beginning and end of each step."""
         self._ahead_us: Ints = np.zeros(0, np.int64)
 
     def add_sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
@@ -41,11 +41,11 @@ class GpuIdle:
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]
 
     def overlay(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
-        """Lay samples over steps as soon as those have come; drop samples from before the first step.
+        """Assign samples to steps once those have come; drop samples from before the first step.
 
         Returns:
-            Steps [S]; of each rank in them the shares of idle time of all samples that overlap a step, added up [S, R];
-            and how many samples those are [S, R].
+            Steps [S]; for each rank, the sum of the idle shares of all samples that overlap a step [S, R]; and the
+            number of these samples [S, R]. None if no sample was assigned.
 
         """
         step, begin_us, end_us = self._steps

@@ -1,7 +1,8 @@
 """Every rank through time, in bounded memory: bins of steps at several resolutions, and the whole run.
 
 Every value is a mean over a bin. Own time and its phases are compared with the median of the other ranks in the same
-bin. A bin of a rank counts as late if it exceeds them by more than such means stray, or if a finding says so.
+bin. A bin of a rank counts as late if it exceeds that median by more than the noise of such means, or if a finding says
+so.
 """
 
 from __future__ import annotations
@@ -22,40 +23,41 @@ from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
 
 BINNED = ("own", *PHASES, "loss", "idle")
-"""Quantities of the bins: ms, the loss, and the share of its time in which the GPU was idle."""
+"""Quantities of the bins: times in ms, the loss, and the share of the time in which the GPU was idle."""
 OVER = (-0.25, 1.0)
-"""Scale of values over or below a median, as shares: a quarter below to twice as much."""
+"""Scale of values relative to a median, as shares: from a quarter below to twice as much."""
 IDLE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 IN_NOISE, LATE = 1, 2
-"""Cells of a judged map: within the noise; late, by less than the second of HEAT_LEVELS."""
+"""Cells of a judged map: within the noise; and late, by less than the second of HEAT_LEVELS."""
 MIN_BINS = 5
-"""Bins that are enough to measure their noise."""
+"""Minimum number of bins from which their noise can be measured."""
 CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
-"""Probability that noise alone lights a cell, and how many cells of a whole map it may light; the smaller counts."""
+"""Probability that noise alone lights a cell, and number of cells of a map that it may light; the smaller limit
+counts."""
 NEGLIGIBLE = 0.02
 """Smallest share that is worth showing."""
 APART = 64
-"""Bins after which noise that wanders has forgotten where it was."""
+"""Number of bins after which wandering noise is no longer correlated with itself."""
 SPIKES = 1.5
-"""Least value of a cell as a multiple of the largest single spike of the median rank."""
+"""Minimum value of a lit cell, as a multiple of the largest single spike of the median rank."""
 _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 """Ratio of the median square of a normal variable to its variance."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """[rows, bins] cells of a metric, the oldest bin first; LEAST and MOST stand for `low` and `high`."""
+    """Cells [rows, bins] of a metric, the oldest bin first; LEAST and MOST stand for `low` and `high`."""
 
     cells: Bytes
     first_bin: int
-    """The step of a bin's begin is its number times `steps`."""
+    """Number of the first bin. A bin begins at the step that is its number times `steps`."""
     steps: int
     low: float
     high: float
     last_step: int
     end_us: Ints
-    """[bins] End of the last step of each; 0: it has none."""
+    """[bins] End of the last step of each bin; 0 if the bin has no step."""
     noise: float | None = None
     """The share over the others up to which a cell counts as noise; None: there are too few bins to measure it."""
 
@@ -67,10 +69,10 @@ class LateSteps:
     ranks: frozenset[int]
     first: int
     last: int | None
-    """None: they still are."""
+    """The last late step; None: the ranks are still late."""
     phase: str | None
     about: bool = False
-    """True where the first step is not known exactly."""
+    """True if the first step is not known exactly."""
 
 
 class Heat:
@@ -88,7 +90,7 @@ class Heat:
         self._gpu_idle.add_sample(rank, since_us, at_us, percent)
 
     def overlay_samples(self) -> None:
-        """Lay the samples over the steps that they overlap, as far as those have come."""
+        """Assign the samples to the steps that they overlap, if those have come."""
         if (laid := self._gpu_idle.overlay(self.ranks)) is None:
             return
         steps, idle, samples = laid
@@ -122,14 +124,14 @@ class Heat:
         whole = self._levels[WHOLE_RUN]
         whole.reach(self.last_step)
         coarsest = added
-        for steps in HEAT_STEPS:  # each from the bins of the finer one before it
+        for steps in HEAT_STEPS:  # The bins of each level are made from those of the finer level before it.
             added = self._levels[steps].add(added)
             coarsest = added if steps <= whole.width else coarsest
         whole.add(coarsest)
         self._gpu_idle.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
     def bins(self, steps: int, most: int) -> Bins | None:
-        """Return the latest bins, as `grid` describes them; None before the first step."""
+        """Return the latest bins, with the arguments of `grid`; None before the first step."""
         level = self._levels.get(steps)
         if level is None or not self.last_step:
             return None
@@ -140,12 +142,13 @@ class Heat:
         return Bins.of(level, merged, np.arange(max(first, last - min(most, BINS) + 1), last + 1))
 
     def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
-        """Return the latest bins of a metric, one row a rank; None before the first step.
+        """Return the latest bins of a metric, one row per rank; None before the first step.
 
         Args:
             metric: One of HEAT_METRICS.
-            steps: In a bin, one of HEAT_STEPS; or WHOLE_RUN, for as few as let the whole run fit.
-            bins: At most.
+            steps: Number of steps in a bin, one of HEAT_STEPS; or WHOLE_RUN, for the smallest bins with which the whole
+                run fits.
+            bins: Maximum number of bins.
 
         """
         shown = self.bins(steps, bins)
@@ -169,19 +172,20 @@ class Heat:
         return Grid(cells, int(shown.numbers[0]), shown.width, low, high, self.last_step, shown.end_us)
 
     def judged(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
-        """Grade the latest bins, as `grid` has them, by how far they exceed the noise.
+        """Return the latest bins, as `grid` does, graded by how far they exceed the noise; None before the first step.
 
-        A cell is NOTHING, IN_NOISE, or LATE and one more for each of HEAT_LEVELS that it reaches.
+        A cell is NOTHING, IN_NOISE, or LATE plus one for each of HEAT_LEVELS above the first that it reaches.
 
         Args:
-            metric: One of HEAT_JUDGED: own time or one of its phases, over the other ranks; or the step, over what is
-                usual in the run.
-            steps: As of `grid`.
-            bins: As of `grid`.
-            late: What findings say: such cells are late, however little they exceed the others by themselves.
+            metric: One of HEAT_JUDGED: own time or one of its phases, compared with the other ranks; or the step,
+                compared with the usual step of the run.
+            steps: As in `grid`.
+            bins: As in `grid`.
+            late: Steps that findings call late: their cells are late, however little they exceed the others by
+                themselves.
 
         """
-        # Noise is measured on all bins that are kept, not on those alone that are shown.
+        # Noise is measured on all bins that are kept, not only on those that are shown.
         kept = self.bins(steps, bins if steps == WHOLE_RUN else BINS)
         if kept is None:
             return None
@@ -190,7 +194,8 @@ class Heat:
         alone = metric != "step" and len(self.ranks) < 2
         full = np.sqrt(count / max(1, count.max())).astype(over.dtype)[:, None]
         noise = None if alone else noise_of(over[full[:, 0] ** 2 > 0.5])
-        # The mean of a bin that is not full strays more. Findings say what lasts and is smaller than single bins stray.
+        # The mean of a bin that is not full varies more. Findings show lasting lateness that is smaller than the noise
+        # of bins.
         lit = self._late_cells(metric, kept, late) | (over * full > (np.inf if noise is None else noise))
         graded = LATE + np.searchsorted(HEAT_LEVELS[1:], over, side="right")
         cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
@@ -199,7 +204,7 @@ class Heat:
         return Grid(cells.T, first, kept.width, low, high, self.last_step, kept.end_us[-bins:], noise)
 
     def _late_cells(self, metric: str, bins: Bins, late: Iterable[LateSteps]) -> Bools:
-        """[B, R] Cells that findings say are late."""
+        """Return which cells findings call late, [B, R]."""
         told = np.zeros((len(bins.numbers), len(self.ranks)), bool)
         begins = bins.numbers * bins.width
         for each in late:
@@ -211,19 +216,19 @@ class Heat:
 
 
 def step_ms(bins: Bins, ranks: slice | Ints = slice(None)) -> Floats:
-    """[B, R] Return the mean length of a step of some ranks; NaN where a bin has no step."""
+    """Return the mean length of a step of some ranks, [B, R]; NaN if a bin has no step."""
     return bins.mean("own", ranks) + bins.mean("wait", ranks) + bins.mean("transfer", ranks)
 
 
 def over_others(bins: Bins, metric: str) -> Floats:
-    """Return how far means exceed those of the other ranks; 0 where a bin has no step.
+    """Return how far means exceed those of the other ranks; 0 if a bin has no step.
 
     Args:
         bins: Some bins of a Heat.
         metric: "own" or one of its phases; or "step", which is compared with the usual step of the run.
 
     Returns:
-        [B, R] share of the others' own time; [B, 1] for "step".
+        [B, R] share of the others' own time; [B, 1] share of the usual step for "step".
 
     """
     if metric == "step":
@@ -240,14 +245,15 @@ def over_others(bins: Bins, metric: str) -> Floats:
 
 
 def noise_of(over: Floats) -> float | None:
-    """Return the share over the others that noise alone exceeds by chance; None: there are too few bins.
+    """Return the share over the others up to which a bin may be noise alone; None if there are too few bins.
 
-    A robust spread over bins and ranks, of differences between bins that lie far apart (von Neumann, 1941), so that
-    neither a change of some ranks nor one that is always late counts as noise. It counts as noise by how much the lower
-    half of ranks differ for good. Few bins make it larger (Student), and so do single spikes that most ranks have.
+    It is computed from a robust spread, over bins and ranks, of differences between bins that lie far apart (von
+    Neumann, 1941), so that neither a change of some ranks nor a rank that is always late counts as noise. The lasting
+    differences within the lower half of ranks do count as noise. Few bins make the share larger (Student), and so do
+    single spikes that most ranks have.
 
     Args:
-        over: [B, R] means of bins over those of the other ranks, all of the same number of steps.
+        over: [B, R] Means of bins over those of the other ranks, all of the same number of steps.
 
     """
     count, ranks = over.shape
@@ -259,17 +265,18 @@ def noise_of(over: Floats) -> float | None:
     levels = np.sort(medians(over.T))
     differ = (levels[(len(levels) - 1) // 2] - levels[(len(levels) - 1) // 4]) ** 2 / _OF_SQUARES
     far = NormalDist().inv_cdf(1 - min(CHANCE, LIT_BY_CHANCE / (count * ranks)))
-    # With the first term that takes a normal quantile to Student's (Abramowitz and Stegun, 26.7.5).
-    # Where noise lasts, neighbours differ less than bins that lie far apart: as many bins carry less information.
+    # The first term of the expansion converts a normal quantile to Student's (Abramowitz and Stegun, 26.7.5). Where
+    # noise lasts, neighbours differ less than bins that lie far apart, so the same number of bins carries less
+    # information.
     told = max(count / apart, count * min(1.0, near / max(strays, 1e-30)))
     freedom = max(1.0, max(1, over.shape[1] - 1) * told / 2)
     far *= 1 + (far**2 + 1) / (4 * freedom)
     middle = np.pad(steady(over), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
-    spikes = median((over - middle).max(axis=0)) if ranks > 1 else 0.0  # of one series they are no noise
+    spikes = median((over - middle).max(axis=0)) if ranks > 1 else 0.0  # The spikes of a single series are not noise.
     return max(NEGLIGIBLE, float(far * (strays + differ) ** 0.5), SPIKES * spikes)
 
 
 def least_cell(grid: Grid, value: float) -> int:
-    """Return the least cell that stands for at least `value`."""
+    """Return the smallest cell that stands for at least `value`."""
     share = (value - grid.low) / max(grid.high - grid.low, 1e-12)
     return int(np.ceil(np.clip(share, 0.0, 1.0) * (MOST - LEAST) + LEAST - 1e-6))

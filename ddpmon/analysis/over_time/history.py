@@ -1,9 +1,9 @@
-"""Quantities of all ranks over the whole run in bounded memory: fine of late, coarser the longer ago.
+"""Quantities of all ranks over the whole run in bounded memory: fine for recent steps, coarser for older ones.
 
-The last BINS rows are kept as they came. Four neighbours also become one row of a coarser level, of which again the
-last BINS are kept, and so on: of a million steps ago there is one row for a thousand of them. A window that reaches
-back to some moment is shown from the finest level that still reaches that moment, so it has at least BINS / 4 rows, as
-far as there were so many.
+The last BINS rows are kept as they came. Every four neighbouring rows also become one row of a coarser level, of which
+again the last BINS are kept, and so on: a million steps ago, there is one row per thousand steps. A window that reaches
+back to some moment is shown from the finest level that still reaches that moment, so it has at least BINS / 4 rows, if
+there were so many.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages import QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Series, SeriesView
 
 BINS = 1024
-"""Rows kept of each level."""
+"""Number of rows that are kept of each level."""
 MERGED = 4
-"""Rows of a level that become one of the next."""
+"""Number of rows of a level that become one row of the next level."""
 POINTS = 512
-"""Points of a series over the whole run, at most."""
+"""Maximum number of points of a series over the whole run."""
 LOW_IS_WORST = frozenset(name for name in (*STEP_SERIES, *SAMPLE_SERIES) if QUANTITIES[name].worse == "low")
-"""Quantities of which the lowest rank is the one to look at: the rank that waits least holds the others back."""
+"""Quantities for which the lowest rank is the one to look at: the rank that waits least delays the others."""
 Rows = NDArray[np.void]
-"""`seconds` since the run began and `step`, both of the last that is in a row; of each quantity `low`, `median` (the
-mean of medians where rows were merged), `high`, the `worst` rank (-1: unknown) and `weight`, the number of steps that
-have a value. A NaN counts as the largest value, so that it stays visible."""
+"""Rows of one level. `seconds` (since the run began) and `step` are those of the last step in a row. Each quantity has
+`low`, `median` (the mean of medians in merged rows), `high`, the `worst` rank (-1: unknown) and `weight`, the number of
+steps with a value. A NaN counts as the largest value, so that it stays visible."""
 
 
 def row_type(quantities: int) -> np.dtype[np.void]:
-    """Return the fields of a row of so many quantities."""
+    """Return the type of a row of so many quantities."""
     each = [(name, "<f4", (quantities,)) for name in ("low", "median", "high", "weight")]
     return np.dtype([("seconds", "<f8"), ("step", "<i8"), ("worst", "<i4", (quantities,)), *each])
 
 
 class Spread(NamedTuple):
-    """Low, median and high over ranks, row by row, and which rank is worst (-1: nobody had a value)."""
+    """Low, median and high over ranks, row by row, and which rank is worst (-1: no rank had a value)."""
 
     low: Floats
     median: Floats
@@ -51,7 +51,7 @@ class Spread(NamedTuple):
 
 
 def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
-    """Make rows of the spreads of each quantity."""
+    """Return rows made of the spreads of each quantity."""
     rows = np.zeros(len(seconds), row_type(len(spreads)))
     rows["seconds"], rows["step"] = seconds, step
     with np.errstate(over="ignore"):
@@ -67,15 +67,15 @@ def spread(
     """Return the spread of each row over its columns. A NaN is larger than all other values.
 
     Args:
-        values: [S, R].
-        has_value: [S, R]; None: all are values.
-        ranks: Rank of each column; none: no rank is named.
-        low_is_worst: The rank with the lowest value is named instead of that with the highest.
+        values: [S, R] One row per step.
+        has_value: [S, R] True where there is a value; None: everywhere.
+        ranks: Rank of each column; empty: no worst rank is named.
+        low_is_worst: True if the rank with the lowest value is the worst, not the one with the highest.
 
     """
     count = np.full(len(values), values.shape[1]) if has_value is None else has_value.sum(axis=1)
     if has_value is not None:
-        values = np.where(has_value, values, np.nan)  # sorted to the end, where the count leaves it out
+        values = np.where(has_value, values, np.nan)  # Sorting moves these to the end, where the count excludes them.
     ordered = np.sort(values, axis=1)
     last = np.maximum(count - 1, 0)
     place = np.arange(len(values))
@@ -84,14 +84,21 @@ def spread(
     worst = np.full(len(values), -1, np.int64)
     if len(ranks) > 1:
         least = np.where(np.isnan(values), np.inf, values)
-        most = values if has_value is None else np.where(has_value, values, -np.inf)  # argmax takes the first NaN
+        most = values if has_value is None else np.where(has_value, values, -np.inf)  # argmax returns the first NaN.
         worst = np.asarray(ranks)[least.argmin(axis=1) if low_is_worst else most.argmax(axis=1)]
         worst[count == 0] = -1
     return Spread(ordered[:, 0], median, ordered[place, last], worst, count > 0)
 
 
 def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
-    """Merge neighbouring rows. begins: index of the first row of each group."""
+    """Return a row for each group of neighbouring rows.
+
+    Args:
+        rows: The rows to merge.
+        begins: Index of the first row of each group.
+        low_is_worst: True for each quantity for which the lowest rank is the worst.
+
+    """
     result = np.zeros(len(begins), rows.dtype)
     if not len(begins):
         return result
@@ -116,24 +123,24 @@ def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
 
 @dataclass
 class Resolution:
-    """Rows of one resolution: the last BINS of `count`."""
+    """Rows of one resolution: the last BINS of `count` rows."""
 
     rows: Rows
     count: int = 0
 
     @property
     def whole(self) -> bool:
-        """True while no row has been dropped."""
+        """Return whether no row has been dropped."""
         return self.count == len(self.rows)
 
     @property
     def open(self) -> Rows:
-        """Rows at the end that are not in a row of the next level."""
+        """Return the rows at the end that are not yet in a row of the next level."""
         return self.rows[len(self.rows) - self.count % MERGED :]
 
 
 class SavedHistory(msgspec.Struct):
-    """A history as a recording keeps it: the count and the rows of each level."""
+    """A history in the form that a recording stores: the count and the rows of each level."""
 
     names: list[str]
     levels: list[tuple[int, bytes]]
@@ -145,7 +152,7 @@ class History:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.recorded: set[str] = set()
-        """Quantities that ever had a value."""
+        """Quantities that had a value at least once."""
         self._levels: list[Resolution] = []
         self._low_is_worst: Bools = np.array([name in LOW_IS_WORST for name in names])
 
@@ -171,11 +178,11 @@ class History:
 
     @property
     def last_s(self) -> float:
-        """End of the last row; -inf: there is none."""
+        """Return the end of the last row in seconds; -inf if there are no rows."""
         return max((float(level.rows["seconds"][-1]) for level in self._levels if len(level.rows)), default=-math.inf)
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
-        """Return a stretch in at most `points` rows and two beside it, and the number of finest rows in each."""
+        """Return a stretch in at most `points` rows plus one on each side, and how many finest rows each one merges."""
         if not self._levels:
             return np.zeros(0, row_type(len(self.names))), 1
         place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)
@@ -189,7 +196,7 @@ class History:
         if begin >= end:
             return rows[:0], MERGED**place
         group = math.ceil((end - begin) / points)
-        # Groups begin where they would also begin a moment later, so that a chart does not shiver as it moves.
+        # Groups begin at the same rows a moment later, so that a chart does not flicker as it moves.
         begins = np.arange(begin - (first + begin) % group, end, group)
         begins = np.maximum(begins, begin) - begin
         return merged(rows[begin:end], begins, self._low_is_worst), group * MERGED**place
@@ -204,9 +211,9 @@ class History:
 
         Args:
             name: One of the quantities.
-            span_s: Length of the stretch; None: all there is.
+            span_s: Length of the stretch; None: the whole run.
             end_s: End of the stretch; None: now.
-            points: Number of points, at most.
+            points: Maximum number of points.
 
         """
         place = self.names.index(name)
@@ -228,7 +235,7 @@ class History:
         for level in reversed(self._levels):
             kept = int(np.searchsorted(level.rows["seconds"], seconds, side="right"))
             count = level.count - len(level.rows) + kept
-            if not kept or kept < count % MERGED:  # forgotten, but for what the coarser rows say
+            if not kept or kept < count % MERGED:  # These rows are forgotten; only the coarser rows cover them.
                 kept, count = 0, above * MERGED
             if count:
                 cut._levels.insert(0, Resolution(level.rows[:kept], count))
@@ -243,9 +250,9 @@ class History:
 
     @classmethod
     def restored(cls, saved: SavedHistory, names: Sequence[str]) -> History:
-        """Read what `saved` made; raise ValueError if it did not.
+        """Return the history that `saved` stored; raise ValueError if the data is invalid.
 
-        Another version may have had other quantities: one that was not saved has no value so far, one that is not
+        Another version may have had other quantities: one that was not saved has no value so far, and one that is not
         among `names` is left out.
         """
         history = cls(names)
@@ -261,7 +268,7 @@ class History:
 
 
 def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Turn rows of the `saved` quantities into rows of the wanted ones."""
+    """Convert rows of the `saved` quantities to rows of the `wanted` ones."""
     if list(saved) == list(wanted):
         return rows
     result = np.zeros(len(rows), row_type(len(wanted)))
@@ -278,7 +285,7 @@ def _reaches(level: Resolution, begin_s: float) -> bool:
 
 
 def _values(rows: Rows, name: str, place: int) -> list[float | None]:
-    """Return the values of a quantity; None where nobody had one."""
+    """Return the values of a quantity; None where no rank had one."""
     has_value = rows["weight"][:, place] > 0
     return [
         value if there else None for value, there in zip(rows[name][:, place].tolist(), has_value.tolist(), strict=True)

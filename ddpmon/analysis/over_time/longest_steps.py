@@ -1,4 +1,4 @@
-"""The longest steps of a run, whole: all ranks in them, long after the window has gone on."""
+"""The longest steps of a run with the data of all ranks, kept long after they have left the window."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import numpy as np
 from ddpmon.analysis.steps.world import World
 
 MAX_KEPT = 12
-"""A person looks through no more."""
+"""Maximum number of steps that are kept: users look through no more."""
 MIN_DISTANCE = 16
-"""Steps between two of them at least: in a stretch of long ones the longest stands for all."""
+"""Minimum number of steps between two kept ones: in a stretch of long steps, the longest represents all."""
 
 
 class LongestSteps:
-    """Keeps the longest of all steps. A change of the ranks starts it anew."""
+    """The longest of all steps so far. A change of the ranks starts it anew."""
 
     def __init__(self) -> None:
         self.steps: list[World] = []
-        """Each a world of one step, the longest first."""
+        """Worlds of one step each, the longest first."""
         self.since = 0
-        """The first step that was looked at; 0: none was."""
+        """The first step that was added; 0: none was."""
         self._last = 0
         self._ranks: tuple[int, ...] = ()
 
@@ -44,5 +44,5 @@ class LongestSteps:
             del self.steps[MAX_KEPT:]
 
     def find(self, step: int) -> World | None:
-        """Return one of them by its number; None: it is not kept, or no more."""
+        """Return one of the kept steps by its number; None if it is not kept, or no longer."""
         return next((kept for kept in self.steps if kept.step[0] == step), None)

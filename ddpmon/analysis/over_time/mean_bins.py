@@ -1,4 +1,4 @@
-"""Means of ranks over bins of steps or seconds: a ring of the latest, or all of a run in bins that grow."""
+"""Means of ranks over bins of steps or seconds: a ring of the latest bins, or a whole run in bins that grow."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Counts = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Part:
-    """Sums of all ranks over some neighbouring steps each."""
+    """Sums of all ranks over groups of neighbouring steps."""
 
     step: Ints
-    """[N] The first of them."""
+    """[N] The first step of each group."""
     end_us: Ints
-    """[N] The end of the last of them."""
+    """[N] The end of the last step of each group."""
     sums: Sums
-    """[N, R, quantities]"""
+    """[N, R, quantities] Sum of each quantity."""
     counts: Counts
     """[N, R, quantities] Number of values in each sum."""
 
     def binned(self, width: int) -> Part:
-        """Add up the parts of each bin of so many steps."""
+        """Return the sums over bins of `width` steps."""
         bins = self.step // width
         begins = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
         if len(begins) == len(bins):
             return self
         ends = np.append(begins[1:], len(bins))
         places = list(zip(begins.tolist(), ends.tolist(), strict=True))
-        # Sums over rows of a thousand ranks are several times as quick one by one as with `np.add.reduceat`.
+        # With a thousand ranks, summing the rows of each bin separately is several times faster than `np.add.reduceat`.
         sums, counts = (
             np.stack([each[begin:end].sum(axis=0, dtype=each.dtype) for begin, end in places])
             for each in (self.sums, self.counts)
@@ -46,20 +46,20 @@ class Part:
 
 
 class MeanBins:
-    """The last BINS bins of one resolution, as a ring. Where two bins share a slot the newer one stays."""
+    """The last BINS bins of one resolution, in a ring. If two bins share a slot, the newer one stays."""
 
     def __init__(self, width: int, ranks: int, quantities: Sequence[str]) -> None:
-        """Begin without values. width: steps or seconds of a bin."""
+        """Start without values. width: number of steps or seconds in a bin."""
         self.width = width
         self.quantities = tuple(quantities)
         self.number: Ints = np.full(BINS, -1, np.int64)
-        """Number of the bin in each slot."""
+        """Number of the bin in each slot; -1: the slot is empty."""
         self.end_us: Ints = np.zeros(BINS, np.int64)
         self.sums: Sums = np.zeros((BINS, ranks, len(quantities)), np.float32)
         self.counts: Counts = np.zeros(self.sums.shape, np.uint32)
 
     def add(self, part: Part) -> Part:
-        """Add steps, or bins of a finer resolution; return what was added as bins of this one."""
+        """Add steps, or bins of a finer resolution; return the added values as bins of this resolution."""
         part = part.binned(self.width)
         slots, kept = self._open(part.step // self.width)
         slots = slots[kept]
@@ -72,9 +72,9 @@ class MeanBins:
         """Add values of single ranks.
 
         Args:
-            at: [N] step or second of each.
-            rows: [N] row of the rank.
-            values: [N, quantities], not finite where there is none.
+            at: [N] Step or second of each value.
+            rows: [N] Row of its rank.
+            values: [N, quantities] Not finite where there is no value.
 
         """
         slots, kept = self._open(at // self.width)
@@ -84,12 +84,12 @@ class MeanBins:
         np.add.at(self.counts, place, measured.astype(np.uint32))
 
     def grow(self, ranks: int) -> None:
-        """Make room for so many ranks."""
+        """Make room for `ranks` ranks."""
         missing = ((0, 0), (0, ranks - self.sums.shape[1]), (0, 0))
         self.sums, self.counts = np.pad(self.sums, missing), np.pad(self.counts, missing)
 
     def reach(self, step: int) -> None:
-        """Double the width until the bins from the first step up to this one fit: no bin is forgotten."""
+        """Double the width until all bins from the first step up to this one fit, so that no bin is forgotten."""
         half = BINS // 2
         while step // self.width >= BINS:
             self.width *= 2
@@ -101,7 +101,7 @@ class MeanBins:
             self.number[:half], self.number[half:], self.end_us[half:] = number, -1, 0
 
     def _open(self, bins: Ints) -> tuple[Ints, Bools]:
-        """Make room for bins; return the slot of each, and where no newer one has it."""
+        """Make room for bins; return the slot of each bin, and True for each whose slot no newer bin has."""
         slots, newest = bins % BINS, self.number.copy()
         np.maximum.at(newest, slots, bins)
         stale = newest > self.number
@@ -117,11 +117,11 @@ class Bins:
     level: MeanBins
     merged: int
     numbers: Ints
-    """[B]"""
+    """[B] Number of each merged bin."""
     slots: Ints
-    """[B, merged] Their slots in the level."""
+    """[B, merged] Slots of the bins in the level."""
     present: Bools
-    """[B, merged] True where the level still has them."""
+    """[B, merged] True where the level still has the bin."""
 
     @classmethod
     def of(cls, level: MeanBins, merged: int, numbers: Ints) -> Bins:
@@ -131,29 +131,29 @@ class Bins:
 
     @property
     def width(self) -> int:
-        """Steps of a bin."""
+        """Return the number of steps in a merged bin."""
         return self.level.width * self.merged
 
     @property
     def end_us(self) -> Ints:
-        """[B] End of the last step of each bin; 0: it has none."""
+        """Return the end of the last step of each bin, [B]; 0 if it has none."""
         ends: Ints = np.where(self.present, self.level.end_us[self.slots], 0).max(axis=1)
         return ends
 
     def count(self, quantity: str, ranks: slice | Ints = slice(None)) -> Ints:
-        """[B, R] Return the number of values of some ranks."""
+        """Return the number of values of some ranks, [B, R]."""
         counts: Ints = self._added_up(self.level.counts[:, ranks, self.level.quantities.index(quantity)])
         return counts
 
     def mean(self, quantity: str, ranks: slice | Ints = slice(None)) -> Floats:
-        """[B, R] Return the mean of some ranks; NaN where they have no value."""
+        """Return the mean of some ranks, [B, R]; NaN where they have no value."""
         sums = self._added_up(self.level.sums[:, ranks, self.level.quantities.index(quantity)])
         with np.errstate(divide="ignore", invalid="ignore"):
             means: Floats = sums / self.count(quantity, ranks).astype(np.float32)
         return means
 
     def _added_up(self, array: NDArray[Any]) -> NDArray[Any]:
-        """[B, ...] Sums of these bins; 0 where nothing is."""
+        """Return the sums over these bins, [B, ...]; 0 where the level has no bin."""
         shown: NDArray[Any] = array[self.slots]
         shown[~self.present] = 0
         return shown[:, 0] if self.merged == 1 else shown.sum(axis=1)

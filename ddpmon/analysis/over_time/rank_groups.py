@@ -1,4 +1,4 @@
-"""The ranks of a world in as many rows as fit, none of them hidden. Standard library only: dashboards import it."""
+"""Grouping of a world's ranks into as many rows as fit, none hidden. Standard library only: dashboards import it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Ranks that are shown as one, the worst of them at each moment."""
+    """Ranks that share a row, which shows the worst of them at each moment."""
 
     columns: tuple[int, ...]
-    """Columns of the world."""
+    """Columns of the ranks in the world."""
     hosts: tuple[str, str]
     """Hosts of the first and the last rank."""
 
 
 def group_ranks(hosts: Sequence[str], max_rows: int) -> list[RankGroup]:
-    """Spread the ranks of a world over at most `max_rows` rows.
+    """Distribute the ranks of a world over at most `max_rows` rows.
 
-    A row holds a part of a host, or several whole ones where rows do not suffice.
+    A row holds a part of a host, or several whole hosts if there are more hosts than rows.
 
     Args:
         hosts: Host of each column.
-        max_rows: Rows on the screen.
+        max_rows: Number of rows on the screen.
 
     """
     if not hosts:

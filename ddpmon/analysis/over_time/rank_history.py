@@ -1,6 +1,6 @@
-"""Phases and loss of ranks through time, beside their peers: the courses that screens draw.
+"""Phases and loss of ranks through time, beside their peers: the curves that screens draw.
 
-They are worked out for the ranks that someone looks at, from the bins of steps that the heat map has.
+They are computed for the ranks that a user looks at, from the bins of steps of the heat map.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.messages import PHASES, Course
 
 _FLOOR = 0.05
-"""Least share of the step that a scale of milliseconds spans, so that a tiny phase's noise looks like nothing."""
+"""Minimum span of a scale of milliseconds, as a share of the step, so that the noise of a tiny phase looks small."""
 _AIR = 1.3
 """Height of a scale as a multiple of the usual value, so that a slow step stands out."""
 _BAND = 0.1
-"""Share of the median own time that a scale of own times spans below and above it at least: noise stays small."""
+"""Minimum distance from the median own time to both ends of a scale of own times, as a share: noise then looks
+small."""
 
 
 def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[Course]:
-    """Return all quantities of a rank over the latest bins; none before its first step.
+    """Return all quantities of a rank over the latest bins; empty before its first step.
 
     Args:
         heat: Bins of all ranks.
         rank: The rank that is inspected.
-        steps: Steps of a bin, one of HEAT_STEPS.
-        columns: Number of bins, at most.
+        steps: Number of steps in a bin, one of HEAT_STEPS.
+        columns: Maximum number of bins.
         late: Steps in which findings say that ranks were late.
 
     """
@@ -63,9 +64,9 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
 
 
 def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
-    """Return the own time of some ranks through the latest bins, on one scale; unknown ranks are left out.
+    """Return the own time of some ranks over the latest bins, on one scale; unknown ranks are left out.
 
-    The scale begins below what is usual, not at 0: a few percent set ranks apart.
+    The scale begins below the usual value, not at 0, because ranks differ by a few percent.
     """
     bins = heat.bins(steps, columns)
     ranks = [rank for rank in ranks if rank in heat.ranks]
@@ -83,7 +84,7 @@ def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> l
 
 
 def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
-    """Return wait and transfer, mean over ranks and on one scale, and the efficiencies of each bin; none of one rank.
+    """Return wait and transfer as means over ranks on one scale, and the efficiencies of each bin; empty for one rank.
 
     Efficiencies are those of a window of steps: load balance = mean(own) / max(own), communication = max(own) / step,
     and their product.
@@ -104,12 +105,12 @@ def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
 
 
 def _course_ms(bins: Bins, columns: slice | Ints) -> dict[str, Floats]:
-    """[B, R] Own time, each phase and the step of the ranks in some columns, by name."""
+    """Return own time, each phase and the step of the ranks in some columns by name, [B, R] each."""
     return {name: bins.mean(name, columns) for name in ("own", *PHASES)} | {"step": step_ms(bins, columns)}
 
 
 def _medians(peers: Floats) -> Floats:
-    """[B] Median over peers with a value; NaN where there is none."""
+    """Return the median over peers with a value, [B]; NaN where there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         middle: Floats = np.median(peers, axis=1)
@@ -117,7 +118,7 @@ def _medians(peers: Floats) -> Floats:
 
 
 def _highest(values: Floats) -> float:
-    """Return the highest value worth a scale: one slow step must not press the others flat."""
+    """Return the highest value that the scale must show: one slow step must not flatten the others."""
     ordered = np.sort(values[np.isfinite(values)])
     if not len(ordered):
         return 0.0

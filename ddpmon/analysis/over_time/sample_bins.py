@@ -1,7 +1,7 @@
-"""Samples of each rank's process and GPU, second by second, in bounded memory: fine of late, coarser before.
+"""Samples of each rank's process and GPU by the second, in bounded memory: fine for recent seconds, coarser before.
 
-A sample is of the second before it. Ranks of one host share a clock, so that their columns stand below one another;
-those of another host end with its own newest sample, which is never more than a moment away.
+A sample is about the second before it. Ranks of one host share a clock, so that their columns are aligned; those of
+another host end with the newest sample of that host, which differs by a moment at most.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins
 from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, Sample
 
 JITTER_S = 2
-"""A second without a sample between two that have one was sampled a little too late."""
+"""A gap of one second between two samples means that a sample was taken a little too late; the gap is filled."""
 _SECOND_US = 1_000_000
-"""The unit in which samples are counted: one a second."""
+"""Microseconds in a second: one sample is taken each second."""
 _FIRST_SECOND = 1 << 30
-"""The second in which a host's first sample is counted: all hosts then fill the same bins, however old each is."""
+"""The second in which a host's first sample is counted: all hosts then fill the same bins, however long each is up."""
 _BATCH = 64
-"""Samples that are added to the bins together, at least: NumPy takes as long for one as for hundreds."""
+"""Minimum number of samples that are added to the bins together: NumPy takes as long for one as for hundreds."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].field for name in DEVICE_COURSES))
 
@@ -31,7 +31,7 @@ class _Rank:
     def __init__(self, row: int, host: str) -> None:
         self.row, self.host = row, host
         self.last = -1
-        """The second of its latest sample, counted as its host's are."""
+        """The second of the rank's latest sample, as counted on its host."""
 
 
 class SampleBins:
@@ -45,12 +45,12 @@ class SampleBins:
         """Offset that makes the first second of each host _FIRST_SECOND."""
         self._levels = {seconds: MeanBins(seconds, 1, DEVICE_COURSES) for seconds in SAMPLE_SECONDS}
         self._rows = 0
-        """Rows of the bins that ranks have."""
+        """Number of rows of the bins that ranks use."""
         self._batch: list[tuple[int, int, _Values]] = []
         """Row, second and values of samples that are not in the bins yet."""
 
     def add(self, rank: int, host: str, samples: Iterable[Sample]) -> None:
-        """Add samples of a rank. One that moved to another host begins anew."""
+        """Add samples of a rank. A rank that moved to another host starts anew."""
         known = self._ranks.get(rank)
         if known is None or known.host != host:
             known = self._ranks[rank] = _Rank(self._rows, host)
@@ -76,20 +76,21 @@ class SampleBins:
         for level in self._levels.values():
             if level.sums.shape[1] < self._rows:
                 level.grow(2 * self._rows)
-            level.add_values(seconds, rows, values.astype(np.float64))  # None: NaN
+            level.add_values(seconds, rows, values.astype(np.float64))  # None becomes NaN.
         self._batch.clear()
 
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
     ) -> list[Course]:
-        """Return a course of each rank and quantity that has a value; all of a quantity on one scale that begins at 0.
+        """Return a curve of each rank and quantity that has a value. All curves of a quantity share a scale that begins
+        at 0.
 
         Args:
             ranks: Ranks that are shown.
             names: Some of DEVICE_COURSES.
-            seconds: Seconds of a column, one of SAMPLE_SECONDS.
-            columns: Number of columns, at most.
-            full: The end that the scale of a quantity has at least.
+            seconds: Seconds in a column, one of SAMPLE_SECONDS.
+            columns: Maximum number of columns.
+            full: Minimum end of the scale of each quantity.
 
         """
         self._flush()
