@@ -1,8 +1,8 @@
-"""Compare two runs: the faster one, the ratio with its interval, and the cause of the difference.
+"""Comparison of two runs: the faster one, the ratio with its interval, and the cause of the difference.
 
-Compared are the lengths of steps once each run has settled. Where a step of one run does more work than the other's
-(samples, tokens), it is work per second that counts. The certainty covers how steps vary within each run; how much two
-runs of the same thing differ (machine, neighbours) only further runs can tell.
+The lengths of steps are compared once each run has settled. If a step of one run does more work than the other's
+(samples, tokens), work per second is compared instead. The interval covers how steps vary within each run; how much two
+runs of the same script differ (machine, neighbours) shows only in further runs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
 FIRST_STEPS = 5
-"""Always left out: buffers, kernels and DDP's buckets are laid out in them."""
+"""Number of first steps that are always left out: buffers, kernels and DDP's buckets are laid out in them."""
 FEWEST_STEPS = 20
-"""Steps after those that an interval of the median needs: neighbours are alike, so that they are drawn in blocks."""
+"""Minimum number of steps after those for a median's interval: neighbours are correlated, so they are drawn in
+blocks."""
 MOST_STEPS = 20_000
-"""The last ones; more make the interval no narrower than two runs differ anyway."""
+"""Maximum number of steps, the last ones; the interval of more would be narrower than two runs differ anyway."""
 ALIKE = Threshold(
     0.01,
     of="difference between two runs in step time, work per step or mean loss, as a share",
@@ -38,9 +39,9 @@ DRIFT = Threshold(
     why="A judgement call: if the halves differ more, one median describes neither of them, and ddpmon adds a note.",
 )
 LOSS_STEPS = 20
-"""The last steps of the stretch that two runs have in common, whose mean losses are compared: single batches stray."""
+"""Number of last steps of the common stretch whose mean losses are compared: losses of single batches vary."""
 _BATCH_STEPS = 5
-"""Steps of a batch, as in MSER-5."""
+"""Number of steps in a batch, as in MSER-5."""
 
 
 @dataclass(frozen=True)
@@ -48,64 +49,64 @@ class Side:
     """The compared steps of one run. Work is that of all ranks together."""
 
     window: tuple[int, int]
-    """First and last step that is compared."""
+    """First and last step that are compared."""
     steps: int
     left_out: int
-    """Steps at the beginning, until the run had settled."""
+    """Number of steps at the beginning that were left out because the run had not settled."""
     ranks: int
     step_ms_p50: float
     step_ms_mean: float
     halves_ms: tuple[float, float]
     """Median step of the first and of the second half."""
     work: dict[str, float]
-    """Work of a step, in "tokens" and in "samples"; 0: not counted."""
+    """Work of a step in "tokens" and in "samples"; 0: not counted."""
     phases_ms: Floats
-    """[7] Phases in the order of PHASES, mean over ranks and steps."""
+    """[7] Mean time in each phase over ranks and steps, in the order of PHASES."""
     path_ms: Floats
-    """[7] Phases of each step's critical rank: they add up to the step's length."""
+    """[7] Mean phases of each step's critical rank: they add up to the step's length."""
     critical_rank: int | None
-    """The rank that was last most often; None: nobody waited."""
+    """The rank that was last most often; None if no rank waited."""
     critical_share: float | None
     drawn: Resampled
 
     def per_s(self, unit: str) -> float | None:
-        """Return the work per second over the compared steps."""
+        """Return the work per second over the compared steps; None if it was not counted."""
         return self.work[unit] / self.step_ms_mean * 1e3 if self.work[unit] else None
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Mean losses where both runs had done equally much."""
+    """Mean losses at the step or sample that both runs have reached."""
 
     step_a: int
     step_b: int
     a: float
     b: float
     b_is: str
-    """"higher" beyond chance, as it learned less until there; "lower" or "alike"."""
+    """"higher" beyond chance (B has learned less so far), "lower" or "alike"."""
     same: str
-    """The equal quantity: "step" or "samples"."""
+    """The quantity that is equal in both runs: "step" or "samples"."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A. Ratios are of speed: over 1, B is faster."""
+    """A comparison of run B with run A. Ratios are of speed: above 1, B is faster."""
 
     a: Side
     b: Side
     unit: str
-    """Unit of the runs' speed: "steps"; "samples" or "tokens" if their steps hold different numbers of these."""
+    """Unit of the runs' speed: "steps"; "samples" or "tokens" if their steps have different numbers of these."""
     median: Ratio
     mean: Ratio
     losses: Losses | None
     gone: Sequence[Finding]
     new: Sequence[Finding]
     kept: Sequence[tuple[Finding, Finding]]
-    """The finding in A and the finding in B."""
+    """Pairs of the finding in A and the same finding in B."""
 
     @property
     def by_mean(self) -> bool:
-        """True where the median does not show the difference: there are long pauses in few steps."""
+        """Return whether the median does not show the difference, because a few steps have long pauses."""
         median, mean = _effect(self.median), _effect(self.mean)
         return abs(mean) > (2 * abs(median) if median * mean > 0 else 0.0)
 
@@ -115,18 +116,18 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """Certain change of B: "faster", "slower" or else "same"."""
+        """Return the change of B that is certain: "faster", "slower" or else "same"."""
         effect = _effect(self.speed)
         return "faster" if effect > 0 else "slower" if effect < 0 else "same"
 
     @property
     def slower_by(self) -> float:
-        """Least slowdown of B in its median or its mean step: 0.1 takes 10% longer. 0: perhaps none."""
+        """Return the least slowdown of B in its median or its mean step: 0.1 takes 10% longer; 0: possibly none."""
         return max(0.0, 1 / self.median.high - 1, 1 / self.mean.high - 1)
 
 
 def _effect(speed: Ratio) -> float:
-    """Return the logarithm of the certain part of a ratio; 0 where two runs of the same may differ by as much."""
+    """Return the logarithm of the certain part of a ratio; 0 if two runs of the same script may differ by as much."""
     if not speed.certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
@@ -145,7 +146,7 @@ def compare(a: World, b: World, findings_a: Sequence[Finding] = (), findings_b: 
 
 
 def side(world: World) -> Side:
-    """Return the compared steps of a run, summarised."""
+    """Return a summary of the steps of a run that are compared."""
     lengths = world.step_ms
     begin = max(0, len(world) - MOST_STEPS)
     begin = max(begin, FIRST_STEPS)
@@ -173,13 +174,13 @@ def side(world: World) -> Side:
 
 
 def settled(lengths: Floats) -> int:
-    """Return the index of the first step after a beginning unlike the rest.
+    """Return the index of the first step after a beginning that differs from the rest.
 
     The beginning is at most half of the steps, and FEWEST_STEPS are left.
 
-    White's MSER-5 rule (1997): of all beginnings, leave out the one that makes the standard error of what remains
-    smallest; here of medians of five steps, and only if that at least halves its square. A change of the level in the
-    first half (a fault that began or went away there) is a beginning as well.
+    White's MSER-5 rule (1997) considers all beginnings and leaves out the one with which the standard error of the rest
+    is smallest. Here the rule uses medians of five steps, and applies only if it at least halves the squared error. A
+    change of the level in the first half (a fault that began or ended there) also counts as a beginning.
     """
     batches = len(lengths) // _BATCH_STEPS
     most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH_STEPS)
@@ -195,7 +196,7 @@ def settled(lengths: Floats) -> int:
 
 
 def _work(a: Side, b: Side) -> tuple[str, float]:
-    """Return the unit of a step's work, and B's work in a step as a multiple of A's."""
+    """Return the unit of a step's work, and B's work per step as a multiple of A's."""
     both = [(unit, b.work[unit] / a.work[unit]) for unit in a.work if a.work[unit] > 0 and b.work[unit] > 0]
     return both[0] if both and abs(both[0][1] - 1) > ALIKE.enter else ("steps", 1.0)
 
@@ -203,7 +204,7 @@ def _work(a: Side, b: Side) -> tuple[str, float]:
 def _changes(
     before: Sequence[Finding], now: Sequence[Finding]
 ) -> tuple[list[Finding], list[Finding], list[tuple[Finding, Finding]]]:
-    """Return findings that are gone, new, and in both, costliest first. Those of severity "info" do not count."""
+    """Return findings that are gone, new, and in both, costliest first. Findings of severity "info" are ignored."""
     was, there = _by_subject(before), _by_subject(now)
     gone = [finding for key, finding in was.items() if key not in there]
     new = [finding for key, finding in there.items() if key not in was]
@@ -221,7 +222,7 @@ def _cost(finding: Finding) -> float:
 
 
 def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
-    """Compare losses; None where one run has none, or the runs have no stretch in common."""
+    """Compare losses; return None if one run has none, or if the runs have no stretch in common."""
     samples_a, samples_b = one.work["samples"], other.work["samples"]
     by_samples = samples_a > 0 and samples_b > 0 and abs(samples_b / samples_a - 1) > ALIKE.enter
     steps_a, loss_a = _loss_by_step(a)
@@ -254,7 +255,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
 
 
 def _loss_by_step(world: World) -> tuple[Floats, Floats]:
-    """Return the steps in which ranks have a loss, and its mean over them."""
+    """Return the steps in which ranks have a loss, and its mean over these ranks."""
     ranks_with_loss = world.has_loss.sum(axis=1)
     rows = ranks_with_loss > 0
     sums = np.where(world.has_loss, world.loss, 0.0).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The one sentence about two runs: the speed of the second, the interval, and the reason."""
+"""The sentence that sums up a comparison of two runs: the speed of the second, the interval, and the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATH = {
     "transfer": "transfer takes {b:.1f} ms a step instead of {a:.1f}",
 }
 _WORK = "{phase} of the slowest rank takes {b:.1f} ms a step instead of {a:.1f}"
-"""The same for its phases."""
+"""The sentence for the other phases."""
 
 
 def sentence(comparison: Comparison) -> str:
@@ -36,7 +36,7 @@ def sentence(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Return what a reader of the comparison has to know."""
+    """Return notes that a reader of the comparison must know."""
     a, b = comparison.a, comparison.b
     lines = []
     if comparison.unit != "steps":
@@ -66,12 +66,12 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def times(value: float) -> str:
-    """Write a ratio with as many digits as tell it from 1: 1.004, 1.32, 12.3."""
+    """Format a ratio with enough digits to distinguish it from 1: 1.004, 1.32, 12.3."""
     return f"{value:.3f}" if abs(value - 1) < 0.0995 else f"{value:.2f}" if value < 9.995 else f"{value:,.1f}"
 
 
 def interval(speed: Ratio) -> str:
-    """Write an interval, "95% 1.29 to 1.35", with as many digits as tell its ends from each other and from 1."""
+    """Format an interval, "95% 1.29 to 1.35", with enough digits to distinguish its ends from each other and from 1."""
     close = min(abs(speed.low - 1), abs(speed.high - 1)) < 0.0995 or speed.high - speed.low < 0.02
     digits = 3 if close else 2 if speed.high < 9.995 else 1
     return f"95% {speed.low:,.{digits}f} to {speed.high:,.{digits}f}"
@@ -92,7 +92,7 @@ def _why(comparison: Comparison) -> str:
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms
-        # Several that come together need not have half each.
+        # Of several causes that come together, each may have less than half.
         if kind_of(finding).slows and cost is not None and cost >= EXPLAINS.stay * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
     most = int(saved.argmax())
@@ -108,7 +108,7 @@ def _named(finding: Finding) -> str:
 
 
 def _learned(comparison: Comparison) -> str:
-    """Warn that B is no better where it learned less."""
+    """Return a warning that B is no better if B has learned less; "" otherwise."""
     losses = comparison.losses
     if losses is None or losses.b_is != "higher":
         return ""

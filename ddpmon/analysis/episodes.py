@@ -1,4 +1,4 @@
-"""Records of findings, for people to read during the run or later."""
+"""Records of findings, which people read during the run or later."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ RETURN_S = Threshold(
 
 
 class EpisodeRecord(msgspec.Struct):
-    """One episode of a record: a row of the recording."""
+    """One episode of a record, as a row of the recording."""
 
     record: int
-    """Counts the records of a recording from 1."""
+    """Number of the record in the recording, counted from 1."""
     number: int
-    """Counts the episodes of a record from 1."""
+    """Number of the episode in its record, counted from 1."""
     attempt: int
     finding: Finding
-    """The finding as last reported while it lasted; since_step is the earliest that the steps showed."""
+    """The finding as last reported while it lasted; its since_step is the earliest that was ever reported."""
     begin_step: int
-    """The first step whose cost is counted: since_step, or where there is none the first of the window."""
+    """The first step whose cost is counted: since_step, or the first step of the window if there is none."""
     last_step: int
     """The last step at which it was reported."""
     reported_at: float
     """Moment of the first report, Unix seconds."""
     severity: str
-    """The gravest so far."""
+    """The most severe so far."""
     grave_at: float
-    """Moment when it became that severe, Unix seconds."""
+    """Moment when the finding first had this severity, Unix seconds."""
     ended: Finding | None = None
-    """The finding as reported once it had ended; None: it lasts."""
+    """The finding as reported once it had ended; None while it lasts."""
     ended_at: float | None = None
-    """Moment when its end was noticed, Unix seconds."""
+    """Moment when its end was noticed, Unix seconds; None while it lasts."""
     replaced_at: float | None = None
-    """Moment when another finding replaced it that covers its steps and ranks; from then on it is not shown."""
+    """Moment when another finding that covers its steps and ranks replaced it; it is not shown from then on."""
     cost_s: float | None = None
-    """Cost of all its steps; None: it costs nothing that is measured."""
+    """Cost of all its steps in seconds; None: it has no measured cost."""
     phases: list[str] = []
     """Phases in the order in which they were reported."""
     times: int = 1
-    """Episodes that were merged into this one."""
+    """Number of episodes that were merged into this one."""
     place: int = 0
-    """Its place among the lasting findings of the last judgement that had it, the worst first."""
+    """Its place among the lasting findings of the last judgement that included it, the worst first."""
 
     @property
     def lasts(self) -> bool:
-        """True while it goes on."""
+        """Return whether the finding still lasts."""
         return self.ended is None
 
     @property
     def end_step(self) -> int:
-        """The last step so far, or of all."""
+        """Return the last step so far, or the last of all once it has ended."""
         return self.last_step if self.ended is None else self.ended.until_step or 0
 
     def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
-        """Return the episode as it stood at a moment of the past; None: it was not known then, or replaced."""
+        """Return the episode as it stood at a moment of the past; None if it was unknown then, or already replaced."""
         if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
             return None
         if self.ended_at is not None and self.ended_at <= unix:
@@ -83,13 +83,13 @@ class EpisodeRecord(msgspec.Struct):
 
 
 def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: int, seconds: float) -> list[Finding]:
-    """Return the records of an attempt as people read them at a moment of the past.
+    """Return the findings of an attempt as people read them at a moment of the past.
 
     Args:
         episodes: All episodes of the run.
         unix: The moment, Unix seconds.
         attempt: The attempt at that moment.
-        step: The step that its ranks had come to.
+        step: The step that its ranks had reached.
         seconds: Time that the run had taken.
 
     """
@@ -106,7 +106,7 @@ def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: in
 def visible(
     lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
 ) -> list[Finding]:
-    """Return records as people read them. See `Ledger.findings`."""
+    """Return the findings of records as people read them. See `Ledger.findings`."""
     ended = (record for record in ended if kind_of(record[-1].finding).stays_told)
     costliest = sorted(ended, key=lambda record: (-(cost_s(record) or 0.0), -(record[-1].ended_at or 0.0)))
     remaining = ([episode for episode in record if episode.replaced_at is None] for record in (*lasting, *costliest))
@@ -139,6 +139,6 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
 
 
 def cost_s(record: Iterable[EpisodeRecord]) -> float | None:
-    """Return the seconds that the episodes of a record cost together; None: nothing that is measured."""
+    """Return the seconds that the episodes of a record cost together; None if no cost was measured."""
     costs = [episode.cost_s for episode in record if episode.cost_s is not None and episode.replaced_at is None]
     return sum(costs) if costs else None
