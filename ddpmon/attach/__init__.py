@@ -1,7 +1,8 @@
-"""Attaching to a job that was started without ddpmon: standard library only.
+"""Attaches ddpmon to a job that was started without it. Standard library only.
 
-before   jobs (which processes train together, by /proc), obstacles (why one of them cannot be entered)
-into it  symbols (functions in its memory), entry (has a process run a text), texts (what it is to run)
-the run  start (makes a run of a job), supervisor with entries (all ranks at once), stacks (where ranks stay that do not
-         answer), ending (its exit code), output (where it prints), waiting (until the ranks are in), detach
+before   jobs (finds the processes that train together, from /proc), obstacles (why a process cannot be entered)
+into it  symbols (addresses of functions in its memory), entry (makes a process run Python code), texts (that code)
+the run  start (makes a run of a job), supervisor with entries (all ranks at once), stacks (where a rank is that does
+         not answer), ending (the job's exit code), output (where the job prints), waiting (follows the supervisor
+         until the ranks are entered), detach
 """

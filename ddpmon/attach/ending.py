@@ -1,4 +1,4 @@
-"""Finds out how a job ended that ddpmon did not start. Standard library only."""
+"""Determines the exit code of a job that ddpmon did not start. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from ddpmon.runs import Run
 
 UNKNOWN = "the job has ended; ddpmon cannot see its exit code, because ddpmon did not start the job"
 GOODBYES_S = 5.0
-"""Longest time for the hub to record the last words of ranks."""
+"""Longest time for the hub to record the goodbyes of the ranks."""
 _LOOK_S = 0.1
 
 
 def exit_code(
     run: Run, launcher: Stranger | None, ranks: Sequence[Stranger], pause: Callable[[float], object]
 ) -> tuple[int | None, str | None]:
-    """The exit code of the job, or None with a line that says why it is not known.
+    """Return the exit code of the job, or None with a line that says why it is unknown.
 
-    By the kernel's word, of the launcher or else of the ranks; else 0 if every rank said goodbye without a failure.
+    Both are None for a job that somebody stopped. Exit codes come from the kernel: the launcher's, or without a
+    launcher
+    those of the ranks. Where the kernel has none, the code is 0 if every rank said goodbye without a failure.
     """
     if run.stopping:
         return None, None

@@ -1,4 +1,4 @@
-"""Has all ranks of a job run a text, each on its own: how far each is, and what it answered. Standard library only."""
+"""Makes all ranks of a job run Python code, and collects their states and answers. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,21 +16,29 @@ from ddpmon.runs import Process, plain_file
 from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 ASK_S = 3.0
-"""Time for a rank to come back to Python code, before py-spy is asked where it is."""
+"""Time for a rank to return to Python code, before ddpmon asks py-spy where the rank is."""
 _UNDER_WAY = {ENTERING, WAITING, STARTING}
 _LARGEST_REPLY = 1 << 16
 
 
 class Entries:
-    """One round through all ranks of a job: each is to run a text and to answer."""
+    """One round through all ranks of a job, in which each rank runs the same Python code and answers."""
 
     def __init__(self, ranks: Iterable[Attached], folder: Path, text: Callable[[Path], str], what: str) -> None:
-        """folder: for the files of the round, whose names begin with `what`. text: gets the file for the answer."""
+        """Begin to enter every rank.
+
+        Args:
+            ranks: Ranks to enter.
+            folder: Folder for the files of the round.
+            text: Returns the code for a rank; gets the path of the file that the code writes its answer to.
+            what: Beginning of the names of the files of the round.
+
+        """
         self.ranks = [dataclasses.replace(each, state=ENTERING, why="") for each in ranks]
-        """How far each is: `IN` once it has answered."""
+        """The ranks with their states: a rank is `IN` once it has answered."""
         self.replies: dict[Process, dict[str, Any]] = {}
         self.stacks: dict[Process, list[stacks.Frame]] = {}
-        """Python stacks that py-spy read of ranks that stay in C code, the innermost function first."""
+        """Python stacks that py-spy read from ranks that stay in C code, the innermost function first."""
         self._folder = folder
         self._files: dict[Process, tuple[Entry, Path]] = {}
         self._questions: dict[Process, stacks.Question] = {}
@@ -46,7 +54,7 @@ class Entries:
                 self.ranks[place] = _refused(rank, f"{name}: {error.strerror}")
 
     def poll(self) -> bool:
-        """See how far they are; return whether that is further than the last time."""
+        """Update the state of every rank; return whether any state has changed."""
         before = list(self.ranks)
         self.ranks = [self._advanced(each) if each.state in _UNDER_WAY else each for each in before]
         return self.ranks != before
@@ -75,7 +83,7 @@ class Entries:
         return rank
 
     def _place(self, process: Process) -> str:
-        """Say in which line a rank stays; "": py-spy still looks."""
+        """Return the line of code in which a rank is, in words; "" while py-spy still looks."""
         program = stacks.py_spy()
         if program is None:
             return stacks.NO_PY_SPY
@@ -92,7 +100,7 @@ class Entries:
 
     @property
     def refused(self) -> Attached | None:
-        """The first rank that cannot be entered."""
+        """Return the first rank that cannot be entered; None if there is none."""
         return next((each for each in self.ranks if each.state == REFUSED), None)
 
     @property
@@ -102,7 +110,7 @@ class Entries:
 
     @property
     def entering(self) -> bool:
-        """Return whether a debugger is still at work."""
+        """Return whether the debugger is still at work in any rank."""
         return any(each.state == ENTERING for each in self.ranks)
 
 
@@ -113,7 +121,7 @@ def _refused(rank: Attached, why: str) -> Attached:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What a rank answered; None: nothing yet. EntryError: it is no answer."""
+    """Return a rank's answer; None if there is none yet. Raises EntryError if the answer is invalid."""
     try:
         raw = json.loads(plain_file.content(path, _LARGEST_REPLY))
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Has a running Python process run a text on its main thread, between two bytecodes. Standard library only.
+"""Makes a running Python process run code on its main thread, between two bytecodes. Standard library only.
 
-From Python 3.14 on the interpreter does that itself (sys.remote_exec). Before, a debugger stops the process for a
-moment and calls two functions in it, both of which are safe at any instruction: mmap, for memory that holds the text,
-and Py_AddPendingCall, which notes that PyRun_SimpleString is to be called with it. The process goes on, and its main
-thread makes that call where it would look for signals. One that is in C code makes it when it returns to Python.
+Python 3.14 and later do this themselves (sys.remote_exec). Before 3.14, a debugger stops the process for a moment and
+calls two functions in it, both of which are safe at any instruction: mmap, which allocates memory for the code, and
+Py_AddPendingCall, which schedules a call of PyRun_SimpleString with that code. The process then continues, and its main
+thread makes the call where it would check for signals. A thread in C code makes it when it returns to Python.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ddpmon.launch import processes
 from ddpmon.runs import Process, proc
 
 HOLD_S = 30.0
-"""Longest time for a debugger to get hold of a process: one of its threads may be in the kernel."""
+"""Longest time for a debugger to stop a process. This takes long while one of its threads is in the kernel."""
 _PYTHON_NAMES = ("libpython", "python", "pypy")
 _C_NAMES = ("libc.so", "libc-", "ld-musl")
 _ADD, _RUN, _MMAP = "Py_AddPendingCall", "PyRun_SimpleString", "mmap"
 _VERSION = re.compile(rb"\.cpython-(\d)(\d+)t?-|/(?:lib)?python(\d)\.(\d+)t?(?:\.so| |$)", re.MULTILINE)
 REMOTE = (3, 14)
-"""The first Python that runs a text for another process."""
+"""The first Python version that can run code in another process."""
 _PAGE = 4096
 _HELD, _PLACED, _SCHEDULED = "ddpmon: held", "ddpmon: placed", "ddpmon: scheduled"
 
 _MAP = "((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {mmap})(0, {size}, 3, 34, -1, 0)"
-"""mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)"""
+"""The call mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) as gdb evaluates it."""
 _NOTE = "((int (*)(unsigned long, unsigned long)) {add})({run}, $page)"
 _GDB = f"""set pagination off
 set confirm off
@@ -51,11 +51,14 @@ quit
 
 
 class EntryError(Exception):
-    """A process that cannot be entered: one line that says why, and what to do."""
+    """A process cannot be entered. The message is one line that says why, and what to do."""
 
 
 def python_version(pid: int) -> tuple[int, int] | None:
-    """The version of Python that a process runs, by the libraries it has mapped; None: it shows none. OSError."""
+    """Return the version of Python that a process runs, read from the names of the libraries it has mapped.
+
+    Returns None if no library shows a version. Raises OSError if the process cannot be read.
+    """
     match = _VERSION.search(proc.mapped(pid))
     if match is None:
         return None
@@ -64,13 +67,13 @@ def python_version(pid: int) -> tuple[int, int] | None:
 
 
 def debugger() -> str | None:
-    """The path of gdb; None: there is none."""
+    """Return the path of gdb; None if it is not installed."""
     return shutil.which("gdb")
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses in a process of the functions that a debugger calls there."""
+    """Addresses in a process of the functions that the debugger calls there."""
 
     mmap: int
     add: int
@@ -78,7 +81,13 @@ class Addresses:
 
 
 def addresses(pid: int) -> Addresses:
-    """Find them. EntryError: its Python does not export them. OSError: its memory may not be read."""
+    """Return the addresses in a process of the functions that the debugger calls.
+
+    Raises:
+        EntryError: The Python of the process does not export the functions.
+        OSError: This user may not read the memory of the process.
+
+    """
     found: dict[str, int] = {}
     memory = os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -102,12 +111,21 @@ def addresses(pid: int) -> Addresses:
 
 
 class Entry:
-    """One process that is to run one text. It begins at once; `poll` says how far it is."""
+    """An attempt to make one process run Python code. It begins at once; `poll` returns whether it has succeeded."""
 
     def __init__(self, process: Process, text: str, folder: Path, name: str) -> None:
-        """folder: for the files of this entry, whose names begin with `name`.
+        """Begin to enter the process.
 
-        EntryError, OSError if it cannot begin.
+        Args:
+            process: The process to enter.
+            text: Python code for it to run.
+            folder: Folder for the files of this entry.
+            name: Beginning of the names of these files.
+
+        Raises:
+            EntryError: The process cannot be entered.
+            OSError: A file cannot be written, or the process cannot be read.
+
         """
         self.process = process
         self.began_at = time.monotonic()
@@ -133,7 +151,8 @@ class Entry:
         commands.write_text(
             _GDB.format(text=text, mmap=at.mmap, add=at.add, run=at.run, size=-(-text.stat().st_size // _PAGE) * _PAGE)
         )
-        # Symbols would take it seconds, in which the process stands still; what it calls it gets as numbers.
+        # Loading symbols would take gdb seconds, in which the process stands still. It gets addresses as numbers
+        # instead.
         quick = ["set auto-solib-add off", "set auto-load off", "set debuginfod enabled off"]
         options = ["-nx", "-batch", "-readnever", *(word for each in quick for word in ("-iex", each))]
         line = [program, *options, "-p", str(self.process.pid), "-x", str(commands)]
@@ -141,13 +160,13 @@ class Entry:
         self._debugger = Process.of(pid) or Process(pid, 0)
 
     def poll(self) -> bool:
-        """Return whether the process is going to run the text. EntryError: it is not."""
+        """Return whether the process is certain to run the code. Raises EntryError if it will not."""
         if self._debugger is None:
             return True
         ended = processes.reaped(self._debugger)
         said = self._log.read_text(errors="replace") if self._log.exists() else ""
         if not ended:
-            # Never once it calls something: the process would be left in the middle of that.
+            # Never kill gdb after it has stopped the process: it may be in the middle of a call there.
             if _HELD not in said and time.monotonic() - self.began_at > HOLD_S:
                 processes.send(self._debugger, signal.SIGKILL)
                 raise EntryError(f"the debugger could not stop the process within {HOLD_S:.0f} s")
@@ -160,7 +179,7 @@ class Entry:
 
 
 def _why(said: str) -> str:
-    """Return a debugger's complaint as one line with the way out."""
+    """Return the debugger's error as one line that says what to do."""
     if f"{_SCHEDULED} -1" in said:
         return "Python's queue of pending calls in the process is full; try again when the process runs Python code"
     lines = [line.strip() for line in said.splitlines() if line.strip()]

@@ -1,8 +1,8 @@
-"""Finds the jobs that train on this machine: their ranks, which of these belong together, and who started them.
+"""Finds the jobs that train on this machine: their ranks, which ranks belong together, and what started them.
 
-By /proc alone, and at once: `ddpmon ls` asks it each time. A rank has the threads of a process group, whatever started
-it, and one of torchrun's has RANK in its environment too. DataLoader workers inherit the environment of their rank, but
-have none of its threads. Standard library only.
+It reads /proc alone and is fast, because `ddpmon ls` calls it each time. A process is a rank if it has the threads of a
+process group, whatever started it. A rank of torchrun also has RANK in its environment, even before it has these
+threads. DataLoader workers inherit the environment of their rank, but have none of its threads. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from ddpmon.runs import Process, Run, proc
 from ddpmon.runs.proc import Stat
 
 _GROUP_THREADS = ("pt_gloo_runloop", "pt_nccl_")
-"""Beginnings of the names of threads that torch starts once a process group is connected. A process must not be stopped
-before: gloo would wait for ever for the others' connections."""
+"""Prefixes of the names of threads that torch starts once a process group is connected.
+
+A process must not be stopped before then, because gloo would wait forever for the connections of the other ranks.
+"""
 _TORCH = b"/libtorch_python.so"
 _MPI = ("mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_proxy")
-"""Beginnings of the names of MPI's programs that start ranks, and hand a signal on to them."""
+"""Prefixes of the names of MPI programs that start ranks and forward signals to them."""
 _ELASTIC = "TORCHELASTIC_RUN_ID"
-"""Variable that torchrun sets for its ranks, and whoever starts them as torchrun does: Accelerate, Ray Train."""
+"""Variable that torchrun sets for its ranks. Launchers that imitate torchrun set it too: Accelerate, Ray Train."""
 _DEEPSPEED = b"deepspeed.launcher.launch"
 _SPAWNED = "--multiprocessing-fork"
 _WATCHED = "DDPMON_RUN_ID"
@@ -32,25 +34,24 @@ _WATCHED = "DDPMON_RUN_ID"
 
 @dataclass(frozen=True)
 class RankProcess:
-    """A process that trains, before anything in it is known but what its launcher said."""
+    """A process that trains, as far as /proc and its launcher's environment variables describe it."""
 
     process: Process
     parent: int
     words: tuple[str, ...]
-    """Words of its command line."""
+    """Words of the process's command line."""
     task: tasks.Task | None
-    """Its place in the job, where the environment says so."""
+    """Rank and size of the job, where the environment has them."""
     has_launcher: bool
-    """Its parent is a launcher, which hands a signal on to it or ends it: no shell, and no program of another purpose.
-    """
+    """True if the parent is a launcher, which forwards signals to its ranks or ends them. A shell is none."""
     has_group: bool
-    """It has set up a process group: before, it imports and is no rank yet."""
+    """True if the process has set up a process group. Before that it still imports, and is no rank yet."""
     watched: bool = False
-    """ddpmon started it, or has attached to it."""
+    """True if ddpmon started the process or has attached to it."""
 
     @property
     def rank(self) -> int | None:
-        """Its rank, where the environment says so."""
+        """Return the process's rank, where the environment has it."""
         return self.task.rank if self.task else None
 
 
@@ -59,39 +60,39 @@ class TrainingJob:
     """Ranks on this machine that train together."""
 
     ranks: tuple[RankProcess, ...]
-    """By rank where that is known, else in the order in which they started."""
+    """Ordered by rank where it is known, else by start time."""
     launcher: Process | None
-    """Who started them and passes a signal on; None: a shell, or a scheduler."""
+    """The process that started the ranks and forwards signals to them; None if a shell or a scheduler did."""
     words: tuple[str, ...]
-    """Command line of the launcher, else of the first rank."""
+    """Command line of the launcher, or of the first rank where there is no launcher."""
     started_at: float = field(compare=False)
-    """Unix seconds."""
+    """Start time in Unix seconds."""
 
     @property
     def watched(self) -> bool:
-        """Return whether ddpmon watches it already."""
+        """Return whether ddpmon already watches the job."""
         return any(rank.watched for rank in self.ranks)
 
     @property
     def pid(self) -> int:
-        """The pid that names it: its launcher's, else its first rank's."""
+        """Return the pid by which users name the job: the launcher's, or without a launcher the first rank's."""
         return self.launcher.pid if self.launcher else self.ranks[0].process.pid
 
     @property
     def world_size(self) -> int:
-        """Ranks on all machines, as far as the environment says; else those here."""
+        """Return the number of ranks on all machines if the environment has it, else of those on this machine."""
         sizes = [rank.task.size for rank in self.ranks if rank.task]
         return max([*sizes, len(self.ranks)])
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The script or module with its arguments, as its first rank runs it; else the whole command line."""
+        """Return the script or module with its arguments, as the first rank runs it, or else the whole command line."""
         first = self.ranks[0].words
         return _script(self.words if _SPAWNED in first else first)
 
 
 def find_all(watched: AbstractSet[Process] = frozenset()) -> list[TrainingJob]:
-    """Every job of this user on this machine, the oldest first. watched: as `attached_processes` returns it."""
+    """Return every job of this user on this machine, the oldest first. watched: the result of `attached_processes`."""
     stats = proc.stats()
     ranks = _ranks(stats, watched)
     groups = _grouped(ranks, stats)
@@ -100,7 +101,7 @@ def find_all(watched: AbstractSet[Process] = frozenset()) -> list[TrainingJob]:
 
 
 def unwatched(runs: Iterable[Run]) -> list[TrainingJob]:
-    """Jobs of this user that train here and that ddpmon does not watch, the oldest first. runs: all of this user."""
+    """Return the jobs of this user that train here without ddpmon, the oldest first. runs: all runs of this user."""
     return [
         job
         for job in find_all(attached_processes(runs))
@@ -109,14 +110,17 @@ def unwatched(runs: Iterable[Run]) -> list[TrainingJob]:
 
 
 def attached_processes(runs: Iterable[Run]) -> frozenset[Process]:
-    """Ranks of jobs that these runs are attached to, and their launchers, which may start others."""
+    """Return the ranks of the jobs that ddpmon is attached to, and their launchers, which may start new ranks."""
     attached = [run for run in runs if run.attached and not run.ended]
     launchers = {run.agent for run in attached if run.agent}
     return frozenset(launchers | {each.process for run in attached for each in run.attached})
 
 
 def of_process(pid: int, jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
-    """The job of its launcher, of a rank or of something below one; else those that have ranks below this process."""
+    """Return the job that a process belongs to: as launcher, as rank, or as a descendant of either.
+
+    Returns all jobs with ranks below the process if it belongs to none.
+    """
     jobs = list(jobs)
     by_pid = {rank.process.pid: job for job in jobs for rank in job.ranks}
     by_pid |= {job.launcher.pid: job for job in jobs if job.launcher}
@@ -128,7 +132,7 @@ def of_process(pid: int, jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
 
 
 def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int, RankProcess]:
-    """Every rank of this user, by pid."""
+    """Return every rank of this user, by pid."""
     mine = os.getuid()
     candidates: dict[int, dict[str, str]] = {}
     grouped = set()
@@ -139,7 +143,7 @@ def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int
             variables = dict(
                 word.decode(errors="surrogateescape").split("=", 1) for word in proc.environment(pid) if b"=" in word
             )
-        except OSError:  # ended meanwhile, or it may not be read
+        except OSError:  # The process has ended meanwhile, or may not be read.
             continue
         candidates[pid] = variables
         if any(name.startswith(_GROUP_THREADS) for name in proc.thread_names(pid)):
@@ -182,13 +186,13 @@ def _has_torch(pid: int) -> bool:
 
 
 def _grouped(ranks: Mapping[int, RankProcess], stats: Mapping[int, Stat]) -> list[list[RankProcess]]:
-    """Put together what the same job's environment names, what one process started, and what a rank started."""
+    """Group ranks into jobs: by the job id in the environment, by common launcher, or by the rank that started them."""
     keys: dict[int, object] = {}
 
     def key(pid: int) -> object:
         if pid not in keys:
             rank = ranks[pid]
-            keys[pid] = pid  # where a circle of parents would lead
+            keys[pid] = pid  # ends the recursion if parents form a circle
             if rank.parent in ranks:  # Lightning's first rank starts the others
                 keys[pid] = key(rank.parent)
             elif rank.task and rank.task.job:
@@ -224,7 +228,15 @@ def _job(group: list[RankProcess], stats: Mapping[int, Stat]) -> TrainingJob:
 
 
 def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...], of_child: Mapping[str, str]) -> bool:
-    """Return whether a process started a rank as a launcher does. variables: its own; child, of_child: the rank's."""
+    """Return whether a process started a rank as a launcher does.
+
+    Args:
+        pid: The possible launcher.
+        variables: Environment of the possible launcher.
+        child: Command line of the rank.
+        of_child: Environment of the rank.
+
+    """
     if pid <= 1 or proc.owner(pid) != os.getuid():
         return False
     try:
@@ -239,7 +251,7 @@ def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...],
 
 
 def _above(pid: int, stats: Mapping[int, Stat]) -> list[int]:
-    """The pids of a process's parents, the nearest first."""
+    """Return the pids of a process's ancestors, the nearest first."""
     above: list[int] = []
     while (stat := stats.get(pid)) is not None and stat.parent not in {0, *above}:
         pid = stat.parent
@@ -248,7 +260,7 @@ def _above(pid: int, stats: Mapping[int, Stat]) -> list[int]:
 
 
 def _script(words: tuple[str, ...]) -> tuple[str, ...]:
-    """What an interpreter was given to run: a script, or -m with a module; all words if that is not seen."""
+    """Return the script, or the module after -m, with its arguments; all words if the command line has neither."""
     place = 1
     while place < len(words) and words[place].startswith("-") and words[place] not in {"-m", "-c", "-"}:
         place += 2 if words[place] in {"-W", "-X"} else 1

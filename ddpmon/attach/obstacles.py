@@ -1,6 +1,6 @@
-"""Says before anything is touched why a process cannot be entered, and what to do. Standard library only.
+"""Says, before ddpmon touches a process, why it cannot be entered and what to do. Standard library only.
 
-Each sentence is one line. `ddpmon doctor` asks the same of this machine in advance.
+Each text is one line. `ddpmon doctor` makes the same checks for this machine in advance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DISABLED = b"PYTHON_DISABLE_REMOTE_DEBUG="
 
 
 def no_job(pid: int) -> str:
-    """Why a process is part of no job that can be attached to."""
+    """Return why no job can be found for a process."""
     if not proc.exists(pid):
         return f"--pid {pid}: this process does not exist; ddpmon ls lists the jobs that train on this machine"
     if (owner := proc.owner(pid)) != os.getuid():
@@ -33,7 +33,7 @@ def no_job(pid: int) -> str:
 
 
 def to_enter(rank: RankProcess) -> str:
-    """Why a rank cannot be entered; "": nothing is in the way, as far as can be seen from outside."""
+    """Return why a rank cannot be entered; "" if nothing visible from outside prevents it."""
     pid = rank.process.pid
     name = f"pid {pid}" if rank.rank is None else f"rank {rank.rank} (pid {pid})"
     try:
@@ -92,7 +92,7 @@ def _other_container(pid: int) -> str:
 
 
 def tracing_denied(pid: int) -> str:
-    """Why this process may not look into the memory of another one of its user; "": it may."""
+    """Return why ddpmon may not read the memory of another process of this user; "" if it may."""
     try:
         os.close(os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
@@ -103,7 +103,7 @@ def tracing_denied(pid: int) -> str:
 
 
 def way_out() -> str:
-    """What gives the permission to trace other processes of this user."""
+    """Return how to get permission to trace other processes of this user."""
     scope = proc.ptrace_scope()
     if scope == 1:
         return "allow tracing with: sudo sysctl kernel.yama.ptrace_scope=0"

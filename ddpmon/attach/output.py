@@ -1,4 +1,4 @@
-"""Says on a run's log where the output of a job goes that ddpmon did not start, and where its ranks stay.
+"""Writes into a run's log where a job that ddpmon did not start prints, and where its ranks stay in C code.
 
 Standard library only.
 """
@@ -22,24 +22,24 @@ _KINDS = (
 
 
 def note(run_id: str, ranks: Sequence[Attached]) -> None:
-    """Leave a line for each place on the run's log, where people look for the output. OSError."""
+    """Append a line for each place that ranks print to, to the log where people look for the output. Raises OSError."""
     places = _places(ranks).items()
     _append(run_id, (f"ddpmon did not start this job: {', '.join(names)} prints to {place}" for place, names in places))
 
 
 def stack(run_id: str, name: str, frames: Sequence[Frame]) -> None:
-    """Leave there the stack of a rank that stays in C code. OSError."""
+    """Append the stack of a rank that stays in C code to the run's log. Raises OSError."""
     _append(run_id, [f"{name} has not loaded the probe yet; its stack:", *(f"    {frame}" for frame in frames)])
 
 
 def _append(run_id: str, lines: Iterable[str]) -> None:
     path = runs.run_dir(run_id) / "logs" / "launcher.log"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as log:
-        log.writelines(f"INFO {line}\n" for line in lines)  # INFO: no line that a job fails of
+        log.writelines(f"INFO {line}\n" for line in lines)  # INFO: the line is no error of the job
 
 
 def _places(ranks: Sequence[Attached]) -> dict[str, list[str]]:
-    """Return who prints where."""
+    """Return the ranks that print to each place, as {place: names of ranks}."""
     places: dict[str, list[str]] = {}
     for each in ranks:
         try:

@@ -1,6 +1,6 @@
-"""Asks py-spy, where it is installed, in which line a rank is that stays in C code. Standard library only.
+"""Asks py-spy, where it is installed, for the Python stack of a rank that stays in C code. Standard library only.
 
-It reads the rank's memory and does not stop it.
+py-spy reads the rank's memory and does not stop the rank.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _MAX_FRAMES = 64
 
 
 def py_spy() -> str | None:
-    """The path of py-spy, beside this interpreter or elsewhere; None: there is none."""
+    """Return the path of py-spy, beside this interpreter or elsewhere; None if it is not installed."""
     return shutil.which("py-spy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One Python function on a stack."""
+    """One Python function on a stack, with the line that it executes."""
 
     function: str
     file: str
@@ -40,7 +40,10 @@ class Frame:
 
 
 class Question:
-    """One look at a rank's main thread. It begins at once. OSError if it cannot."""
+    """One py-spy process that reads the stack of a rank's main thread.
+
+    It starts at once; the constructor raises OSError if it cannot.
+    """
 
     def __init__(self, program: str, process: Process, folder: Path) -> None:
         self._rank = process
@@ -51,7 +54,7 @@ class Question:
         self._asked = Process.of(pid) or Process(pid, 0)
 
     def frames(self) -> list[Frame] | None:
-        """The stack, the innermost function first, empty if py-spy could not read it; None: there is no answer yet."""
+        """Return the stack, the innermost function first; [] if py-spy could not read it, None if it still runs."""
         if not processes.reaped(self._asked):
             return None
         try:

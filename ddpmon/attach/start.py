@@ -1,4 +1,4 @@
-"""Makes a run of a job that trains already. Standard library only."""
+"""Makes a run of a job that is already training. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELSEWHERE = (
 
 
 def find(pid: int) -> TrainingJob:
-    """The job that a process is part of. UsageError says why there is none that can be attached to."""
+    """Return the job that a process is part of. Raises UsageError with the reason if ddpmon cannot attach to one."""
     found = of_process(pid, find_all(attached_processes(runs.all_runs())))
     if not found:
         raise UsageError(obstacles.no_job(pid))
@@ -45,7 +45,7 @@ def find(pid: int) -> TrainingJob:
 
 
 def _run_of(job: TrainingJob) -> str:
-    """The id of the run that watches a job; "" if that is not known."""
+    """Return the id of the run that watches a job; "" if it is unknown."""
     processes = {rank.process for rank in job.ranks}
     for run in runs.all_runs():
         if not run.ended and processes & {each.process for each in run.attached}:
@@ -67,9 +67,20 @@ def attach(
     notify: Sequence[str] = (),
     hub: GivenHub | None = None,
 ) -> Run:
-    """Start a run of a job under an id from `runs.new_id`: its supervisor enters the ranks.
+    """Start a run for a job; the run's supervisor then enters the ranks.
 
-    DdpmonError where that cannot be started. hub: the hub of all machines, where it was given.
+    Args:
+        job: The job to attach to.
+        run_id: An id from `runs.new_id`.
+        name: Name of the run; None for one made from the script's name.
+        grace_s: Seconds between SIGTERM and SIGKILL when the job is stopped.
+        on_alert: Program with its arguments to run when the run needs attention; empty for none.
+        notify: URLs of services to notify when the run needs attention.
+        hub: The root hub of a run over several machines, where one was given.
+
+    Raises:
+        DdpmonError: The run cannot be started.
+
     """
     if name is not None:
         runs.check_name(name)
@@ -85,7 +96,7 @@ def attach(
 
 
 def run_of(job: TrainingJob, run_id: str) -> Run:
-    """A job as a run that has not begun."""
+    """Return a run that describes the job and has not started."""
     script, *args = job.command
     return new_run(
         run_id,
@@ -103,7 +114,7 @@ def run_of(job: TrainingJob, run_id: str) -> Run:
 
 
 def unwatched(of_user: Iterable[Run]) -> list[tuple[int, Run]]:
-    """Jobs that train here without ddpmon, each by the pid that names it and as a mere row. of_user: all runs."""
+    """Return (pid, run) for each job that trains here without ddpmon, to be listed. of_user: all runs of this user."""
     return [
         (job.pid, dataclasses.replace(run_of(job, f"pid {job.pid}"), created_at=job.started_at, attached=[]))
         for job in jobs.unwatched(of_user)
@@ -111,7 +122,7 @@ def unwatched(of_user: Iterable[Run]) -> list[tuple[int, Run]]:
 
 
 def _folder(job: TrainingJob) -> str:
-    """The folder in which the job runs; this command's where that cannot be entered."""
+    """Return the folder in which the job runs; this command's folder if the job's is not accessible."""
     try:
         folder = os.readlink(f"{proc.ROOT}/{job.ranks[0].process.pid}/cwd")
     except OSError:

@@ -1,12 +1,13 @@
-"""python -m ddpmon.attach.supervisor RUN_ID: enter the ranks of a job, watch it to its end, and leave it again.
+"""python -m ddpmon.attach.supervisor RUN_ID: enter the ranks of a job, watch it until it ends, or remove the probe.
 
-What `ddpmon.launch.supervisor` is for a run that ddpmon started, this is for a job that it did not start: only the hub
-is its child, and nothing of the job ends with it. Standard library only.
+It does for a job that ddpmon did not start what `ddpmon.launch.supervisor` does for one that it did. Only the hub is
+its
+child, and no process of the job ends when it does. Standard library only.
 
     SIGRTMIN          detach: remove the probe from all ranks; the job goes on
-    SIGTERM, SIGINT   stop the job: its launcher, or without one its ranks, get a signal, and SIGKILL after the grace
+    SIGTERM, SIGINT   stop the job: signal its launcher, or without one its ranks, and SIGKILL them after the grace
     SIGQUIT           kill the job's launcher and ranks
-    --take-over       go on for a supervisor that was killed
+    --take-over       replace a supervisor that was killed
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attache
 
 BUSY_S = 0.05
 LEAVING_S = 20.0
-"""Longest time for ranks to remove the probe. One in C code removes it when it returns, even if nobody waits then."""
+"""Longest time for ranks to remove the probe. A rank in C code removes it when it returns, even after this time."""
 RESTART_S = 30.0
-"""Longest time for a launcher whose ranks have ended to end too, or to start others."""
+"""Longest time for a launcher whose ranks have ended to end too, or to start new ranks."""
 SEARCH_S = 2.0
-"""Interval at which ranks that a launcher started anew are searched for."""
+"""Interval of the search for ranks that the launcher has started anew."""
 SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
 
 journal = SupervisorLog(sys.stderr.fileno())
@@ -48,7 +49,7 @@ say = journal.say
 
 
 class Supervisor(Supervising):
-    """One attached run, from the entry into its ranks to the end of the job, or to the moment it leaves them."""
+    """Supervises one attached run from the entry into its ranks until the job ends or the probe is removed."""
 
     def __init__(self, file: RunFile, takes_over: bool) -> None:
         super().__init__(file, say)
@@ -57,28 +58,28 @@ class Supervisor(Supervising):
         self.launcher = Stranger(file.run.agent) if file.run.agent else None
         self.ranks = {each.process: Stranger(each.process) for each in file.run.attached}
         self.entries: Entries | None = None
-        """The round that goes on: in, or out."""
+        """The current round: it arms the probe in the ranks, or disarms it."""
         self.leaving_since: float | None = None
         self.why_left = ""
-        """Why the ranks were left, unless somebody asked for it."""
+        """The error for which the probe was removed from the ranks; "" if somebody asked for it."""
         self.killed_at: float | None = None
         self.kill_at: float | None = None
         self.below: set[Process] = set()
-        """Processes below the launcher and the ranks since a stop was asked for: DataLoader workers, say."""
+        """Descendants of the launcher and the ranks since a stop was requested, such as DataLoader workers."""
         self.alone_since: float | None = None
-        """Moment from which on the launcher had no ranks."""
+        """Monotonic time since which the launcher has had no ranks."""
         self.searched_at = 0.0
         self.rounds = 0
         self._takes_over = takes_over
         self._woken = self._listen()
 
     def supervise(self) -> None:
-        """Enter the ranks, wait for the end, write it down, and end the hub."""
+        """Enter the ranks, wait until the run is over, write down how it ended, and end the hub."""
         if self._takes_over:
             self._go_on()
         self._keep_hub()
         if not self._takes_over:
-            with contextlib.suppress(OSError):  # a full disk
+            with contextlib.suppress(OSError):  # The disk may be full.
                 output.note(self.run.id, self.run.attached)
             self._enter(self.run.attached)
         self._until_over()
@@ -108,7 +109,7 @@ class Supervisor(Supervising):
         return False
 
     def _listen(self) -> socket.socket:
-        """Have signals wake the loop. Returns what becomes readable then, a byte each."""
+        """Make signals wake the loop. Returns a socket that gets one byte for each signal."""
         reader, self._writer = socket.socketpair()
         reader.setblocking(False)
         self._writer.setblocking(False)
@@ -119,7 +120,7 @@ class Supervisor(Supervising):
         return reader
 
     def _wait(self, seconds: float) -> None:
-        """Wait for a signal or the end of a process, at most so long."""
+        """Wait for a signal or the end of a process, for at most `seconds`."""
         poller = select.poll()
         poller.register(self._woken, select.POLLIN)
         for stranger in [*self.ranks.values(), *([self.launcher] if self.launcher else [])]:
@@ -152,7 +153,7 @@ class Supervisor(Supervising):
         self.entries = self._round(ranks, "arm", text)
 
     def _leave(self, why: str) -> None:
-        """Remove the probe from every rank that has it or is going to. why: "" if somebody asked for it."""
+        """Remove the probe from every rank that has it or is about to. why: the error; "" if somebody asked for it."""
         say(f"removing the probe from the ranks: {why or 'on request'}")
         self.why_left, self.leaving_since = why, time.monotonic()
         inside = [
@@ -167,7 +168,7 @@ class Supervisor(Supervising):
         return Entries(ranks, self.folder, text, f"{what}-{self.rounds}")
 
     def _advance(self) -> None:
-        """See how far the ranks are."""
+        """Update the states of the ranks in run.json, and begin to leave all ranks if one cannot be entered."""
         entries = self.entries
         if entries is None or not entries.poll():
             return
@@ -181,16 +182,16 @@ class Supervisor(Supervising):
         for each in entries.ranks:
             say(f"{each.name}: {each.state}{': ' if each.why else ''}{each.why}")
             if frames := entries.stacks.pop(each.process, None):
-                with contextlib.suppress(OSError):  # a full disk
+                with contextlib.suppress(OSError):  # The disk may be full.
                     output.stack(self.run.id, each.name, frames)
         refused = entries.refused
-        if refused and not entries.entering:  # not while a debugger is at work: what it notes would come afterwards
+        if refused and not entries.entering:  # A debugger at work may schedule its code after ours.
             self._leave(f"{refused.name}: {refused.why}")
         elif entries.settled:
             self.entries = None
 
     def _left(self, now: float) -> bool:
-        """Return whether the probe has been removed as far as it can be now."""
+        """Return whether the removal of the probe is finished, in all ranks or after `LEAVING_S`."""
         if self.leaving_since is None or self.entries is None:
             return False
         if not self.entries.settled and now - self.leaving_since < LEAVING_S:
@@ -203,7 +204,7 @@ class Supervisor(Supervising):
     # --- the end of the job ----------------------------------------------------------------------------------------
 
     def _ended(self, now: float) -> bool:
-        """Return whether the job is over: its ranks have ended, and its launcher, which may start others."""
+        """Return whether the job is over: its ranks and its launcher, which could start new ranks, have ended."""
         if any(rank.alive() for rank in self.ranks.values()):
             self.alone_since = None
             return False
@@ -220,10 +221,10 @@ class Supervisor(Supervising):
         if self.run.agent is None or self.leaving_since is not None or self.run.stopping:
             return
         if any(processes.is_rank(pid) for pid in proc.children().get(self.run.agent.pid, ())):
-            self.alone_since = None  # they may take long to import torch
+            self.alone_since = None  # They may need long to import torch.
         again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
         if again is None or len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
-            return  # they still start: one of them may be about to
+            return  # Ranks are still starting, and further ones may follow.
         say(f"the launcher has started {len(again.ranks)} new ranks")
         attached = [Attached(each.process, each.rank, ENTERING) for each in again.ranks]
         self.file.change(attached=attached)
@@ -231,7 +232,7 @@ class Supervisor(Supervising):
         self._enter(attached)
 
     def _go_on(self) -> None:
-        """See what there is of a run whose supervisor was killed."""
+        """Continue a run whose supervisor was killed, from the state in run.json."""
         if self.run.hub and self.run.hub.alive():
             self.hub.take_over(self.run.hub)
         attached = [
@@ -254,7 +255,10 @@ class Supervisor(Supervising):
             self.kill_at = now
 
     def _ask(self) -> None:
-        """SIGTERM where a rank listens to it, else SIGINT: to the launcher, which hands it on, else to the ranks."""
+        """Ask the job to stop: signal the launcher, which forwards it, or without a launcher the ranks.
+
+        The signal is SIGTERM where a rank handles it or a process ignores SIGINT, else SIGINT.
+        """
         alive = [process for process, rank in self.ranks.items() if rank.alive()]
         to = [self.run.agent] if self.run.agent and self.launcher and self.launcher.alive() else alive
         listens = any(proc.catches(each.pid, signal.SIGTERM) for each in alive)
@@ -276,12 +280,15 @@ class Supervisor(Supervising):
             processes.send(each, signal.SIGKILL)
 
     def _note_below(self) -> None:
-        """Remember what the job has started, as long as it has a parent there."""
+        """Remember the descendants of the job's processes, which cannot be found after their parents have ended."""
         roots = [each.pid for each in (*self.ranks, *([self.run.agent] if self.run.agent else [])) if each.alive()]
         self.below |= {process for _, process in processes.descendants(*roots)} - self.ranks.keys()
 
     def _end_below(self) -> None:
-        """End what a stopped job has left: a worker that was just starting does not notice that its rank is gone."""
+        """Kill the remaining descendants of a stopped job.
+
+        A DataLoader worker that was just starting does not notice that its rank has ended.
+        """
         left = [process for process in self.below if process.alive()]
         if left:
             say(f"SIGKILL to remaining child processes of the ranks: {', '.join(str(process.pid) for process in left)}")
@@ -289,7 +296,7 @@ class Supervisor(Supervising):
             processes.send(process, signal.SIGKILL)
 
     def _finish(self) -> None:
-        """Write down how it ended."""
+        """Write into run.json how the run ended."""
         run = self.run
         if self.leaving_since is not None:
             attached = [dataclasses.replace(each) for each in run.attached]
@@ -303,7 +310,7 @@ class Supervisor(Supervising):
     # --- the hub ---------------------------------------------------------------------------------------------------
 
     def _reap(self, now: float) -> None:
-        """Take notice of a hub that ended."""
+        """Reap the hub's process if it has ended."""
         hub = self.hub.process
         if hub is None:
             return
@@ -318,7 +325,7 @@ class Supervisor(Supervising):
 
 
 def main() -> None:
-    """Sign run.json in a process of its own, then supervise."""
+    """Become the supervisor that run.json names, in a process of its own, then supervise."""
     file, takes_over, _ = become_supervisor("ddpmon.attach.supervisor", SIGNALS, say)
     Supervisor(file, takes_over).supervise()
 

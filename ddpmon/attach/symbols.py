@@ -1,8 +1,8 @@
-"""Finds functions in the memory of another process: where its dynamic linker would find them. Standard library only.
+"""Finds functions in the memory of another process, as its dynamic linker does. Standard library only.
 
-It reads the tables that the process itself has loaded, not the files: those may have been replaced since it started, or
-lie in a container. So a debugger needs no symbols at all, and torch's would take it many seconds. ELF is described in
-elf(5), the hash table in https://flapenguin.me/elf-dt-gnu-hash.
+It reads the tables that the process itself has loaded, not the files, which may have been replaced since the process
+started, or lie in a container. So the debugger needs no symbols; loading those of torch would take it many seconds.
+elf(5) describes ELF, and https://flapenguin.me/elf-dt-gnu-hash describes the hash table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from ddpmon.runs import proc
 
 Read = Callable[[int, int], bytes]
-"""Reads so many bytes at an address."""
+"""Function that returns memory of the process. Arguments: address, number of bytes."""
 
 _LINE = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
 _LOAD, _DYNAMIC = 1, 2
@@ -29,19 +29,19 @@ _LONGEST_CHAIN = 4096
 
 
 class NoSymbolError(Exception):
-    """What a file has no table of, or what no table has."""
+    """A file lacks a table of symbols, or its table lacks the symbol."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A file that a process has mapped, at the address of the file's first byte."""
+    """A file that a process has mapped, with the address of the file's first byte."""
 
     base: int
     path: PurePosixPath
 
 
 def images(pid: int) -> list[Image]:
-    """Every file that is mapped from its beginning on, in the order of addresses. Raises OSError."""
+    """Return every file that is mapped from its beginning, ordered by address. Raises OSError."""
     found = []
     for line in proc.mapped(pid).splitlines():
         match = _LINE.fullmatch(line)
@@ -52,7 +52,13 @@ def images(pid: int) -> list[Image]:
 
 
 def find(image: Image, names: tuple[str, ...], read: Read) -> dict[str, int]:
-    """The addresses of functions that a mapped file exports. NoSymbolError, OSError where it cannot be read."""
+    """Return {name: address} for those of these functions that a mapped file exports.
+
+    Raises:
+        NoSymbolError: The file has no table of exported symbols.
+        OSError: The memory of the process cannot be read.
+
+    """
     try:
         tables = _tables(image, read)
         return {name: address for name in names if (address := _address(tables, name, read)) is not None}
@@ -63,7 +69,7 @@ def find(image: Image, names: tuple[str, ...], read: Read) -> dict[str, int]:
 @dataclass(frozen=True)
 class _Tables:
     bias: int
-    """Difference between an address in memory and one in the file."""
+    """Difference between an address in memory and the same address in the file."""
     symbols: int
     strings: int
     hashes: int
@@ -90,7 +96,7 @@ def _tables(image: Image, read: Read) -> _Tables:
         values[tag] = value
     if not {_STRTAB, _SYMTAB, _GNU_HASH} <= values.keys():
         raise NoSymbolError(f"{image.path} exports nothing")
-    # glibc has turned them into addresses, musl has not
+    # glibc has replaced these offsets by addresses; musl has not.
     symbols, strings, hashes = (
         value if value >= image.base else value + bias
         for value in map(values.__getitem__, (_SYMTAB, _STRTAB, _GNU_HASH))
@@ -99,7 +105,7 @@ def _tables(image: Image, read: Read) -> _Tables:
 
 
 def _address(tables: _Tables, name: str, read: Read) -> int | None:
-    """Look a function up as the dynamic linker does; None: it is not exported."""
+    """Return the address of a function, looked up as the dynamic linker does; None if the file does not export it."""
     buckets, offset, bloom, _ = struct.unpack("<4I", read(tables.hashes, 16))
     wanted = name.encode() + b"\0"
     code = _hash(name)

@@ -1,8 +1,8 @@
-"""Writes the Python that a rank is to run: arm the probe, or disarm it. Standard library only.
+"""Writes the Python code that a rank runs to arm or disarm the probe. Standard library only.
 
-The text runs in a namespace of its own, so that it leaves no name in the script's, and answers through a file. One that
-comes while another runs, as Python 3.14 lets it, runs after that. It raises nothing: an exception that the script's own
-signal handler raised meanwhile is raised again a moment later, in the script's code.
+The code runs in its own namespace, so that it leaves no name in the script's, and answers through a file. Code that
+arrives while other such code runs, which Python 3.14 allows, runs after it. It raises nothing into the script, except
+that an exception from the script's own signal handler is raised again a moment later, in the script's code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PACKAGES = ("ddpmon", "msgspec", "psutil", "pynvml")
 """Packages that the probe imports."""
 
 BEGUN = ".begun"
-"""End of the name of a file that a text makes first, beside the one for its answer."""
+"""Suffix of the file that the code creates first, beside the file for its answer."""
 _FRAME = """
 def attempt():
     import json, os, sys
@@ -79,11 +79,11 @@ _DISARM = """
 
 
 Writer = Callable[[Path], str]
-"""Writes a text whose answer goes into that file."""
+"""Function that returns code for a rank. Argument: the file for the code's answer."""
 
 
 def arm(socket: str, run_id: str, folder: Path, reply: Path, ranks: int, *, hub_given: bool) -> str:
-    """The text that arms the probe, with the arguments that `ddpmon.probe.attached.arm` takes."""
+    """Return the code that arms the probe. The arguments are those of `ddpmon.probe.attached.arm`."""
     code = _ARM.format(
         socket=socket,
         run_id=run_id,
@@ -97,17 +97,23 @@ def arm(socket: str, run_id: str, folder: Path, reply: Path, ranks: int, *, hub_
 
 
 def disarm(reply: Path) -> str:
-    """The text that removes the probe, and says that it is gone where it never came."""
+    """Return the code that removes the probe; it also succeeds in a rank that never had the probe."""
     return written(_DISARM.format(reply=str(reply)), reply)
 
 
 def folders() -> list[str]:
-    """The folders in which this interpreter finds the packages that the probe imports."""
+    """Return the folders in which this interpreter finds the packages that the probe imports."""
     found = (importlib.util.find_spec(name) for name in PACKAGES)
     return list(dict.fromkeys(os.path.dirname(os.path.dirname(spec.origin)) for spec in found if spec and spec.origin))
 
 
 def written(body: str, reply: Path) -> str:
-    """The text of statements, indented by eight, that answers for what they raise."""
+    """Return code that runs statements and answers with the error if they raise one.
+
+    Args:
+        body: The statements, indented by eight spaces.
+        reply: File for the answer.
+
+    """
     code = _FRAME.format(reply=str(reply), begun=BEGUN, body=body.strip("\n"))
     return f"exec({code!r}, {{'__name__': 'ddpmon_entry'}})"

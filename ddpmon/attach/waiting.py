@@ -1,4 +1,4 @@
-"""Follows how far a supervisor is with the ranks of a job, into them and out again. Standard library only."""
+"""Follows a supervisor while it arms or removes the probe in the ranks of a job. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpmon.runs import Run
 from ddpmon.runs.attached import ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 ANSWER_S = 5.0
-"""Time for ranks to come back to Python code, before it is said which have not."""
+"""Time for ranks to return to Python code, before the user reads which ranks have not."""
 GONE_S = 45.0
 _POLL_S = 0.05
 
@@ -22,9 +22,8 @@ _POLL_S = 0.05
 def until_entered(run: Run) -> Iterator[str]:
     """Yield a line for each rank that ddpmon has entered, until it has entered all, or the others stay in C code.
 
-    Notes about what attaching cannot do come first.
-
-    DdpmonError if one cannot be entered: then the others have been left, and the run is deleted.
+    Notes about the limits of attaching come first. Raises DdpmonError if one rank cannot be entered; the supervisor has
+    then removed the probe from the others, and the run is deleted.
     """
     yield from run.notes
     told: set[Attached] = set()
@@ -40,7 +39,11 @@ def until_entered(run: Run) -> Iterator[str]:
         states = {each.state for each in run.attached}
         if not states & {ENTERING, WAITING, STARTING, REFUSED}:
             return
-        if not states & {ENTERING, STARTING, REFUSED}:  # after a refusal the others are left, and the run ends
+        if not states & {
+            ENTERING,
+            STARTING,
+            REFUSED,
+        }:  # after a refusal, the run ends
             answer_by = answer_by or time.monotonic() + ANSWER_S
             if time.monotonic() >= answer_by:
                 break
@@ -52,7 +55,7 @@ def until_entered(run: Run) -> Iterator[str]:
 
 
 def _raise(run: Run) -> None:
-    """Say why the ranks could not be entered, and delete the run, which has nothing to show."""
+    """Raise the reason why the ranks could not be entered, and delete the run, which recorded nothing."""
     gone = wait_until_gone(run, GONE_S) or run
     if gone.state() == "failed" and any(each.state == REFUSED for each in gone.attached):
         removal.delete(gone)
@@ -64,7 +67,10 @@ LONGEST_S = 60.0
 
 
 def detach(run: Run) -> Run:
-    """Remove the probe from the ranks of a run; the run as it ended. UsageError if ddpmon started it, or it is over."""
+    """Remove the probe from the ranks of a run; return the run as it ended.
+
+    Raises UsageError if ddpmon started the run itself or the run has ended.
+    """
     if not run.attached:
         raise UsageError(
             f"ddpmon itself started {run.name} ({run.id}), so the probe stays until the run ends; ddpmon "
