@@ -1,4 +1,4 @@
-"""Checks what works on this machine and what does not, and why: everything that a run and its dashboard need."""
+"""Checks whether this machine has everything that a run and its dashboard need, and explains what is missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ __all__ = ["Check", "Level", "examine"]
 
 
 def examine(environ: Mapping[str, str], ranks: int | None = None) -> Iterator[Check]:
-    """Every check, as soon as it is made. ranks: how many are meant to be started here; None: not said.
+    """Yield the result of every check as soon as it is made.
 
-    Starts an interpreter that imports torch, which takes seconds; leaves nothing behind but the folder of runs.
+    This starts an interpreter that imports torch, which takes seconds. It leaves nothing behind but the folder of runs.
+
+    Args:
+        environ: Environment variables that runs would get.
+        ranks: Number of ranks that the user plans to start on this machine; None if unknown.
+
     """
     yield training.python()
     answer = training.ask_torch(environ)

@@ -1,4 +1,4 @@
-"""Attaching to a job that was started without ddpmon: whether this machine allows it."""
+"""Checks whether this machine allows ddpmon to attach to a job that was started without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
 
 
 def attaching(environ: Mapping[str, str]) -> Check:
-    """Return whether ddpmon attach --pid works for jobs that run this version of Python."""
+    """Check whether ddpmon attach --pid works for jobs that run this version of Python."""
     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
     if sys.version_info >= entry.REMOTE:
         how = "without a debugger, because Python itself can load the probe"

@@ -1,4 +1,4 @@
-"""Result of a check, with the way out of a problem."""
+"""Defines the result of a check, with what to do about a problem."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Level(StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """Runs can be watched; something is slower, or cannot be shown."""
+    """Runs can be watched, but something is slower or cannot be shown."""
     PROBLEM = "problem"
     """Runs cannot be started, or cannot be watched."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     about: str
     """Subject of the check, in a word or two."""
@@ -26,19 +26,19 @@ class Check:
     text: str
     """Result, without a full stop."""
     way_out: str = ""
-    """Way out where it is no `OK`, unless the text has it."""
+    """What to do about the problem; "" where there is none or `text` says it."""
 
 
 def ok(about: str, text: str) -> Check:
-    """It is well."""
+    """Return the result of a check that passed."""
     return Check(about, Level.OK, text)
 
 
 def note(about: str, text: str, way_out: str = "") -> Check:
-    """It is worth knowing."""
+    """Return the result of a check that found a limitation: runs can be watched, with less."""
     return Check(about, Level.NOTE, text, way_out)
 
 
 def problem(about: str, text: str, way_out: str = "") -> Check:
-    """It stands in the way."""
+    """Return the result of a check that found a problem: runs cannot be started, or cannot be watched."""
     return Check(about, Level.PROBLEM, text, way_out)

@@ -1,4 +1,4 @@
-"""The machine: GPUs and their counters, cores against ranks, shared memory, what other programs may look at."""
+"""Checks the machine: GPUs, cores per rank, shared memory, open files, and whether debuggers may attach."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from ddpmon.runs.proc import PTRACE_SCOPE
 
 SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
 HOST_PIDS = "pid:[4026531836]"
-"""The pid namespace of the machine, by which NVML numbers processes (PROC_PID_INIT_INO in Linux's proc_ns.h)."""
+"""The machine's own pid namespace, in which NVML reports pids (PROC_PID_INIT_INO in Linux's proc_ns.h)."""
 SHM_SMALL_BYTES = 1 << 30
-"""Docker gives 64 MiB, which two DataLoader workers with images fill; a judgement."""
+"""Less shared memory than this gets a note: Docker's default of 64 MiB is full with two workers that load images. The
+limit itself is a judgement.
+"""
 
 
 def gpus(torch: Torch | None) -> Iterator[Check]:
-    """NVML, which tells utilization, memory, power and clocks, beside what torch sees."""
+    """Check that NVML, which measures utilization, memory, power and clocks, works and that torch sees all GPUs."""
     import pynvml
 
     seen = torch.gpus if torch else []
@@ -63,11 +65,14 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
 
 
 def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
-    """Yield a note for each GPU that processes use already. In a container their ids mean nothing, and only count."""
+    """Yield a note for each GPU that processes already use.
+
+    In a container the note only counts them, because NVML reports pids of the machine's own pid namespace.
+    """
     for index, device in enumerate(devices):
         try:
             users = nvml.nvmlDeviceGetComputeRunningProcesses(device)
-        except nvml.NVMLError:  # a GPU, or a driver, without such a list
+        except nvml.NVMLError:  # The GPU or its driver has no such list.
             continue
         if not users:
             continue
@@ -85,15 +90,19 @@ def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
 def _named(pid: int) -> str:
     try:
         program = Path(os.fsdecode(proc.arguments(pid)[0])).name
-    except OSError:  # it has ended
+    except OSError:  # The process has ended.
         return ""
     return f" ({plain(program)})" if program else ""
 
 
 def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) -> Check:
-    """Cores that this process may use against ranks, and threads that each would compute with.
+    """Check that there are enough cores for the ranks and the threads that each rank computes with.
 
-    ranks: how many are meant to be started here; None: as many as there are GPUs, or two.
+    Args:
+        ranks: Number of ranks that the user plans to start here; None for one per GPU, or two without GPUs.
+        torch: Properties of torch; None if it cannot be imported.
+        environ: Environment variables, of which OMP_NUM_THREADS counts.
+
     """
     here = cores_here()
     gpus = len(torch.gpus) if torch else 0
@@ -106,7 +115,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
             f"--nproc {here} gives each rank a core",
         )
     threads = environ.get("OMP_NUM_THREADS", "")
-    each = int(threads) if threads.isdecimal() else 1  # what torchrun sets where nothing else is set
+    each = int(threads) if threads.isdecimal() else 1  # torchrun sets 1 where nothing else is set.
     if planned * each > here:
         return note(
             "cores",
@@ -118,7 +127,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
 
 
 def cores_here(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may use: its affinity, and the limit of its container (cgroup 2's cpu.max)."""
+    """Return how many cores the affinity of this process and the limit of its container (cgroup 2's cpu.max) allow."""
     allowed = len(os.sched_getaffinity(0))
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
@@ -128,7 +137,7 @@ def cores_here(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def shared_memory(folder: Path = SHM) -> Check:
-    """Through which DataLoader workers hand batches over."""
+    """Check the size of the shared memory through which DataLoader workers pass batches."""
     try:
         size = shutil.disk_usage(folder).total
     except OSError as error:
@@ -142,7 +151,7 @@ def shared_memory(folder: Path = SHM) -> Check:
 
 
 def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
-    """Return whether debuggers may look into processes: py-spy and gdb need it, ddpmon does not."""
+    """Check whether debuggers may attach to processes: py-spy and gdb need that, ddpmon does not."""
     try:
         level = int(scope.read_text())
     except (OSError, ValueError):
@@ -153,7 +162,7 @@ def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
 
 
 def open_files(ranks: int) -> Check:
-    """Return whether as many processes and files as a run needs may be open."""
+    """Check whether a process may open as many files as a run needs."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + 16 * ranks
     if files != resource.RLIM_INFINITY and files < needed:

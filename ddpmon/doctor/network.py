@@ -1,4 +1,4 @@
-"""Checks the network that a run of several machines, and a dashboard from afar, would use."""
+"""Checks the network that a run on several machines, and a dashboard on another machine, would use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SSH_S = 5.0
 
 
 def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
-    """Check the interfaces that are up, and those that gloo and NCCL were told to use."""
+    """Check that interfaces are up, and that those chosen for gloo and NCCL are among them."""
     import psutil
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
@@ -48,7 +48,7 @@ def interfaces(environ: Mapping[str, str]) -> Iterator[Check]:
 
 
 def names() -> Check:
-    """Look up the names whose addresses launchers and gloo ask for: localhost, and this machine's own."""
+    """Check that the host names resolve that launchers and gloo look up: localhost, and this machine's own name."""
     own = socket.gethostname()
     addresses, unknown = {}, {}
     for name, usual in (("localhost", "127.0.0.1"), (own, "127.0.1.1")):
@@ -70,7 +70,7 @@ def names() -> Check:
 
 
 def ssh(environ: Mapping[str, str]) -> Check:
-    """Check ssh, for ddpmon attach USER@HOST."""
+    """Check that ssh works, which ddpmon attach USER@HOST needs."""
     try:
         words = shlex.split(environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:
@@ -93,7 +93,10 @@ def ssh(environ: Mapping[str, str]) -> Check:
 
 
 def _named(chosen: str) -> list[str]:
-    """Names of interfaces, as NCCL and gloo read them: beginnings, several by commas; ^ and = are NCCL's."""
+    """Return the prefixes of interface names in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME.
+
+    Commas separate them. NCCL alone also knows ^ (exclude these, for which this returns []) and = (match exactly).
+    """
     if chosen.startswith("^"):
         return []
     return [name for word in chosen.removeprefix("=").split(",") if (name := word.partition(":")[0].strip())]

@@ -1,4 +1,4 @@
-"""Checks the folders of recordings and sockets: their permissions, their room, and whether a message gets through."""
+"""Checks the folders for recordings and sockets: their permissions, free space, and whether a message gets through."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ddpmon.launch.removal import bytes_text
 from ddpmon.runs.here import is_local
 
 ROOM_BYTES = 2 << 30
-"""A recording and its logs take up to 1.5 GB and 256 MB."""
+"""Free space that a run may need: up to 1.5 GB for its recording and 256 MB for its logs."""
 ANSWER_MS = 2000
 
 
 def recordings() -> Iterator[Check]:
-    """The folder of runs: made if it is not there, as a first run would."""
+    """Check the folder of runs, which is created first if it is missing, as a first run would do."""
     try:
         runs.private_dir(runs.home())
         folder = runs.private_dir(runs.runs_dir())
@@ -46,7 +46,7 @@ def recordings() -> Iterator[Check]:
 
 
 def sockets() -> Check:
-    """A message over ipc, in the folder where a run's sockets would lie."""
+    """Check that a message over ipc arrives, in the folder that would hold a run's sockets."""
     import zmq
 
     run_id = f"doctor-{os.getpid()}"
@@ -75,7 +75,7 @@ def sockets() -> Check:
 
 
 def _takes_a_database(folder: Path) -> bool:
-    """Return whether a recording could be written: as it would be, and deleted again."""
+    """Return whether SQLite can write a recording to the folder. Writes a small database and deletes it."""
     path = folder / ".doctor.db"
     try:
         with contextlib.closing(sqlite3.connect(path)) as db:

@@ -1,4 +1,4 @@
-"""Checks this terminal, and what stands between it and the dashboard."""
+"""Checks this terminal, and the multiplexer between it and the dashboard."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from ddpmon.doctor.check import Check, note, ok
 from ddpmon.glyphs import in_ascii
 
 SMALLEST = 60, 12
-"""Columns and rows below which the dashboard shows its head alone."""
+"""Columns and rows below which the dashboard shows only its first lines."""
 WHOLE = 80, 24
-"""Size of the terminal from which on every screen is complete."""
+"""Columns and rows from which on every screen is complete."""
 _SHOWS_ALL = f"{WHOLE[0]}x{WHOLE[1]} shows all"
 _FULL_COLOUR = {"truecolor", "24bit"}
 _OPTION_S = 2.0
 
 Option = Callable[[str], str]
-"""Returns an option of tmux; "" where it does not answer."""
+"""Function that returns the value of a tmux option; "" if tmux does not answer."""
 
 
 def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Option | None = None) -> Iterator[Check]:
-    """size: None where there is no terminal. tmux: how it is asked; None: by the program."""
+    """Check the terminal's size, colours, characters and multiplexer.
+
+    Args:
+        environ: Environment variables.
+        size: Size of the terminal; None if there is no terminal.
+        tmux: Returns options of tmux; None to run tmux for them.
+
+    """
     if size is None:
         yield ok("terminal", "there is no terminal, so ddpmon run prints lines, and the report at the end")
         return
@@ -41,7 +48,7 @@ def terminal(environ: Mapping[str, str], size: os.terminal_size | None, tmux: Op
 
 
 def size_here() -> os.terminal_size | None:
-    """Return the size of the terminal on standard output."""
+    """Return the size of the terminal on standard output; None if that is not a terminal."""
     try:
         return os.get_terminal_size(1)
     except OSError:

@@ -1,6 +1,6 @@
-"""The Python and the torch that ranks will use, and whether the probe gets into them.
+"""Checks the Python and the torch that ranks will use, and whether the probe starts in ranks.
 
-torch is asked in an interpreter of its own, started as a rank is: with the folder of the probe on its PYTHONPATH.
+A separate interpreter examines torch. It is started as a rank is, with the probe's folder on its PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ddpmon.launch.env import armed
 from ddpmon.launch.spec import check_torch
 
 ASKED_S = 120.0
-"""Time limit for an import of torch from a cold network file system."""
+"""Time limit for importing torch, generous enough for a cold network file system."""
 OLDEST = (2, 4)
-"""The oldest torch of which `benchmarks/versions.py` compared weights."""
+"""The oldest torch for which `benchmarks/versions.py` compared weights."""
 DRIVER = Path("/dev/nvidiactl")
-"""Is there where processes reach NVIDIA's driver."""
+"""Device file that exists where processes can reach NVIDIA's driver."""
 _NOWHERE = "doctor"
-"""The id of a run that nobody started: the probe finds no hub, and nothing is sent."""
+"""Run id for the probe in that interpreter. No such run exists, so the probe finds no hub and sends nothing."""
 
 _QUESTIONS = """
 import json, sys
@@ -59,17 +59,17 @@ print("\\n" + json.dumps(facts))
 
 
 class Torch(msgspec.Struct):
-    """Properties of torch, from its own process."""
+    """Properties of torch, as its own process reports them."""
 
     version: str
     cuda: str
-    """The CUDA it was built for; "" for none."""
+    """CUDA version that torch was built for; "" if none."""
     hip: str
     distributed: bool
     threads: int
-    """That one process computes with, unless it is told otherwise."""
+    """Threads that one process computes with by default."""
     armed: bool
-    """The probe was there once torch was imported."""
+    """True if the probe was armed after torch was imported."""
     gloo: bool = False
     nccl: bool = False
     nccl_version: str = ""
@@ -79,12 +79,12 @@ class Torch(msgspec.Struct):
 
 
 def python() -> Check:
-    """This interpreter, which is that of the ranks too."""
+    """Report the version and path of this interpreter, which ranks use too."""
     return ok("Python", f"{platform.python_version()}, {sys.executable}")
 
 
 def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
-    """Return what torch says of itself; a check where it says nothing."""
+    """Return the properties of torch; a failed check if torch cannot be imported."""
     try:
         check_torch()
     except UsageError:
@@ -121,7 +121,7 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
 
 
 def torch_checks(torch: Torch) -> Iterator[Check]:
-    """Check what torch can do, and whether it is watched."""
+    """Check what torch supports, and whether the probe starts with it."""
     built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU"
     text = f"{torch.version}, built for {built}"
     if not torch.distributed:
