@@ -1,4 +1,4 @@
-"""The kinds of findings, in the order in which findings are listed. A kind, or a family of them, is one file."""
+"""The kinds of findings, in the order in which findings are listed. Each file has a kind or a family of kinds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind by its name; for one that only another version of ddpmon has, one that nothing follows from."""
+    """Return a kind by its name. A name that only another version of ddpmon has gets a kind without properties."""
     return _BY_NAME.get(name) or Kind(name=name)
 
 
@@ -57,5 +57,5 @@ def kind_of(finding: Finding) -> Kind:
 
 
 def identity_of(finding: Finding) -> Hashable:
-    """Return what a finding is about, as its kind says: see `Kind.identity`."""
+    """Return the identity of a finding, which its kind decides: see `Kind.identity`."""
     return kind_of(finding).identity(finding)

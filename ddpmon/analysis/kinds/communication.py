@@ -21,17 +21,19 @@ from ddpmon.analysis.words import MB, MIB, binary_size, counted
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
 
 LITTLE = 0.1
-"""Share of the rest of a step that transfer is to be by accumulating: more batches gain little."""
+"""Maximum share of transfer in the rest of a step once gradients are accumulated: accumulating more batches gains
+little."""
 BUCKETS = 4
-"""Into which gradients that are one bucket can be cut, so that all but one go in backward: a quarter is left."""
+"""Number of buckets into which gradients in a single bucket can be split, so that only the last is sent after backward:
+a quarter remains."""
 LEAST_BUCKET_BYTES = 1 << 17
-"""Bytes below which latency counts on any usual link, and no size of buckets changes it."""
+"""Bytes below which latency dominates on any usual link, whatever the size of the buckets."""
 ONE_BUCKET_BYTES = 25 << 20
-"""DDP's own size of a bucket: bucket_cap_mb, where nobody sets it."""
+"""DDP's default size of a bucket (bucket_cap_mb)."""
 FEWEST_CHECKS = 2
-"""The first backward is often unlike the others."""
+"""Minimum number of checks for unused parameters: the first backward often differs from the others."""
 FEWEST_STEPS = 10
-"""Reductions are counted, not estimated: few steps are enough for what a transfer takes."""
+"""Minimum number of steps. Few suffice for the time of a transfer, because reductions are counted, not estimated."""
 
 
 @Kind(
@@ -90,14 +92,15 @@ _BESIDES_DDP = (
     "with larger batches,"
     " calls none. If the script reduces metrics in each step, reduce them only in every 50th step."
 )
-"""Advice about collectives that a script or its layers call beside DDP's."""
+"""Advice about collectives that a script or its layers call in addition to DDP's."""
 
 
 def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
-    """Tell what is known of which host's link is slow, and the host whose network carries what is not this run's.
+    """Return a sentence about which host's link may be slow, and the host whose network carries traffic of other
+    programs.
 
-    All ranks send as much in an all-reduce, so their hosts do, give or take how many ranks each has. Which host's link
-    is slow cannot be told from when synchronisations end, since the clocks of hosts are aligned by that.
+    All ranks send equally much in an all-reduce. So do their hosts, apart from different numbers of ranks. The ends of
+    synchronisations cannot show which host's link is slow, because the clocks of hosts are aligned by them.
     """
     hosts = {one.host for one in conditions.values()}
     of_ranks: dict[str, list[float]] = {}
@@ -125,7 +128,7 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
     """Return facts about how to hide or shorten the all-reduce of gradients.
 
     Args:
-        cost: What its transfer costs that nothing hides.
+        cost: Cost of the transfer that no computation hides.
         size: Bytes of the gradients.
         backward: Milliseconds that backward takes in a step.
         bandwidth: Bus bandwidth in GB/s; None: not measured.
@@ -133,7 +136,7 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
     """
     step, transfer = cost.step_ms, cost.cost_ms
     times = max(2, ceil(transfer / (LITTLE * max(step - transfer, 1e-3))))
-    # All buckets but the last can go while backward runs, as far as that is long enough.
+    # All buckets but the last can be sent while backward runs, if it takes long enough.
     hidden = min(transfer * (1 - 1 / BUCKETS), backward)
     overlap = (
         f"Backward takes {backward:.1f} ms, which is too short to hide the transfer. Larger batches, or half of the"
@@ -158,7 +161,7 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
 
 
 def _of_collectives(parallelism: str, half: float) -> str:
-    """Return how to make collectives other than DDP's shorter. half: times as fast with half of the transfer."""
+    """Return how to shorten collectives other than DDP's. half: gain if the transfer took half of its time."""
     kinds = parts(parallelism)
     if FSDP2 in kinds:
         return (
@@ -249,7 +252,8 @@ LEAST_MS = Threshold(
     stay=1.0 * STAYS,
 )
 PARTS = 4
-"""Parts of the window in each of which transfers must take longer as a rule: some long ones in a row are no link."""
+"""Number of parts of the window in each of which transfers must usually take longer: some long ones in a row are no
+slow link."""
 
 
 @Kind(
@@ -286,10 +290,10 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
     late = sorted(world.ranks[column] for column in slow[sure].tolist())
     found = cost(moment, float(np.median(over[:, sure].max(axis=1))))
     if over_peers(world.mean("own_ms")[None]).max() >= found.cost_ms:
-        return  # all wait for a rank that is late by more, and leave in the order of the ring
+        return  # All wait for a rank that is late by more, and leave in the order of the ring.
     mine = [conditions[rank] for rank in late if rank in conditions]
     if any((one.starved_share or 0.0) >= EXPLAINS.enter * found.share for one in mine):
-        return  # who waits for a core also goes on late
+        return  # A rank that waits for a core also continues late.
     ddp, many = with_ddp(moment.evidence.parallelism), len(late) > 1
     hosts = {one.host for one in mine} - {""}
     where = f" on {hosts.pop()}" if len(hosts) == 1 else ""

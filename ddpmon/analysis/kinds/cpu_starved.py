@@ -16,15 +16,15 @@ from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
 from ddpmon.messages import CpuRivals, DeviceMark, Finding
 
 FEWEST_SAMPLES = 5
-"""Samples of a rank, taken once a second, that are needed: a script that starts is busy for a second or two."""
+"""Minimum number of samples of a rank, one per second: a script that starts is busy for a second or two."""
 
 
 def _covers(whole: Finding, part: Finding) -> bool:
-    """Return whether ranks are slow by less than each waits for a core in a step, where ranks outnumber them.
+    """Return whether ranks are slow by less than each waits for a core in a step, on a host with too few cores.
 
-    Which of them gets one is the scheduler's matter, and no rank's; but a rank that may run on fewer cores than its
-    peers has a cause of its own. What it waits by now counts as well: `whole` stays as it was when ranks have left, and
-    those that are left may have cores enough.
+    The scheduler decides which of the ranks gets a core, so no rank is to blame. A rank that may run on fewer cores
+    than its peers has a cause of its own, however. The present wait counts as well: `whole` stays unchanged after ranks
+    have left, and the remaining ranks may have enough cores.
     """
     facts, own = whole.evidence, part.evidence
     outnumbered = 0 < (facts.get("cores") or 0) < facts["ranks"] * facts["compute_threads"]
@@ -64,9 +64,9 @@ def cpu_starved(moment: Moment) -> Iterator[Finding]:
 
 
 def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None) -> Finding | None:
-    """Return the finding about the ranks of a host; None if they get the cores they want."""
+    """Return the finding about the ranks of a host; None if they get the cores that they need."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
-        return None  # the others have just begun: how many ranks share the cores is not seen yet
+        return None  # Some ranks have just begun, so it is not yet known how many ranks share the cores.
     least = RELEVANT.asked(before is not None)
     lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks if max(one.starved) >= least}
     starved = sorted(rank for rank, share in lasting.items() if share >= least)
@@ -95,7 +95,7 @@ def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None
 
 
 def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int, rivals: CpuRivals) -> Words:
-    """Return who waits, on how many cores, and on which if a script has bound them to these."""
+    """Return the words about which ranks wait, on how many cores, and on which cores if a script has bound them."""
     cores, threads, ranks = evidence["cores"] or 0, evidence["compute_threads"], evidence["ranks"]
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
     who = f"{named_ranks(starved, world_size)} {'is' if len(starved) == 1 else 'are'}"
@@ -135,7 +135,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
 
 
 def _fewer_threads(cores: int, ranks: int, threads: int) -> str:
-    """Return how ranks that outnumber the cores would get along."""
+    """Return how ranks could run well if they outnumber the cores."""
     if threads > 1 and cores >= ranks:
         return (
             f"Set OMP_NUM_THREADS={max(1, cores // ranks)}, which gives each rank its share of the"

@@ -1,4 +1,4 @@
-"""Ranks that failed, in the attempt that runs and in those before it."""
+"""Ranks that failed, in the present attempt and in earlier ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddpmon.analysis.words import counted, rank_list
 from ddpmon.messages import Attempt, Finding
 
 FEWEST_ATTEMPTS = 2
-"""Attempts in a row that fail alike: a lost node or connection hardly comes back at the same step."""
+"""Minimum number of consecutive attempts that fail alike: a lost node or connection rarely recurs at the same step."""
 SAME_STEP = 1
-"""Steps by which attempts may differ: torchrun ends the other ranks a moment later."""
+"""Maximum difference between the steps of such attempts: torchrun ends the other ranks a moment later."""
 
 
 def _explains(failed: Finding, hang: Finding) -> bool:
-    """Return whether a failure is why the other ranks stand: not so for a wait that ended or a rank that hung."""
+    """Return whether a failure explains a hang: not if ranks are missing in the hang, or if only a wait timed out."""
     return not hang.ranks and not failed.evidence.get("only_lost_peer")
 
 
@@ -31,7 +31,7 @@ def _explains(failed: Finding, hang: Finding) -> bool:
     explains="failed",
     outdoes=("hang",),
     covers=_explains,
-    stays_told=False,  # it ends where more is known of what came first
+    stays_told=False,  # It ends when more is known about what failed first.
     remedy="Read the exception, its line, and the advice below. `ddpmon logs --rank K` shows the output before the"
     " exception.",
 )
@@ -77,7 +77,7 @@ def restart_loop(moment: Moment) -> Iterator[Finding]:
 
 
 def _failed_alike(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the last attempts, as far back as they failed alike."""
+    """Return the latest attempts that failed alike, oldest first."""
     if not attempts or not attempts[-1].cause:
         return []
     latest = attempts[-1]

@@ -1,4 +1,4 @@
-"""GPUs that hold their clocks down, that had an error, or that others use as well."""
+"""GPUs that throttle their clocks, that had an error, or that other processes also use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpmon.analysis.words import GIB, named_ranks
 from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser
 
 HARMLESS = frozenset({"power cap"})
-"""A GPU at full load is held by its power cap; that alone is no fault."""
+"""Reasons for reduced clocks that are no fault by themselves: a GPU at full load is limited by its power cap."""
 Users = Mapping[int, Sequence[GpuUser]]
 SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
     "ranks on one GPU", "ranks' memory on other GPUs", "left over", "other processes of the run", "others",
@@ -141,7 +141,7 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
 
 
 def _by_sort(users: Users) -> dict[str, dict[int, list[GpuUser]]]:
-    """Return the others on each rank's GPU by the sort that they are."""
+    """Return the other users of each rank's GPU, grouped by the sort of user."""
     sorts: dict[str, dict[int, list[GpuUser]]] = {}
     for rank, those in sorted(users.items()):
         for user in those:

@@ -1,4 +1,4 @@
-"""Ranks that make no progress, and waits that come near the timeout of their process group."""
+"""Ranks that make no progress, and waits that approach the timeout of their process group."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def hang(moment: Moment) -> Iterator[Finding]:
 
 
 def _disagreement(standstill: Standstill) -> dict[str, object] | None:
-    """Return how ranks differ that wait for each other in different calls, for the report's JSON."""
+    """Return how ranks that wait for each other in different calls differ, for the report's JSON."""
     one = standstill.disagreement
     if one is None:
         return None
@@ -81,19 +81,19 @@ def _disagreement(standstill: Standstill) -> dict[str, object] | None:
 
 
 def _awaited(waiting: Sequence[Stack]) -> Collective | None:
-    """The collective that most of the waiting ranks are in."""
+    """Return the collective in which most of the waiting ranks are; None if none is known."""
     names = [stack.collective for stack in waiting if stack.collective]
     return max(names, key=lambda one: (names.count(one), one.sequence is not None), default=None)
 
 
 def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], where: str) -> Words:
-    """Return who does not come, and what to look at.
+    """Return the words about which ranks did not arrive, and what to look at.
 
     Args:
-        standstill: Where every rank is.
-        late: Those who did not arrive, who is surest first.
-        waiting: Ranks that wait for them.
-        where: What those wait in.
+        standstill: The state of every rank.
+        late: The ranks that did not arrive, the most certain first.
+        waiting: The ranks that wait for them.
+        where: The call in which those wait.
 
     """
     stacks, world = standstill.stacks, standstill.world_size
@@ -174,7 +174,7 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
 
 
 def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) -> Words | None:
-    """Return the words about ranks that wait for DataLoader workers; None if the first of them waits for none."""
+    """Return the words about ranks that wait for DataLoader workers; None if the first of `late` does not."""
     stacks = standstill.stacks
     fetching = [rank for rank in late or sorted(stacks) if rank in stacks and stacks[rank].worker]
     if not fetching or (late and fetching[0] != late[0]) or (not late and len(fetching) < len(stacks)):
@@ -199,7 +199,7 @@ NOT_ENFORCED = Threshold(
     "is longer than that, the backend will not end it.",
 )
 UNHURRIED_S = 120.0
-"""Seconds left above which they are given in minutes, below in tens of seconds."""
+"""Remaining seconds above which the time is given in minutes; below, it is given in tens of seconds."""
 
 
 @Kind(
@@ -234,12 +234,12 @@ def timeout_near(moment: Moment) -> Iterator[Finding]:
 
 
 def awaited(standing: Standstill) -> Sequence[int]:
-    """Return the ranks that did not arrive, the surest first; else those of which nothing is known."""
+    """Return the ranks that did not arrive, the most certain first; else the ranks whose state is unknown."""
     return absent(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 
 def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
-    """Return whom the others wait for, and when the run ends. line: where the first of those is."""
+    """Return the words about the ranks that the others wait for, and when the run ends. line: the first one's."""
     timeout_s, when = wait.timeout_s, _when(wait.timeout_s - round(wait.waited_s))
     allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"
@@ -263,7 +263,7 @@ def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
 
 
 def _when(left_s: float) -> str:
-    """Return the time rounded coarsely, so that the sentence does not change each second."""
+    """Return the remaining time, rounded coarsely so that the sentence does not change each second."""
     if left_s < 10:
         return "in seconds"
     return f"in {left_s / 60:.0f} min" if left_s > UNHURRIED_S else f"in {round(left_s, -1):.0f} s"

@@ -1,4 +1,4 @@
-"""A kind of finding: its detection, its words, and what follows from it. Kinds are the same for every run."""
+"""A kind of finding: its detection, its words, and its properties. Kinds are the same for every run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from ddpmon.analysis.words import fitting, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
 Severity: TypeAlias = Literal["info", "warn", "critical"]
-"""info: a hint. warn and above: a reason to act."""
+"""How grave a finding is. info: a hint. warn and above: a reason to act."""
 Subject: TypeAlias = Literal["rank", "host", "activity", "world"]
-"""rank: each rank has a finding of its own; host, activity: so has each one that `Finding.subject` names; world: there
-is one finding, whose ranks may come and go.
-"""
+"""What a kind's findings are about. rank: each rank has its own finding. host, activity: each host or activity that
+`Finding.subject` names has its own finding. world: there is one finding, whose ranks may change."""
 
 LASTING = Threshold(
     20,
@@ -44,86 +43,86 @@ class Words(NamedTuple):
     brief: str = ""
     """The text in fewer words."""
     lead: str = ""
-    """The beginning of the text that says who or what; "": all of it does."""
+    """The beginning of the text that names the subject; "": the whole text does."""
 
 
 class StepCost(NamedTuple):
-    """The cost of something in the steps of the window."""
+    """The cost of a problem in the steps of the window."""
 
     step_ms: float
     """Length of a step."""
     cost_ms: float
-    """Time of a step that it takes."""
+    """The part of a step's time that it takes."""
     share: float
     gain: float
-    """Times as fast without it."""
+    """Speed without the problem, as a multiple of the present speed."""
     since: int
-    """Its first step: as reported before, else the first of the window."""
+    """The first step of the problem: as reported before, else the first step of the window."""
 
 
 class Streak(NamedTuple):
-    """Steps up to the last one in all of which a condition has held."""
+    """The latest consecutive steps in which a condition has held, up to the last step."""
 
     since: int
-    """Number of the first of them, as reported before where they have left the window."""
+    """Number of the first of these steps, as reported before if it has left the window."""
     steps: int
 
 
 @dataclass
 class Moment:
-    """All that a kind is detected from, at one moment, and how it makes a finding of that."""
+    """Everything from which a kind is detected at one moment; it also makes the findings."""
 
     evidence: Evidence
     steps: World | None
     before: Sequence[Finding] = ()
-    """The findings of the judgement before this one."""
+    """The findings of the previous judgement."""
     longer: World | None = None
-    """The same world with more steps before it, for what comes every so many steps."""
+    """The same world with more steps before it, for problems that recur at long intervals of steps."""
     asked: Kind | None = None
     """The kind that is being detected."""
 
     @property
     def kind(self) -> Kind:
-        """The kind that is being detected."""
+        """Return the kind that is being detected."""
         if self.asked is None:
             raise ValueError("no kind is being detected")
         return self.asked
 
     @property
     def world(self) -> World:
-        """The steps, for kinds with `fewest_steps`: those are only asked where there are as many."""
+        """Return the steps, for kinds with `fewest_steps`: these are detected only if there are that many steps."""
         if self.steps is None:
             raise ValueError("a kind that needs steps says how many")
         return self.steps
 
     @property
     def held(self) -> list[Finding]:
-        """Findings of this kind of last time: each stays until it is clearly below its threshold."""
+        """Return the findings of this kind in the previous judgement; each lasts until clearly below its threshold."""
         return [finding for finding in self.before if finding.kind == self.kind.name]
 
     @property
     def previous(self) -> Finding | None:
-        """Return the finding of last time, of a kind of which there is at most one."""
+        """Return the finding of the previous judgement, for a kind of which there is at most one."""
         return next(iter(self.held), None)
 
     def since(self, world: World, begin: int = 0) -> int:
-        """Return the first step of a finding of which there is at most one.
+        """Return the first step of a finding, for a kind of which there is at most one.
 
         Args:
-            world: The steps in which it was looked for.
-            begin: The first of them that shows it. If that is the first one of all, the step reported before holds.
+            world: The steps in which it was detected.
+            begin: Index of the first step that shows it. If that is 0, the first step that was reported before remains.
 
         """
         before = self.previous
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
 
     def streak(self, world: World, holds: Bools, least: float | None = None) -> Streak | None:
-        """Return since when, and for how many steps, a condition has held up to the last step.
+        """Return since when, and for how many steps, a condition has held up to the last step; None if for too few.
 
         Args:
-            world: Steps, the last S of the run.
-            holds: [S] The condition in each of them.
-            least: Steps in which it must have held; None: LASTING.
+            world: The last S steps of the run.
+            holds: [S] True for each step in which the condition holds.
+            least: Minimum number of steps in which it must have held; None: LASTING.
 
         """
         begin = last_run(holds)
@@ -149,15 +148,15 @@ class Moment:
         """Make a finding of the kind that is being detected.
 
         Args:
-            facts: Its evidence, without values that are None. Words may name them.
-            ranks: Its ranks. Words may name them as {who}, with {have}, {are}, {do}, {their}, or {s} behind a verb.
+            facts: Its evidence; values that are None are left out. Words may name them.
+            ranks: Its ranks. Words may name them as {who}, with {have}, {are}, {do}, {their}, or {s} after a verb.
             phase: The phase of a step that it is about.
-            severity: None: as the kind says. So are headline and advice.
+            severity: None: that of the kind. The same holds for headline and advice.
             headline: As in `Kind`.
             advice: As in `Kind`.
-            words: Words that are made already, instead of headline and advice.
-            beside: What words need and evidence does not.
-            cost: What it costs, with its first step, a share and a gain for the evidence.
+            words: Finished words, instead of headline and advice.
+            beside: Values that words need but evidence does not.
+            cost: Its cost, with its first step, and a share and a gain for the evidence.
             more: Further fields of `Finding`.
 
         """
@@ -172,85 +171,89 @@ class Moment:
 
 
 def worded(headline: str, advice: str, facts: Mapping[str, Any]) -> Words:
-    """Return the words of templates such as those of `Kind` about facts."""
+    """Return words made from templates such as those of `Kind`, and from facts."""
     lead, *parts = (part.format_map(facts) for part in headline.split("|"))
     text = fitting(lead + "".join(parts[:1]), *parts[1:])
     return Words(text, advice.format_map(facts) or None, lead=lead if parts else "")
 
 
 def named_as(ranks: Sequence[int], world_size: int) -> dict[str, Any]:
-    """Return what templates call ranks, and the verbs and pronouns for as many."""
+    """Return the words with which templates name ranks, and the matching verbs and pronouns."""
     one, many = ("has", "is", "does", "s", "its"), ("have", "are", "do", "", "their")
     verbs = zip(("have", "are", "do", "s", "their"), one if len(ranks) == 1 else many, strict=True)
     return {"who": named_ranks(ranks, world_size), **dict(verbs)}
 
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
-    """Return whether `part` is left out beside `whole`: `whole` is a reason to act, and `part` still goes on."""
+    """Return whether `part` is left out beside `whole`: `whole` is a reason to act, and `part` still lasts."""
     return whole.severity != "info" and part.lasts
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of finding. Code that treats kinds differently asks for one of these fields, never for the name."""
+    """A kind of finding. Code that treats kinds differently must use one of these fields, never the name."""
 
     severity: Severity = "warn"
-    """Unless `detect` knows better; so are the next two."""
+    """The severity unless `detect` chooses another one. The same holds for the next two fields."""
     headline: str = ""
-    """A template of the text, in parts between bars: the lead, which says who or what, the rest, and what follows as
-    far as it fits. A single part has no lead; nor has what begins with a bar."""
+    """A template of the text, in parts that are separated by bars: the lead, which names the subject; the rest; and
+    further parts, which are added while they fit. A template with a single part, or with a bar at its beginning, has no
+    lead."""
     advice: str = ""
     """A template of what to do."""
     _: KW_ONLY
     name: str = ""
-    """In messages and reports: the name of `detect`."""
+    """The name in messages and reports: that of the function `detect`."""
     detect: Callable[[Moment], Iterable[Finding]] | None = None
-    """Its docstring says what the kind means. None: another kind of the family detects it."""
+    """The function that detects findings; its docstring explains the kind in the docs. None: another kind of the family
+    detects it."""
     subject: Subject = "world"
     gone: str = ""
-    """The event at its end, with its {ranks} or with {who} it is about, a host or ranks, and the verb {has}; "": none,
-    because something else reports that or it means nothing.
-    """
+    """A template of the event at its end, with {ranks}, or with {who} (the host or the ranks) and the verb {has}; "":
+    there is no event, because something else reports the end or the end means nothing."""
     fewest_steps: int = 0
-    """Steps that the window must have for `detect` to be asked."""
+    """Minimum number of steps in the window for `detect` to be called."""
     family: str = ""
-    """Kinds of one family are one trouble of the same ranks under several names: that one becomes another is no
-    beginning and no end."""
+    """Name of a family. Kinds of a family are one problem of the same ranks under several names: if one becomes
+    another, this is neither a beginning nor an end."""
     by_cost: bool = False
-    """Neighbours in KINDS that share this are listed together, the costliest first."""
+    """True for kinds whose findings are listed by cost, the costliest first, together with those of neighbours in
+    KINDS."""
     outdoes: tuple[str, ...] = ()
-    """Kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
+    """Names of kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
-    """Returns whether a finding of this kind (the first argument) leaves out one of those (the second)."""
+    """Returns whether a finding of this kind (first argument) leaves out a finding of those kinds (second argument)."""
     is_announced: bool = True
-    """Its beginning is an event; False: whatever noticed it first has made one already."""
+    """True if its beginning is an event; False if another part of ddpmon has already reported it."""
     stays_told: bool = True
-    """It remains among the findings once it has ended; False: it is about what is to come, or might have."""
+    """True if it stays among the findings after its end; False if it no longer matters then, as a warning of the
+    future."""
     changes_level: bool = False
-    """Steps take another time from its first step on: a mean across that step describes neither side."""
+    """True if the length of steps changes at its first step, so that a mean across that step describes neither side."""
     names_line: bool = False
-    """Stack samples of its ranks are taken while it lasts, to name the line of code behind it."""
+    """True if stack samples of its ranks are taken while it lasts, to name the line of code behind it."""
     is_one_of_several: Callable[[Finding], bool] = lambda _: False
-    """Returns whether its ranks are slow with others: reports say what mending all of them gains."""
+    """Returns whether other ranks are slow together with its ranks; reports then show the gain of fixing all of
+    them."""
     slows: str = ""
-    """Why a run is slower than another, with {rank} and {phase}; "": this kind is no such reason."""
+    """A template of the reason why a run is slower than another, with {rank} and {phase}; "": it is no such reason."""
     explains: Literal["", "failed", "stalled"] = ""
-    """The state of the run that it explains."""
+    """The state of the run that it explains; "": none."""
     device: DeviceMark | None = None
-    """Mark that Devices shows beside its ranks."""
+    """The mark that the Devices screen shows beside its ranks."""
     quantities: tuple[str, ...] = ()
-    """Names in QUANTITIES: their means over the last seconds of training become evidence of every such finding."""
+    """Names in QUANTITIES. Their means over the last seconds of training become evidence of every such finding."""
     meaning: str = ""
-    """Its meaning in the docs; "": the docstring of `detect`."""
+    """Its meaning in the docs; "": the docstring of `detect` is used."""
     remedy: str = ""
-    """The docs' advice for someone who has not seen the run; "": the advice."""
+    """The docs' advice for someone who has not seen the run; "": `advice` is used."""
 
     def __call__(self, detect: Callable[[Moment], Iterable[Finding]]) -> Kind:
-        """Return the kind that a function detects, by the name of the function: a kind decorates it."""
+        """Return the kind that a function detects, with the function's name; this makes a kind a decorator."""
         return replace(self, name=detect.__name__, detect=detect)
 
     def findings(self, moment: Moment) -> Iterable[Finding]:
-        """Return the findings of this kind at a moment, or of its family."""
+        """Return the findings of this kind, or of its family, at a moment."""
         steps = 0 if moment.steps is None else len(moment.steps)
         if self.detect is None or steps < self.fewest_steps:
             return ()
@@ -258,21 +261,23 @@ class Kind:
         return list(self.detect(moment))
 
     def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
-        """Return what a finding of this kind is about. Equal identities: the same finding at two moments."""
+        """Return what a finding of this kind is about. Findings with equal identities are the same one at two
+        moments.
+        """
         about: dict[str, tuple[int | str, ...]] = {"rank": tuple(finding.ranks), "world": ()}
         subject = "rank" if self.family else self.subject
         return self.family or self.name, about.get(subject, (finding.subject,))
 
     def topic(self, finding: Finding) -> list[str]:
-        """Return what the words of a finding are about. Equal topics: nothing but figures differs."""
+        """Return what the words of a finding are about. Words with equal topics differ in nothing but figures."""
         return [self.name, *map(str, self.identity(finding)[1]), finding.phase or ""]
 
     def difference(self, finding: Finding) -> Hashable:
-        """Return what a finding is about when two runs are compared: their machines may differ."""
+        """Return what a finding is about in a comparison of two runs, whose machines may differ."""
         return self.name, *((finding.phase, *finding.ranks) if self.subject == "rank" else ())
 
     def leaves_out(self, whole: Finding, part: Finding) -> bool:
-        """Return whether a finding of this kind, `whole`, is why another one is not reported."""
+        """Return whether a finding of this kind, `whole`, is the reason for not reporting another one, `part`."""
         return part.kind in self.outdoes and self.covers(whole, part)
 
     def finding(
@@ -285,7 +290,7 @@ class Kind:
         evidence: Mapping[str, Any],
         **more: Any,
     ) -> Finding:
-        """Make a finding of words, with what all of this kind have in common. Evidence that is None is left out."""
+        """Return a finding with these words and the properties of this kind. Evidence that is None is left out."""
         known = {name: value for name, value in evidence.items() if value is not None}
         return Finding(
             self.name, severity, words.text, list(ranks), phase, evidence=plain(known), advice=words.advice,
@@ -294,7 +299,7 @@ class Kind:
 
 
 def plain(value: Any) -> Any:
-    """The same without numpy's numbers and arrays, which neither a message nor a report can hold."""
+    """Return a value without numpy's numbers and arrays, which messages and reports cannot contain."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Losses that went wrong: NaN or infinite, suddenly high, or unlike those of other ranks."""
+"""Losses that are wrong: NaN or infinite, suddenly high, or unlike those of other ranks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ JUMP = Threshold(
     stay=8.4,
 )
 ROUNDING = 1e-6
-"""Difference of losses up to which it may be rounding: float32 resolves values near 1 to 1e-7."""
+"""Maximum difference between losses that may be rounding: float32 resolves values near 1 to 1e-7."""
 BEFORE = 30
-"""Steps that tell what the loss was before it jumped: a median of fewer follows single batches."""
+"""Number of steps that show the loss before a jump: a median of fewer follows single batches."""
 LATELY = 10
-"""The last steps, whose median tells whether the loss has come back: one good batch does not."""
+"""Number of latest steps whose median shows whether the loss has returned; one good batch does not."""
 FIRST = 20
-"""Steps before the jump of the mean in which one rank may have begun it: a bad batch shows in the others' later."""
+"""Number of steps before the jump of the mean in which one rank may have begun it: others show a bad batch later."""
 BLOCK_STEPS = 10
-"""Steps whose losses are taken as one value, because those of neighbours are alike; the window has four or more."""
+"""Number of steps whose losses are averaged to one value, because neighbours are correlated; the window has at least
+four blocks."""
 
 
 @Kind(
@@ -122,7 +123,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     world = moment.world
     if not world.has_finite_losses:
         return
-    smooth = steady(world.loss.mean(axis=1))  # one odd batch, or two, is no matter
+    smooth = steady(world.loss.mean(axis=1))  # One or two odd batches do not matter.
     at = _last_jump(smooth)
     if at is None:
         return
@@ -152,14 +153,14 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
 
 
 def _usual(smooth: Floats, at: int) -> tuple[float, float]:
-    """Return the median of what was before, and how far the values stray from it."""
+    """Return the median loss before an index, and the standard deviation of the values around it."""
     before = smooth[max(0, at - BEFORE) : at]
     was = median(before)
     return was, SIGMAS_PER_MAD * median(np.abs(before - was))
 
 
 def _last_jump(smooth: Floats) -> int | None:
-    """Return the index of the last jump upwards, in its first step: higher than all steps that tell the usual."""
+    """Return the first index of the last upward jump, where the loss exceeds all steps that show the usual loss."""
     now = smooth[BEFORE:]
     highest = np.lib.stride_tricks.sliding_window_view(smooth, BEFORE)[:-1].max(axis=1)
     last = None
@@ -171,13 +172,13 @@ def _last_jump(smooth: Floats) -> int | None:
 
 
 def _high(was: Floats | float, stray: Floats | float) -> Floats:
-    """Return the loss from which on it has jumped."""
+    """Return the loss from which on it counts as a jump."""
     high: Floats = was + np.maximum(np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was)), ROUNDING)
     return high
 
 
 def _first_rank(loss: Floats, at: int) -> tuple[int | None, int]:
-    """Return the column of the rank whose loss rose first, None if all did together; and at which index."""
+    """Return the column of the rank whose loss rose first, None if several did together; and the index of the rise."""
     begin = max(0, at - FIRST)
     before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
     was = column_medians(before)

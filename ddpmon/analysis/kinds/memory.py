@@ -63,12 +63,12 @@ class _Growth(NamedTuple):
 
     memory: Memory
     name: str
-    """Name of a field of `Memory`."""
+    """Name of the field of `Memory` that grows."""
     trend: Trend
 
 
 def _growing(moment: Moment, *names: str) -> list[_Growth]:
-    """Return the memories under these names that grow, of ranks that have started up; the fastest first."""
+    """Return those memories under these names that grow, of ranks that have started up, the fastest first."""
     found = [
         _Growth(one, name, one.trends[name])
         for one in moment.evidence.memory
@@ -126,13 +126,13 @@ def _growth(
     lead: str,
     advice: str,
 ) -> Finding:
-    """Return the finding about memories that grow, with the fastest of them, and when all memory is used up.
+    """Return the finding about growing memories, with the fastest of them, and when all memory will be used up.
 
     Args:
         moment: The moment of the judgement.
-        grown: All of these memories, the fastest first.
-        together: Memories among them that use up the same memory as the fastest one.
-        left_bytes: Rest of that memory; None: not known.
+        grown: All growing memories, the fastest first.
+        together: Those that use up the same memory as the fastest one.
+        left_bytes: The free part of that memory; None: unknown.
         lead: The beginning of the text, up to the pace.
         advice: A sentence without its full stop.
 
@@ -160,7 +160,7 @@ def _growth(
 
 
 def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
-    """Return the share that is in use of each nearly full GPU, by rank."""
+    """Return the used share of each nearly full GPU, by rank."""
     shares = {one.rank: (one.gpu_used_bytes or 0) / one.gpu_total_bytes for one in memory if one.gpu_total_bytes}
     return {rank: share for rank, share in shares.items() if NEARLY_FULL.reached(share)}
 

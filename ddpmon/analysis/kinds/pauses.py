@@ -16,7 +16,7 @@ from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, PROFILING, STARTING_WORKERS, Finding, Loader
 
 FEWEST = 3
-"""Pauses of an unknown kind that are remembered: two distances, the least that tell how often they come."""
+"""Minimum number of known pauses of an unknown kind: three have two intervals, the minimum that shows a rhythm."""
 MOSTLY = Threshold(
     0.8,
     of="share of the pauses without a known cause that one rank must have before ddpmon names it",
@@ -52,15 +52,16 @@ def pauses(moment: Moment) -> list[Finding]:
 
 def _each(moment: Moment) -> Iterator[Finding]:
     times = moment.evidence.times
-    if times.training_s <= 0:  # it read or wrote a checkpoint and never came to train: nothing to take a share of
+    # The script only read or wrote a checkpoint and did not train: there is no time to take a share of.
+    if times.training_s <= 0:
         return
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
-        if kind == PROFILING:  # somebody asked ddpmon for it
+        if kind == PROFILING:  # A user asked ddpmon for it.
             continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
-        # Of most kinds fewer than two may still be remembered, where others have taken their place.
+        # Fewer than two may still be kept of most kinds, if other kinds have taken their place.
         recurs = count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], times.last))
         if not RELEVANT.reached(share) or not recurs:
             continue
@@ -87,7 +88,7 @@ def _each(moment: Moment) -> Iterator[Finding]:
 
 
 def _keep_workers(loaders: Iterable[Loader]) -> str:
-    """Return how to start the workers once: they are kept by a DataLoader that lives as long as they do."""
+    """Return how to start the workers only once: a DataLoader that lives on can keep them."""
     kept = {loader.persistent for loader in loaders if loader.workers}
     once = "workers then do their setup (imports, worker_init_fn, opening files, reading an index) only once."
     if kept == {True}:
@@ -99,7 +100,7 @@ def _keep_workers(loaders: Iterable[Loader]) -> str:
 
 
 def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cost_ms: float) -> Iterator[Finding]:
-    """Yield the finding of pauses of an unknown kind where one rank had most. latest: those still remembered."""
+    """Yield a finding about pauses of an unknown kind if one rank had most of them. latest: the pauses still kept."""
     rank, most = next(iter(Counter(one.ranks[0] for one in latest).most_common(1)), (0, 0))
     if len(latest) < FEWEST or not MOSTLY.reached(most / len(latest)):
         return

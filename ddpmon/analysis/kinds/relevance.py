@@ -14,7 +14,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
 STAYS = 0.7
-"""Share of its threshold that keeps a finding: the mean of 40 steps that stray by 20% strays by 3%, far from 30%."""
+"""Share of its threshold that keeps a finding: if 40 steps vary by 20%, their mean varies by 3%, far less than 30%."""
 RELEVANT = Threshold(
     0.05,
     of="share of the run's time that a problem (other than a slow rank) must cost before ddpmon reports it",
@@ -47,13 +47,13 @@ SHORTEST_MS = Threshold(
 def lasting_cost(
     moment: Moment, each_ms: Floats, threshold: Threshold = RELEVANT, *, least_ms: float = 0.0
 ) -> StepCost | None:
-    """Return what something costs; None where that is too little, or was in a single step.
+    """Return the cost of a problem; None if it is too low, or if it occurred in a single step.
 
     Args:
-        moment: With the steps of the window, and the kind of finding that it may be.
-        each_ms: [S] What it takes of each step.
+        moment: The moment, with the steps of the window and the kind that is being detected.
+        each_ms: [S] The time that the problem takes in each step.
         threshold: Share of a step from which on it counts.
-        least_ms: Of a step, that it must cost.
+        least_ms: Minimum cost of a mean step.
 
     """
     found = cost(moment, float(each_ms.mean()))
@@ -62,19 +62,19 @@ def lasting_cost(
 
 
 def cost(moment: Moment, cost_ms: float) -> StepCost:
-    """Return what something costs that takes so much of a mean step."""
+    """Return the cost of a problem that takes `cost_ms` of a mean step."""
     step_ms = max(float(moment.world.step_ms.mean()), 1e-9)
     gain = step_ms / max(step_ms - cost_ms, 1e-3)
     return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.since(moment.world))
 
 
 def most_ranks(world: World, phase: int) -> Floats:
-    """[S] Return what most ranks spend in a phase of each step at least."""
+    """Return the time that most ranks spend at least in a phase, for each step [S]."""
     return lower_medians(world.phases_ms[:, some_of(np.arange(len(world.ranks))), phase])
 
 
 def gradient_transfer(world: World) -> Floats:
-    """[S] Return what the all-reduce of gradients transfers in each step while nothing hides it."""
+    """Return the transfer time of the gradients' all-reduce that nothing hides, for each step [S]."""
     transfer: Floats = world.exposed_ms.mean(axis=1) - world.exposed_wait_ms.mean(axis=1)
     return transfer
 
@@ -88,18 +88,18 @@ STOPPED = Threshold(
 
 
 def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
-    """Return whether events in these steps are a pattern that still goes on.
+    """Return whether events in these steps recur and still continue.
 
     Args:
         steps: Numbers of the steps with an event, rising.
         last: Number of the latest step of the run.
 
     """
-    # A single one may be a start-up cost or an accident, and there is no distance to the next.
+    # A single event may be a start-up cost or an accident, and has no interval to the next one.
     return len(steps) > 1 and last - int(steps[-1]) < max(FEWEST, STOPPED.enter * max(1, int(np.diff(steps).max())))
 
 
 def recurring_mean(values: Floats) -> Floats:
-    """Return the mean over the steps, the first axis, without the step of the largest value."""
+    """Return the mean over the steps (the first axis) without the step that has the largest value."""
     rest: Floats = (values.sum(axis=0) - values.max(axis=0, initial=0.0)) / max(1, len(values) - 1)
     return rest

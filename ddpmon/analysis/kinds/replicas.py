@@ -1,4 +1,4 @@
-"""Replicas that are not the same, or that nothing keeps the same: each rank trains a model of its own."""
+"""Replicas that differ, or that nothing keeps equal, so that each rank trains a model of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ddpmon.analysis.words import WIDTH, counted, named_ranks
 from ddpmon.messages import BATCH_NORM, DDP, OTHER_BUFFERS, UNREDUCED, Finding, Model
 
 FEWEST_UPDATES = 3
-"""Updates of a rank with gradients that were never reduced: a script may test its optimizer with a step or two."""
+"""Minimum number of a rank's updates with gradients that were never reduced: a script may test its optimizer with one
+or two."""
 FEWEST_STEPS_APART = 100
-"""Steps without any collective in which ranks have equal weights and losses. Weights are compared at step 10 and 100; a
-library that ddpmon does not know may exchange gradients, but then losses of ranks differ."""
+"""Minimum number of steps without any collective in which ranks have equal weights and losses. Weights are compared at
+steps 10 and 100. A library that ddpmon does not know may exchange gradients, but then the losses of ranks differ."""
 
 
 @Kind(
@@ -105,7 +106,7 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
             ranks, beside=beside, since_step=different.step,
         )  # fmt: skip
     elif evidence.step < FEWEST_UPDATES:
-        return  # what some ranks have to compare is still on its way
+        return  # The digests of some ranks have not arrived yet.
     elif same is None or not (same.updates or same.step >= max(one.last_at for one in grows)):
         yield moment.finding(
             {**facts, "same_at_step": same.step if same else None},
@@ -137,7 +138,8 @@ def parameters_not_reduced(moment: Moment) -> Iterator[Finding]:
     """
     evidence = moment.evidence
     found = [(rank, one) for rank, one in evidence.models if one.unreduced_count and one.ranks > 1]
-    if not found or evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
+    # Other kinds of parallelism replace a model's parameters with their own.
+    if not found or evidence.parallelism not in {"", DDP}:
         return
     model, different = found[0][1], evidence.differences.get(UNREDUCED)
     different = different if different is not None and different.model == model.number else None
@@ -157,7 +159,7 @@ def _listed(model: Model, many: int) -> str:
 
 
 def _as_many_as_fit(model: Model) -> str:
-    """Name as many of the parameters as fit into the sentence."""
+    """Return the names of as many of the parameters as fit into the sentence."""
     verb = "is" if model.unreduced_count == 1 else "are"
     texts = [f"{_listed(model, many)}, which {verb} trained" for many in range(len(model.unreduced), 0, -1)]
     room = WIDTH - len("DDP does not reduce ")
@@ -202,7 +204,7 @@ def independent_copies(moment: Moment) -> Iterator[Finding]:
 
 
 def _steps_without_collectives(moment: Moment) -> int:
-    """Return for how many steps no rank was blocked in a collective, with equal losses where weights are equal."""
+    """Return for how many steps no rank was blocked in a collective, while losses were equal if weights are."""
     world = moment.longer
     if world is None or (world.wait_ms + world.transfer_ms).max() > 0:
         return 0

@@ -1,6 +1,7 @@
 """Faults in how ranks read samples: the same samples, the same order, unequal numbers, or samples never read.
 
-What DataLoaders and samplers show is told before it harms; equal losses and equal inputs are what it leads to.
+Findings about DataLoaders and samplers are reported before harm is done; equal losses and equal inputs are the
+consequences.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ CHANCE = Threshold(
     below=True,
 )
 FEWEST_MOMENTS = 4
-"""Moments at which inputs were the same on all ranks, at all but one of them other ones, where losses differ: of 64
-numbers of an input, some differ between samples; dropout makes the losses of one differ."""
+"""Minimum number of moments at which inputs were equal on all ranks, and different from those of all but one other
+moment, if losses differ. Of the 64 numbers that are compared of an input, some differ between samples; dropout makes
+losses differ for equal samples."""
 FEWEST_REPEATS = 2
-"""Epochs in a row that repeat the seeds of the one before: a script may seed once more as its training begins."""
+"""Minimum number of consecutive epochs that repeat the seeds of the epoch before: a script may seed again as training
+begins."""
 FEWEST_STEPS = 2
-"""A first step shows that ranks train from these loaders; many scripts make one step and end."""
+"""Minimum number of steps: the first shows that ranks train from these loaders, and many scripts make one step and
+end."""
 
 
 @Kind(
@@ -67,7 +71,7 @@ def same_data(moment: Moment) -> Iterator[Finding]:
 
 
 def _is_beyond_chance(moment: Moment, begin: int) -> bool:
-    """Return whether losses that are equal from a step of the window on are not so by chance, nor made so."""
+    """Return whether losses that are equal from a step on are equal neither by chance nor because of a collective."""
     world, losses = moment.world, moment.world.loss[begin:, 0]
     others_ms = (world.wait_ms + world.transfer_ms - world.exposed_ms)[begin:]
     repeated = int((losses[1:] == losses[:-1]).sum())

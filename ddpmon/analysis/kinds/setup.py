@@ -1,4 +1,4 @@
-"""Ranks that are set up otherwise than others, or so that a fault can be found; and records of theirs that are lost."""
+"""Ranks with different setups, debugging settings that are on, and lost records of steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COSTS = {
 OF_EACH_RANK = re.compile(
     r"rank|device|gpu|cuda|node|host|addr|port|seed|process|worker|shard|log|out|dir|path", re.IGNORECASE
 )
-"""Arguments that are meant for one rank or one machine."""
+"""Pattern of the names of arguments that are meant to differ between ranks or machines."""
 MUST_BE_SAME = ("torch", "script", "Python")
-"""Names that are a fault where they differ; the rest may be meant."""
+"""Names for which a difference is a fault; differences in others may be intended."""
 MAX_NAMED = 8
-"""Differences that are named."""
+"""Maximum number of differences that are named."""
 
 
 @Kind(
@@ -95,7 +95,7 @@ def configuration_differs(moment: Moment) -> Iterator[Finding]:
 
 
 def _is_made_of_rank(values: Mapping[int, str]) -> bool:
-    """Return whether values are the same, perhaps but for the number of the rank in each."""
+    """Return whether values are equal, apart from the number of the rank in each."""
     masked = {re.sub(rf"(?<!\d)0*{rank}(?!\d)", "*", value) for rank, value in values.items()}
     return len(masked) == 1 or len(set(values.values())) == 1
 

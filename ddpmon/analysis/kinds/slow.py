@@ -1,4 +1,4 @@
-"""A slowdown beside the steps of the window: which kind it is, how grave, and what is known of its cause."""
+"""A slowdown with the steps of the window: its kind, its severity, and what is known of its cause."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ddpmon.analysis.steps.what_if import gain
 from ddpmon.messages import OWN_PHASES, Episode, Finding, StackSamples
 
 BEGINNING = 5
-"""Steps that are the beginning of a run: the first one that all ranks report is the second, as a rule."""
+"""Number of steps that count as the beginning of a run: usually, the second step is the first that all ranks report."""
 
 
 def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]:
-    """Return the slowdowns of some scopes of which the window has steps."""
+    """Yield the slowdowns of these scopes that have steps in the window."""
     world = moment.longer or moment.world
     found = [one for one in moment.evidence.slowdowns if one.scope in scopes]
     for one in found:
@@ -36,10 +36,10 @@ def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]
 
 
 class SlowRanks:
-    """A slowdown, and what is known of it besides its description. Excesses and times are of a slow step."""
+    """A slowdown, and what is known of it beyond its description. Excesses and times are those of a slow step."""
 
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
-        """Find its steps and its peers. with_ranks: ranks that are slow too, with findings of their own."""
+        """Find its steps and its peers. with_ranks: other slow ranks, which have findings of their own."""
         self.moment, self.slowdown, self.with_ranks = moment, slowdown, with_ranks
         self.everyone = moment.evidence.conditions_by_rank
         self.world = world = moment.longer or moment.world
@@ -53,23 +53,23 @@ class SlowRanks:
         end = int(np.searchsorted(world.step, self.last, side="right"))
         begin = min(int(np.searchsorted(world.step, slowdown.since)), end - 1)
         self.part = world.between(begin, end)
-        """Its steps in the window."""
+        """The steps of the slowdown in the window."""
         self.excess_ms = slowdown.phases_ms[slowdown.phase]
         """Excess in the phase that has most of it."""
         self.mean_excess_ms = slowdown.excess_ms * slowdown.share
         """Excess of a mean step."""
         self.since_interval = None if slowdown.is_exact else list(slowdown.since_within)
-        """95% interval of the first step, where that is not exact."""
+        """95% interval of the first step; None if that is exact."""
         self.from_the_start = slowdown.since <= BEGINNING
-        # Forward that is not measured counts as other.
+        # If forward is not measured, it counts as other.
         self.may_be_forward = slowdown.phase == "other" and "forward" in moment.evidence.unmeasured
         about = (f for f in moment.before if f.ranks == list(slowdown.ranks) and "pattern" in f.evidence and f.lasts)
         self.before: Finding | None = next(about, None)
-        """The finding about it of last time."""
+        """The finding about this slowdown in the previous judgement."""
 
     @cached_property
     def kind_name(self) -> str:
-        """The kind of finding that it is."""
+        """Return the name of the kind of finding that this is."""
         one = self.slowdown
         if one.pattern in {"steps", "seconds"}:
             single_steps = one.pattern == "steps" and one.scope == "rank" and not one.stretches
@@ -84,12 +84,12 @@ class SlowRanks:
         return "load_imbalance" if has_more else names.get(one.scope, "straggler")
 
     def finding(self, kind: Kind, words: Callable[[SlowRanks], Words], facts: dict[str, Any] | None = None) -> Finding:
-        """Return the finding, with the words for it.
+        """Return the finding, with words for it.
 
         Args:
-            kind: The kind of finding that it is.
-            words: Makes the words.
-            facts: Its evidence; None: that of ranks that are slow.
+            kind: The kind of finding.
+            words: Function that makes the words.
+            facts: Its evidence; None: `self.evidence`.
 
         """
         one = self.slowdown
@@ -106,7 +106,7 @@ class SlowRanks:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Facts for the report; what is None or usual is left out."""
+        """Return facts for the report; values that are unknown or usual are None."""
         one, why, named, more = self.slowdown, self.why, self.named, self.more_work
         facts: dict[str, Any] = {
             "excess_ms": one.excess_ms,
@@ -143,17 +143,17 @@ class SlowRanks:
 
     @property
     def mendable_share(self) -> float:
-        """Share of what it costs that even work would save; 1 where work is not why."""
+        """Return the share of the cost that even work would save; 1 if work is not the cause."""
         return self.more_work.share if self.more_work else 1.0
 
     @property
     def gain(self) -> float:
-        """Times as fast if these ranks were as fast as the others, or all ranks as fast as before."""
+        """Return the speedup if these ranks were as fast as the others, or all ranks as fast as before."""
         return self._with_mendable(self.slowdown.gain_alone)
 
     @property
     def gain_together(self) -> float:
-        """The same if the other slow ranks were fixed as well."""
+        """Return the speedup if the other slow ranks were fixed as well."""
         return max(self.gain, self._with_mendable(self.slowdown.gain))
 
     def _with_mendable(self, gain: float) -> float:
@@ -161,7 +161,7 @@ class SlowRanks:
 
     @cached_property
     def alone_gain(self) -> float | None:
-        """Times as fast if only the slowest of several ranks were fixed."""
+        """Return the speedup if only the slowest of several ranks were fixed; None if it is not about several ranks."""
         if self.slowdown.scope != "ranks":
             return None
         slowest = self.columns[int(self.part.own_ms[:, self.columns].mean(axis=0).argmax())]
@@ -169,24 +169,24 @@ class SlowRanks:
 
     @property
     def conditions(self) -> list[Any]:
-        """Return what processes and devices of these ranks do."""
+        """Return the conditions of these ranks' processes and devices."""
         return [self.everyone[rank] for rank in self.slowdown.ranks if rank in self.everyone]
 
     @property
     def subject(self) -> str:
-        """The host or the hosts whose ranks these are; "": it is about ranks."""
+        """Return the host or hosts if all of their ranks are slow; "" if the finding is about ranks."""
         return ", ".join(dict.fromkeys(one.host for one in self.conditions)) if self.slowdown.scope == "host" else ""
 
     @cached_property
     def _whole_host(self) -> tuple[str, int] | None:
-        """The host all of whose ranks are slow, and how many it has, in a run on several hosts."""
+        """Return the host whose ranks are all slow, and how many ranks it has; None in a run on a single host."""
         if self.slowdown.scope == "host":
             return self.subject, len(self.slowdown.ranks)
         return lone_host([*self.slowdown.ranks, *self.with_ranks], self.everyone)
 
     @property
     def host(self) -> str | None:
-        """In a run on several hosts: the one that all slow ranks are on; of one rank, all ranks there are slow."""
+        """Return the host that has all slow ranks, in a run on several; for one rank, only if all ranks there are."""
         there, everywhere = ({one.host for one in them} for them in (self.conditions, self.everyone.values()))
         if self.slowdown.scope == "ranks" and len(there) == 1 < len(everywhere):
             return there.pop()
@@ -194,12 +194,12 @@ class SlowRanks:
 
     @property
     def host_ranks(self) -> int:
-        """Ranks on the host all of whose ranks are slow."""
+        """Return the number of ranks on the host whose ranks are all slow; 0 if there is none."""
         return self._whole_host[1] if self._whole_host else 0
 
     @cached_property
     def gc_ms(self) -> float | None:
-        """Return what garbage collection takes beyond that of the others, where that is why."""
+        """Return the excess time of garbage collection over the peers if it is the cause, else None."""
         if self.is_all:
             return None
         spent = self.part.gc_ms
@@ -208,7 +208,7 @@ class SlowRanks:
 
     @cached_property
     def why(self) -> Cause | None:
-        """Return what of their processes or devices sets the ranks apart."""
+        """Return what distinguishes the ranks' processes or devices from those of their peers; None if unknown."""
         one, part, now_us = self.slowdown, self.part, int(self.world.end_us[-1])
         if one.until is not None or self.kind_name not in {"straggler", "slow_host"} or self.gc_ms is not None:
             return None
@@ -219,7 +219,7 @@ class SlowRanks:
 
     @cached_property
     def line(self) -> SlowLine | None:
-        """Return the line of code in which the ranks spend their excess."""
+        """Return the line of code in which the ranks spend their excess; None if unknown."""
         one, samples = self.slowdown, self.moment.evidence.stack_samples
         if not samples or self.is_all or self.kind_name == "load_imbalance":
             return None
@@ -228,7 +228,7 @@ class SlowRanks:
 
     @cached_property
     def loaded(self) -> StackSamples | None:
-        """Return samples of the processes that load the data in which the ranks are slow."""
+        """Return samples of the processes that load the data if the ranks are slow in the data phase, else None."""
         one = self.slowdown
         if self.is_all or one.phase != "data" or one.until is not None:
             return None
@@ -236,7 +236,7 @@ class SlowRanks:
 
     @cached_property
     def named(self) -> NamedPhase | None:
-        """Return what the script calls the time in which the ranks are slow."""
+        """Return the named phase of the script in which the ranks are slow; None if there is none."""
         if self.is_all or not (times := self.moment.evidence.named):
             return None
         rank, *others = self.slowdown.ranks
@@ -250,7 +250,7 @@ class SlowRanks:
 
     @property
     def work(self) -> Work | None:
-        """Return what differs most from the other ranks' work; None: nothing was counted."""
+        """Return the work that differs most from the other ranks' work; None if none was counted."""
         return max(self._works, key=lambda work: abs(work.times - 1), default=None)
 
     @cached_property
@@ -261,15 +261,15 @@ class SlowRanks:
 
     @property
     def more_work(self) -> Work | None:
-        """Return what the ranks have more of than their peers, where that is why they are slow."""
+        """Return the work that the ranks have more of than their peers if it is the cause, else None."""
         return self._explained_by_work if self.kind_name == "load_imbalance" else None
 
     @property
     def even(self) -> Even | None:
-        """Work that would let all ranks arrive together, where more work is why."""
+        """Return the work with which all ranks would arrive together if more work is the cause, else None."""
         return even(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
 
 
 def has_company(finding: Finding) -> bool:
-    """Return whether other ranks are slow too."""
+    """Return whether other ranks are slow at the same time."""
     return "with_ranks" in finding.evidence

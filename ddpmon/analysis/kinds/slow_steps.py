@@ -1,4 +1,4 @@
-"""Steps that findings call slow: of which ranks, and since which step means describe the present pace."""
+"""The steps that findings call slow, with their ranks, and the step from which on means describe the present pace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpmon.messages import Finding
 
 
 def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
-    """Return the slow ranks of the first finding that has such, and their host where all of it is slow."""
+    """Return the slow ranks of the first finding that has some, and their host if all of it is slow."""
     for finding in findings:
         if _each_is_late(finding) and finding.cost_ms is not None and finding.lasts:
             return finding.ranks, finding.subject if kind_of(finding).subject == "host" else ""
@@ -22,7 +22,7 @@ def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
 
 
 def late_steps(findings: Sequence[Finding]) -> list[LateSteps]:
-    """Return in which steps ranks were late all the time, by findings that go on and by those that have ended."""
+    """Return in which steps ranks were late all the time, from lasting and ended findings."""
     return [
         LateSteps(
             frozenset(finding.ranks),
@@ -41,7 +41,7 @@ def _each_is_late(finding: Finding) -> bool:
 
 
 def since_change(world: World, findings: Sequence[Finding]) -> World:
-    """Return the steps since the latest change that findings name, FEWEST_STEPS at least.
+    """Return the steps since the latest change that findings name, but at least FEWEST_STEPS.
 
     Means across the change would describe neither side.
     """

@@ -18,15 +18,16 @@ LOOK_AT = {
     "other": "the rest of the training loop: logging, checkpoints, evaluation",
     "transfer": "the network: other traffic, and the sizes of the reduced tensors",
 }
-"""Places in which the time of a phase goes."""
+"""Places in which the time of each phase is spent."""
 ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regularly"}
-"""Beside "slow", by pattern."""
+"""Adverbs that follow "slow", by pattern."""
 NEARLY_ALL = 0.95
-"""Share of an excess up to which the rest of it is mentioned."""
+"""Share of an excess above which the remaining part is not mentioned."""
 SHORT_S = 10.0
-"""Seconds that are written with tenths, as far as they are fewer."""
+"""Seconds below which a time is written with tenths."""
 SHORT_TURN = 4
-"""Steps of a turn from which on they are mentioned: of two ranks that are slow at random a turn has two."""
+"""Minimum length in steps of a turn that is mentioned: if two ranks are slow at random, a turn has two steps on
+average."""
 
 
 def words(slow: SlowRanks) -> Words:
@@ -66,7 +67,7 @@ def words(slow: SlowRanks) -> Words:
 
 
 def _with_caveat(advice: str, slow: SlowRanks) -> str:
-    """Return advice with what is to be known first where the time may be forward's."""
+    """Return advice, preceded by a caveat if the time may be that of forward."""
     unmeasured = "ddpmon does not measure forward here and counts it as other, so the cause may be forward. "
     return f"{unmeasured if slow.may_be_forward else ''}{advice}"
 
@@ -79,7 +80,7 @@ def _rhythm(slow: SlowRanks) -> str:
     """Return how often steps are slow, as in: every 7 steps; in 30 of 100 steps; in 7.0 of 25 s; in 1 of 10 steps."""
     one = slow.slowdown
     if one.every is None:
-        # Of steps that are slow at random times it is the mean.
+        # If steps are slow at random times, this is the mean.
         return f" in 1 of {1 / max(one.share, 1e-3):.0f} steps" if one.pattern == "irregular" else ""
     if not one.stretches:
         return f" every {one.every:,.0f} steps"
@@ -92,7 +93,7 @@ def _length(value: float, unit: str) -> str:
 
 
 def _since(slow: SlowRanks) -> str:
-    """Return when it began, as exactly as that is known."""
+    """Return when the slowdown began, as exactly as that is known."""
     if slow.from_the_start:
         return " from the start"
     first, last = slow.slowdown.since_within
@@ -101,7 +102,7 @@ def _since(slow: SlowRanks) -> str:
 
 
 def gain_words(slow: SlowRanks, room: int = WIDTH) -> str:
-    """Return what fixing it gains, in at most so many characters where there are fewer words for it."""
+    """Return the gain of fixing it in words, in at most `room` characters if a shorter wording exists."""
     ranks = len(slow.slowdown.ranks)
     if slow.with_ranks:
         many, count = len(slow.with_ranks) > 1, len(slow.with_ranks) + ranks
@@ -165,7 +166,7 @@ def _advice(slow: SlowRanks, who: str) -> str:
 
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:
-    """Return how work would be even."""
+    """Return how work would be distributed evenly."""
     rest = f" (this explains {work.share:.0%} of the delay)" if work.share <= NEARLY_ALL else ""
     said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
     if (even := slow.even) is None:
@@ -180,7 +181,7 @@ def _even(slow: SlowRanks, work: Work, who: str) -> str:
 
 
 def _together(slow: SlowRanks, who: str) -> str:
-    """Return what ranks have in common that are slow together."""
+    """Return what ranks that are slow together have in common; "" if nothing."""
     count, host, there = len(slow.slowdown.ranks), slow.host, slow.host_ranks
     if slow.subject:
         whose = f"{'Both' if count == 2 else f'All {count}'} ranks of {who} are slow together"
@@ -196,7 +197,7 @@ def _together(slow: SlowRanks, who: str) -> str:
 
 
 def _where(slow: SlowRanks, who: str) -> str:
-    """Return where to look, by phase."""
+    """Return where to look, which depends on the phase."""
     one = slow.slowdown
     if slow.is_all:
         return f"No rank stands out. Look for a change at that step in {LOOK_AT[one.phase]}."
@@ -228,7 +229,7 @@ def _measured(slow: SlowRanks) -> str:
 
 
 def turn_steps(slow: SlowRanks) -> int | None:
-    """Return for how many steps each rank is slow where ranks take turns; None: for a step or two."""
+    """Return for how many steps each rank is slow if ranks take turns; None if for very few."""
     every = slow.slowdown.every
     return round(every) if every and every >= SHORT_TURN else None
 

@@ -1,4 +1,4 @@
-"""Time of a step that holds all ranks back and that no rank's slowness makes: data, gaps, collections, overhead."""
+"""Time of a step that delays all ranks without any rank being slow: data, gaps, garbage collections, overhead."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from ddpmon.analysis.words import counted
 from ddpmon.messages import Finding, Phase
 
 COLLECTS_MS = 0.1
-"""Milliseconds of a step from which on it counts as one with a collection: young generations take less everywhere."""
+"""Milliseconds in a step from which on the step has a collection: those of young generations take less time
+everywhere."""
 LARGE = 0.5
-"""Share of the second-longest collection from which on one is large: full collections, not those of the young."""
+"""Share of the second-longest collection from which on a collection is large: full ones are, those of the young are
+not."""
 BEFORE_BACKWARD = "before backward"
 GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward and backward"}
-"""The probe's name of time before a forward or a backward that nothing measures, and how sentences call it."""
+"""The probe's names for unmeasured time before a forward or a backward, and the words for it in sentences."""
 
 
 @Kind(
@@ -59,7 +61,7 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
         loaded = loading(samples, ranks, found.since)
         known = line is not None or loaded is not None
         look = loaders.advice(found.cost_ms, found.step_ms, conditions, cause_is_known=known)
-        look = "" if loaded and slow_worker(loaded) else look  # more workers would be as slow as that one
+        look = "" if loaded and slow_worker(loaded) else look  # With one slow worker, more workers would be as slow.
         said = [line_words(line, found.cost_ms) if line else "", loading_words(loaded) if loaded else "", look]
         beside = {
             "where": f"; workers on {bound.where} alone" if bound else f"; in {line.brief}" if line else "",
@@ -187,11 +189,11 @@ def gc_pauses(moment: Moment) -> Iterator[Finding]:
 
 
 def _goes_on(each_ms: Floats, least_ms: float) -> bool:
-    """Return whether collections have not stopped.
+    """Return whether large garbage collections still occur, or small ones still matter.
 
     Args:
-        each_ms: [S] The longest time that a rank collects in each step.
-        least_ms: Mean of a step from which on they matter.
+        each_ms: [S] Longest time of garbage collection on any rank in each step.
+        least_ms: Mean time in a step from which on collections matter.
 
     """
     large = np.flatnonzero(each_ms >= LARGE * np.partition(each_ms, -2)[-2])

@@ -24,9 +24,9 @@ SKIPPED = Threshold(
     stay=10,
 )
 FIRST_STEPS = 2
-"""The window may lack the first step."""
+"""Number of first steps that count as the beginning, because the window may lack the first step."""
 ALIKE = 1e-6
-"""Two rates within this share of each other are the same: two machines may round a cosine differently."""
+"""Relative difference up to which two learning rates count as equal: two machines may round a cosine differently."""
 
 
 @Kind(
@@ -44,7 +44,7 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     the finding is a hint.
     """
     evidence, same = moment.evidence, moment.evidence.unchanged
-    if evidence.parallelism not in {"", DDP}:  # others put parameters of their own in a model's place
+    if evidence.parallelism not in {"", DDP}:  # Other kinds of parallelism replace a model's parameters with their own.
         return
     drifts = evidence.difference.model if evidence.difference else None
     found = [(rank, one) for rank, one in evidence.models if one.idle_count and one.number != drifts]
@@ -149,13 +149,13 @@ def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
 
 
 def _differ(rates: Floats) -> Bools:
-    """[S, R] -> [S] Return in which steps the learning rates of all ranks are known and differ."""
+    """Return in which steps the learning rates of all ranks are known and differ: [S, R] -> [S]."""
     is_alike = np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0)
     return np.asarray(np.isfinite(rates).all(axis=1) & ~is_alike.all(axis=1))
 
 
 def _since_then(whole: Finding, part: Finding) -> bool:
-    """Return whether weights differ since the rates do: weights that were seen to differ before are another fault."""
+    """Return whether weights differ only since the rates do: an earlier difference of weights is another fault."""
     return part.lasts and (part.since_step or 0) >= (whole.since_step or 0)
 
 
