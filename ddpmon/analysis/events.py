@@ -28,21 +28,23 @@ class Announcement:
     severity: str
     text: str
     finding: Finding | None = None
-    """The finding that it announces, if that goes on."""
+    """The finding that it announces, if that lasts."""
 
 
 class Announcer:
     """Announces the beginning of each finding, a clear worsening, the line of code behind it, and its end.
 
-    Findings of equal identity (`Kind.identity`) are the same one. It is over when it has a last step, or is not there
-    any more.
+    Findings of equal identity (`Kind.identity`) are the same one. A finding has ended when it has a last step, or is no
+    longer detected.
     """
 
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
-        """The finding as last announced, or as it had settled after that; and the moment, in seconds."""
+        """By identity: the finding as last announced, or with its settled cost; and the moment of the announcement, in
+        seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
-        """Ends that are not announced yet: the words ("": none), the moment in seconds, and the finding as it was."""
+        """By identity, ends that are not announced yet: the sentence ("": none), the moment in seconds, and the finding
+        as it was."""
 
     def announce(self, before: Sequence[Finding], now: Sequence[Finding], seconds: float) -> list[Announcement]:
         """Return an announcement for each change, worst first.
@@ -50,7 +52,7 @@ class Announcer:
         Args:
             before: Findings at the previous moment.
             now: Findings at this moment.
-            seconds: Time of the run at its last step; infinite when the run is over, and nothing can come back.
+            seconds: Time of the run at its last step; infinite once the run has ended, when nothing can return.
 
         """
         lasting = _lasting(now)
@@ -66,7 +68,7 @@ class Announcer:
                 ended = [f for f in now if not f.lasts and identity_of(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding)
                 if any(kind_of(whole).leaves_out(whole, finding) for whole in lasting.values()):
-                    sentence = ""  # it may go on, as a part of that
+                    sentence = ""  # It may continue as a part of that finding.
                 self._gone[key] = sentence, seconds, finding
         for key, (sentence, since, was) in list(self._gone.items()):
             if any(_goes_on_as(finding, was) for finding in lasting.values()):
@@ -85,7 +87,7 @@ class Announcer:
         last, at = self._announced.get(key, (None, seconds))
         text, cost = finding.text, finding.cost_ms or 0.0
         if back and last and last.phase != finding.phase:
-            last = None  # something else is the matter
+            last = None  # The problem is a different one.
         if last is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(last.severity):
             line = finding.evidence.get("line")
             if line and "line" not in last.evidence:
@@ -93,7 +95,7 @@ class Announcer:
                 who = finding.subject or named_ranks(finding.ranks, 0)
                 return [Announcement("info", f"the line that slows {who} down is in {line}", finding)]
             was = last.cost_ms or 0.0
-            if not seconds - at >= RETURN_S.enter:  # a cost over few steps strays
+            if not seconds - at >= RETURN_S.enter:  # The cost varies if it is a mean of few steps.
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at
                 return []
             if finding.severity == "info" or not was or not WORSE.reached(cost / was):
@@ -104,13 +106,13 @@ class Announcer:
 
 
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
-    """Return whether a stretch that is over was a finding before, while it lasted or after."""
+    """Return whether a stretch that has ended was a finding before, while it lasted or afterwards."""
     same = [f for f in before if identity_of(f) == identity_of(over)]
     return any(f.lasts or _end(f) >= (over.since_step or 0) for f in same)
 
 
 def _goes_on_as(finding: Finding, was: Finding) -> bool:
-    """Return whether a problem of some ranks goes on under another name: a rank as its host, or as one of several."""
+    """Return whether a problem of some ranks continues under another name: that of their host, or of several ranks."""
     family = kind_of(was).family
     return bool(family) and kind_of(finding).family == family and not set(was.ranks).isdisjoint(finding.ranks)
 
@@ -120,12 +122,12 @@ def _end(finding: Finding) -> int:
 
 
 def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
-    """Return the findings that are not over, by identity."""
+    """Return the findings that last, by identity."""
     return {identity_of(finding): finding for finding in findings if finding.lasts}
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:
-    """Word the end and the cost: "rank 3 has recovered; it cost 12.3 s". "": its kind announces no end."""
+    """Return the end and the cost in words, "rank 3 has recovered; it cost 12.3 s"; "" if the kind announces no end."""
     ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
     who = was.subject or named_ranks(was.ranks, 0)
     sentence = kind_of(was).gone.format(ranks=ranks, who=who, has="have" if many else "has")

@@ -1,4 +1,4 @@
-"""Facts beside the steps of a window from which findings are made."""
+"""The facts, beside the steps of a window, from which findings are made."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from ddpmon.messages import DDP, Attempt, GpuUser, Loader, Model, Setup, StackSa
 
 @dataclass(frozen=True)
 class Memory:
-    """A rank's memory, as it was last measured; None: it was not."""
+    """The memory of a rank as last measured; None: not measured."""
 
     rank: int
     host: str = ""
     trained_s: float = 0.0
-    """Seconds that it has trained."""
+    """Seconds for which the rank has trained."""
     rss_bytes: int | None = None
     worker_bytes: int | None = None
-    """Memory of its DataLoader workers alone."""
+    """Memory of the rank's DataLoader workers alone."""
     left_bytes: int | None = None
-    """That its host can still give out."""
+    """Memory that the rank's host can still provide."""
     gpu_used_bytes: int | None = None
     gpu_total_bytes: int | None = None
     gpu_reserved_bytes: int | None = None
-    """Memory that torch's allocator holds."""
+    """Memory that torch's allocator has reserved."""
     gpu_allocated_bytes: int | None = None
-    """The same in tensors."""
+    """The part of the reserved memory that tensors use."""
     trends: Mapping[str, Trend] = field(default_factory=dict)
-    """Trends of those that grow, by the names of these fields."""
+    """Trends of the values that grow, by the names of these fields."""
     retry_seconds: int = 0
-    """Seconds of the last ones in which torch's allocator gave its cache back."""
+    """Number of the latest 30 seconds in which torch's allocator released its cache."""
 
 
 @dataclass(frozen=True)
 class BadLoss:
-    """A rank's first loss of the run that was not finite."""
+    """A rank's first loss in the run that was not finite."""
 
     rank: int
     step: int
@@ -53,112 +53,113 @@ class BadLoss:
 
 @dataclass(frozen=True)
 class Unsynchronised:
-    """Optimizer steps of a rank on gradients that DDP never reduced."""
+    """A rank's optimizer steps on gradients that DDP never reduced."""
 
     rank: int
     count: int
     last_at: int
-    """Steps it had finished when the latest of them was reported."""
+    """Number of steps that the rank had finished when the latest of these was reported."""
     steps: int
-    """Steps finished so far."""
+    """Number of steps that the rank has finished so far."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The wait in a collective that torch's timeout ends next, and the run with it."""
+    """The wait in a collective that torch's timeout will end first, and the run with it."""
 
     waited_s: float
     timeout_s: float
-    """Timeout of its process group."""
+    """Timeout of the collective's process group."""
     ends_at: float
-    """End of the timeout, Unix time."""
+    """Moment when the timeout expires, Unix time."""
     standing: Standstill
-    """Stack of every rank during the wait; some of the ranks may be working."""
+    """The stack of every rank during the wait; some of the ranks may be working."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Facts beside the steps of the window."""
+    """The facts beside the steps of the window."""
 
     records: int = 0
-    """Step records received."""
+    """Number of step records received."""
     lost: int = 0
     lost_ranks: Sequence[int] = ()
     """The ranks that lost these records."""
     damaged: bool = False
-    """True where the recording could not be read in full."""
+    """True if the recording could not be read in full."""
     bad_losses: Sequence[BadLoss] = ()
-    """The first of each rank."""
+    """The first loss of each rank that was not finite."""
     failed: FirstFailure | None = None
     attempts: Sequence[Attempt] = ()
     """Earlier attempts, oldest first."""
     step: int = 0
-    """Steps of this attempt that all ranks have finished."""
+    """Number of steps of this attempt that all ranks have finished."""
     world_size: int = 0
     standstill: Standstill | None = None
     wait: Wait | None = None
-    """None: nobody waits, or it is not known how long anyone may."""
+    """The wait that a timeout will end; None: no rank waits, or the timeout is unknown."""
     difference: Difference | None = None
     same: Sameness | None = None
     differences: Mapping[int, Difference | None] = field(default_factory=dict)
-    """The same of others of DIGESTS, by their index."""
+    """Differences of other kinds of DIGESTS than weights, by their index."""
     inputs: Inputs = field(default_factory=Inputs)
     held_out: Mapping[int, int] = field(default_factory=dict)
-    """Updates in a row in evaluation mode, after some in training mode, by rank."""
+    """Number of consecutive updates in evaluation mode, after some in training mode, by rank."""
     skipped: Mapping[int, int] = field(default_factory=dict)
-    """Skipped updates among the latest SCALED_UPDATES through a GradScaler, by rank."""
+    """Number of skipped updates among the latest SCALED_UPDATES with a GradScaler, by rank."""
     configurations: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Settings that should be the same on all ranks, by rank."""
     unsynchronised: Sequence[Unsynchronised] = ()
     memory: Sequence[Memory] = ()
     named: NamedPhases | None = None
-    """Times that scripts named in the window's steps."""
+    """Times that scripts named with `ddpmon.phase` in the window's steps."""
     gpu_users: Mapping[int, Sequence[GpuUser]] = field(default_factory=dict)
     """Other processes that hold memory of a rank's GPU, by rank."""
     gpu_errors: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Critical errors of a rank's GPU, by rank."""
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
-    """Bandwidth of the buckets' all-reduce, where they are recorded. It takes a while to work out."""
+    """Returns the bandwidth of the buckets' all-reduce if buckets are recorded, else None. It takes a while to
+    compute."""
     clocks_within_ms: float = 0.0
-    """Error of waits and transfers between hosts."""
+    """Error of waits and transfers between hosts, because of their clocks."""
     times: Times = field(default_factory=Times)
-    """Training and pauses since the first step."""
+    """Time in training and in pauses since the first step."""
     parallelism: str = ""
-    """DDP, FSDP2, … (see `messages.vocabulary`); "": unknown."""
+    """The kind of parallelism, such as DDP or FSDP2 (see `messages.vocabulary`); "": unknown."""
     unmeasured: Collection[str] = ()
-    """Phases of PHASES that are not measured then."""
+    """Those of PHASES that are not measured with this parallelism."""
     setups: Mapping[int, Setup] = field(default_factory=dict)
-    """Setup of the training, by rank."""
+    """The setup of the training, by rank."""
     unchanged: Unchanged | None = None
-    """A model whose weights stay the same though it trains."""
+    """A model whose weights stay the same although it trains."""
     stack_samples: Sequence[StackSamples] = ()
-    """The latest of each rank that was sampled."""
+    """The latest stack samples of each rank that was sampled."""
     slowdowns: Sequence[Slowdown] = ()
     """Present and past slowdowns."""
 
     @cached_property
     def conditions_by_rank(self) -> dict[int, Conditions]:
-        """Return what processes and devices of ranks did, by rank."""
+        """Return the conditions of processes and devices, by rank."""
         return {one.rank: one for one in self.conditions}
 
     @property
     def models(self) -> list[tuple[int, Model]]:
-        """Return each model that a rank trains, with the rank."""
+        """Return each model that a rank trains, with its rank."""
         return [(rank, model) for rank, setup in sorted(self.setups.items()) for model in setup.models]
 
     @property
     def loaders(self) -> list[tuple[int, Loader]]:
-        """Return each DataLoader that a rank trains from, with the rank."""
+        """Return each DataLoader that a rank trains from, with its rank."""
         return [(rank, loader) for rank, setup in sorted(self.setups.items()) for loader in setup.loaders]
 
     def loaders_of_plain_ddp(self, sampler: str = "") -> dict[int, Loader]:
-        """Return each rank's loader where all ranks train one DDP model over the whole world, from one loader each.
+        """Return each rank's loader if all ranks train one DDP model over the whole world, from one loader each.
 
-        Elsewhere there are none: several ranks may be meant to read the same, or unequally much.
+        Otherwise return none, because several ranks may read the same samples, or unequal numbers, on purpose.
 
         Args:
-            sampler: The only loaders that count, by their sampler; "": all.
+            sampler: Consider only loaders with this sampler; "": all.
 
         """
         everyone = {self.world_size} if self.parallelism == DDP and self.world_size > 1 else set()

@@ -8,7 +8,7 @@ from ddpmon import numbers
 from ddpmon.plain import plain
 
 _MAX_LISTED = 8
-"""Values of a list that are shown."""
+"""Maximum number of values of a list that are shown."""
 _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("bus_bandwidth_gb_s", lambda value: f"{numbers.ms(value)} GB/s"),
     ("bytes_per_s", lambda value: f"{numbers.short(value)} B/s"),
@@ -22,13 +22,13 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("gain", lambda value: f"{value:.2f}x"),
     ("seconds", numbers.duration),
 )
-"""Format of a number by the end of its name; the first that fits."""
+"""The format of a number by the end of its name; the first match applies."""
 _UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
 """Ends of names that repeat the unit of the number."""
 
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:
-    """Return a name and a value for each piece of evidence that has a value."""
+    """Return "name value" for each piece of evidence that has a value."""
     pairs = ((_name(name), _value(name, value)) for name, value in evidence.items())
     return [f"{name} {value}" for name, value in pairs if value]
 
@@ -56,7 +56,7 @@ def _value(name: str, value: object) -> str:
 
 
 def _short(value: object) -> bool:
-    """Return whether a value fits among others: the frames of a stack do not."""
+    """Return whether a value fits on a line with others, which the frames of a stack do not."""
     return not isinstance(value, Sequence) or isinstance(value, str) or all(isinstance(each, int) for each in value)
 
 

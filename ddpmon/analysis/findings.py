@@ -1,7 +1,7 @@
-"""All findings of a run, detected by their kinds.
+"""Detection of all findings of a run, by their kinds.
 
-A finding is entered on full evidence and stays until clearly less than its threshold is left, so that it does not
-flap. Each kind is detected and worded in a file of its own, in `kinds`.
+A finding begins on full evidence and lasts until clearly less than its threshold is left, so that it does not flap.
+Each kind is detected and worded in a file of its own, in `kinds`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def findings(
     """Return all findings, worst first.
 
     Args:
-        world: Steps of the window.
-        evidence: Facts beside them.
-        before: Result of the previous call.
-        longer: The same world with more steps before it, for what comes every so many steps.
+        world: The steps of the window.
+        evidence: The facts beside them.
+        before: The result of the previous call.
+        longer: The same world with more steps before it, for problems that recur at long intervals of steps.
 
     """
     moment = Moment(evidence, world, before, longer if longer is not None else world)
@@ -53,7 +53,7 @@ def findings(
 
 
 def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float]:
-    """Sort the costliest first; the one that was first stays there until another costs clearly more."""
+    """Return a sort key that puts the costliest first. The first one stays first until another costs clearly more."""
     stays = first is not None and identity_of(first) == identity_of(finding)
     cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
     return not finding.lasts, finding.severity == "info", -cost

@@ -1,4 +1,4 @@
-"""Hours of GPUs, or of ranks in runs without GPUs: what a run has used, and what its findings have cost."""
+"""Hours of GPUs, or of ranks in runs without GPUs, that a run has used and that its findings have cost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from ddpmon.messages import END_STATES, Episode, Finding, RankView, Snapshot
 
 HOUR_S = 3600.0
-"""Seconds of an hour."""
+"""Number of seconds in an hour."""
 
 
 def unit(ranks: Iterable[RankView]) -> str:
-    """Return what the hours are of."""
+    """Return the unit of the hours: "GPU" or "rank"."""
     return "GPU" if any(rank.device.startswith("cuda") for rank in ranks) else "rank"
 
 
@@ -23,12 +23,20 @@ def hours(snapshot: Snapshot, seconds: float) -> float:
 
 
 def lost_hours(snapshot: Snapshot, finding: Finding) -> float | None:
-    """Return the hours that a finding has cost so far; None: it costs nothing that is measured."""
+    """Return the hours that a finding has cost so far; None if it has no measured cost."""
     return None if finding.cost_s is None else round(hours(snapshot, finding.cost_s), 4)
 
 
 def written(of_hours: float, what: str, price: float | None = None, currency: str = "") -> str:
-    """Write hours, with their price if there is one: 3.2 GPU hours ($8.00)."""
+    """Format hours, with their price if there is one: 3.2 GPU hours ($8.00).
+
+    Args:
+        of_hours: Number of hours.
+        what: Unit of the hours, as returned by `unit`.
+        price: Price of an hour; None: unknown.
+        currency: Symbol or name of the currency.
+
+    """
     text = f"{of_hours:,.{3 if of_hours < 1 else 2 if of_hours < 100 else 0}f} {what} hours"
     if price is None:
         return text
@@ -39,8 +47,8 @@ def written(of_hours: float, what: str, price: float | None = None, currency: st
 def lost_s(findings: Sequence[Finding], last_step: int) -> float:
     """Return the seconds that findings have cost together.
 
-    Several findings may have the same cause. Of those with steps in common, only the costliest counts in these steps,
-    so the result is a lower bound. Findings without a step are as long as the run.
+    Several findings may have the same cause. In steps that findings have in common, only the costliest counts, so the
+    result is a lower bound. Findings without a step are as long as the run.
     """
     spans = []
     for finding in findings:
@@ -58,7 +66,7 @@ def lost_s(findings: Sequence[Finding], last_step: int) -> float:
 
 
 def cost(snapshot: Snapshot, parallel: float | None) -> dict[str, Any]:
-    """Return the hours of the run as the report has them.
+    """Return the hours of the run as the report shows them.
 
     Args:
         snapshot: The run at its end, or now.

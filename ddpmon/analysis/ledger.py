@@ -1,7 +1,8 @@
 """Records of all findings of an attempt: the first and the last step, the episodes and the cost of each.
 
-A judgement sees a window of the last steps. The ledger takes the findings of each judgement and keeps one record of
-each for as long as the run goes on. Screens, reports and alerts show the records, so that they cannot disagree.
+A judgement sees only a window of the last steps. The ledger collects the findings of each judgement and keeps one
+record of each finding for as long as the run lasts. Screens, reports and alerts show the records, so that they cannot
+disagree.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.messages import Finding
 
 MAX_ENDED_RECORDS = 64
-"""Records of findings that have ended; beyond that the cheapest go."""
+"""Maximum number of records of ended findings; the cheapest ones beyond that are dropped."""
 MAX_EARLIER_EPISODES = 2_000
-"""Episodes of earlier attempts, for replays; beyond that the oldest go."""
+"""Maximum number of episodes of earlier attempts, which replays need; the oldest ones beyond that are dropped."""
 MAX_EPISODES = 32
-"""Episodes of one record; beyond that the oldest two are merged."""
+"""Maximum number of episodes in a record; beyond that, the oldest two are merged."""
 EDGE_STEPS = 10
-"""A first step so close to the window's is no sound one: smoothing hides changes there."""
+"""Number of steps from the window's beginning within which a first step is not reliable: smoothing hides changes
+there."""
 COST_INTERVAL_S = 10.0
-"""Time between two rows that differ in a growing cost alone."""
+"""Minimum time between writing two rows that differ only in a growing cost."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Progress of a hub's judgements."""
+    """The progress of a hub's judgements."""
 
     attempt: int = 0
     step: int = 0
@@ -40,7 +42,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Judgement(NamedTuple):
-    """The moment of a judgement."""
+    """The moment of a judgement, and the window's steps."""
 
     unix: float
     first_step: int
@@ -50,14 +52,14 @@ class Judgement(NamedTuple):
 
 
 Row = tuple[int, list[EpisodeRecord]]
-"""A record's number and its episodes; no episodes: the record is dropped."""
+"""The number of a record and its episodes; without episodes, the record was dropped."""
 
 
 class Ledger:
-    """Keeps a record of each finding of an attempt; findings of equal `Kind.identity` are one record."""
+    """The records of an attempt's findings; findings of equal `Kind.identity` share a record."""
 
     def __init__(self, attempt: int = 0, episodes: Iterable[EpisodeRecord] = (), judged: Judged | None = None) -> None:
-        """Begin an empty ledger, or go on with those episodes of a recording that belong to the attempt."""
+        """Start an empty ledger, or continue with those episodes of a recording that belong to the attempt."""
         self.attempt = attempt
         self.judged = judged if judged is not None and judged.attempt == attempt else Judged(attempt)
         self._earlier: list[EpisodeRecord] = []
@@ -66,7 +68,7 @@ class Ledger:
         self._changed: dict[int, list[EpisodeRecord]] = {}
         self._costs_written_at = 0.0
         self._reported: set[Hashable] = set()
-        """The identities of the lasting findings of the last judgement."""
+        """Identities of the lasting findings in the last judgement."""
         for episode in sorted(episodes, key=attrgetter("record", "number")):
             self._numbers = max(self._numbers, episode.record)
             if episode.attempt == attempt:
@@ -78,8 +80,8 @@ class Ledger:
                 self._earlier.append(episode)
 
     def begin_attempt(self, attempt: int) -> None:
-        """Begin anew: the ranks were restarted and count their steps from 1 again."""
-        if attempt == self.attempt:  # only the size of the world became known
+        """Start anew, because the ranks were restarted and count their steps from 1 again."""
+        if attempt == self.attempt:  # Only the size of the world became known.
             return
         self._write_all()
         self._earlier = self.episodes()[-MAX_EARLIER_EPISODES:]
@@ -107,27 +109,33 @@ class Ledger:
             self._write_all(lasting=not over)
 
     def episodes(self) -> list[EpisodeRecord]:
-        """Every episode of every attempt."""
+        """Return every episode of every attempt."""
         return [*self._earlier, *(episode for episodes in self._records.values() for episode in episodes)]
 
     def previous(self, last_step: int) -> list[Finding]:
-        """Return the findings that last, worst first, for the first judgement of a hub that was restarted.
+        """Return the lasting findings, worst first, for the first judgement of a hub that was restarted.
 
-        last_step: of the window. What begins after it is left out: a recording may lack its last steps.
+        Args:
+            last_step: Last step of the window. Later findings are left out, because a recording may lack its last
+                steps.
+
         """
         lasting = [episodes[-1].finding for _, episodes in self._lasting()]
         return [finding for finding in lasting if (finding.since_step or 0) <= last_step]
 
     def findings(self, seconds: float) -> list[Finding]:
-        """Return the records as people read them: lasting ones, worst first, then ended ones, the costliest first.
+        """Return the findings of the records as people read them: lasting ones, worst first, then ended ones, costliest
+        first.
 
-        seconds: Time that the run has taken. An ended finding must have cost a relevant share of it to keep its
-        severity.
+        Args:
+            seconds: Time that the run has taken. An ended finding must have cost a relevant share of it to keep its
+                severity.
+
         """
         return visible([episodes for _, episodes in self._lasting()], self._ended(), seconds, over=self.judged.over)
 
     def take_changed(self) -> list[Row]:
-        """Return the records that changed since the last time, for the recording."""
+        """Return the records that changed since the previous call, for the recording."""
         changed, self._changed = self._changed, {}
         return list(changed.items())
 
@@ -153,7 +161,7 @@ class Ledger:
             last.ended = last.ended_at = last.replaced_at = None
             self._changed[last.record] = episodes
         while len(episodes) > 1 and episodes[-2].end_step >= (finding.since_step or moment.last_step):
-            _merge(episodes, -2)  # What seemed to have ended was part of this.
+            _merge(episodes, -2)  # The finding that seemed to have ended was part of this one.
             last.times = 1
         _add_cost(last, finding, moment)
         if _is_cut_off(finding, last, moment):
@@ -170,7 +178,7 @@ class Ledger:
         last.finding, last.place, last.last_step = finding, place, moment.last_step
 
     def _start_new_record(self, key: Hashable) -> None:
-        """Have the next episode of an identity begin another record: it is about other ranks."""
+        """Make the next episode of an identity begin another record, because it is about other ranks."""
         episodes = self._records.pop(key)
         self._records[key, episodes[0].record] = episodes
 
@@ -181,10 +189,10 @@ class Ledger:
         same = next((one for one in reversed(episodes) if one.begin_step <= until and one.end_step >= since), None)
         if same is None:
             if episodes and since <= episodes[-1].end_step:
-                return  # Older than the known episodes: merged or dropped since.
+                return  # The finding is older than the known episodes, so its own was merged or dropped.
             same = self._begin(episodes, replace(finding, until_step=None), moment)
         elif same.ended is not None and (same.ended == finding or _is_cut_off(finding, same, moment)):
-            return  # nothing new, or its words are of a part of it
+            return  # The finding is not new, or its words are about a part of the episode.
         self._end(same, finding, moment)
 
     def _begin(self, episodes: list[EpisodeRecord], finding: Finding, moment: Judgement) -> EpisodeRecord:
@@ -203,7 +211,14 @@ class Ledger:
         return new
 
     def _end(self, episode: EpisodeRecord, finding: Finding | None, moment: Judgement) -> None:
-        """End an episode. finding: with the words and steps of its end; None: it was not reported any more."""
+        """End an episode.
+
+        Args:
+            episode: The episode.
+            finding: The finding with the words and steps of its end; None: it was no longer reported.
+            moment: The moment of the judgement.
+
+        """
         if finding is not None:
             _add_cost(episode, finding, moment)
         if finding is None or _is_cut_off(finding, episode, moment):
@@ -219,7 +234,7 @@ class Ledger:
         self._changed[episode.record] = self._records[identity_of(episode.finding)]
 
     def _replace_parts(self, whole: Finding, moment: Judgement) -> None:
-        """Hide episodes that a lasting finding covers: one problem is shown once."""
+        """Hide episodes that a lasting finding covers, so that one problem is shown once."""
         key = identity_of(whole)
         begin = self._records[key][-1].begin_step
         for other, episodes in self._records.items():
@@ -245,7 +260,7 @@ class Ledger:
 
 
 def _is_cut_off(finding: Finding, episode: EpisodeRecord, moment: Judgement) -> bool:
-    """Return whether a finding seems to begin with the window though it began before, as after a hub's restart."""
+    """Return whether a finding seems to begin with the window although it began before, as after a hub's restart."""
     since, known = finding.since_step, episode.finding.since_step
     return since is not None and known is not None and known < since <= moment.first_step + EDGE_STEPS
 
@@ -260,12 +275,12 @@ def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
 
 
 def _names_others(before: Finding, now: Finding) -> bool:
-    """Return whether a finding of the whole world names none of its previous ranks, as another hang does."""
+    """Return whether a finding about the world names none of its previous ranks, as a different hang does."""
     return bool(before.ranks) and bool(now.ranks) and set(before.ranks).isdisjoint(now.ranks)
 
 
 def _differs(now: Finding, before: Finding) -> bool:
-    """Return whether more than figures differ."""
+    """Return whether two findings differ in more than figures."""
     named = attrgetter("kind", "severity", "ranks", "phase", "subject", "since_step")
     return bool(named(now) != named(before))
 
@@ -280,7 +295,7 @@ def _is_part(part: Finding, whole: Finding) -> bool:
 def _add_cost(episode: EpisodeRecord, finding: Finding, moment: Judgement) -> None:
     """Update the first step whose cost is counted, and the cost.
 
-    A finding knows what it cost since its first step, or what a step costs in the mean of the window.
+    A finding contains either its cost since its first step, or the mean cost of a step in the window.
     """
     last = moment.last_step if finding.until_step is None else finding.until_step
     if finding.cost_s is not None:
@@ -296,7 +311,7 @@ def _add_cost(episode: EpisodeRecord, finding: Finding, moment: Judgement) -> No
 
 
 def _merge(episodes: list[EpisodeRecord], place: int) -> None:
-    """Merge an episode with the next one, whose words stay."""
+    """Merge an episode into the next one, which keeps its words."""
     first, second = episodes[place], episodes[place + 1]
     costs = [episode.cost_s for episode in (first, second) if episode.cost_s is not None]
     since = first.finding.since_step

@@ -25,19 +25,19 @@ PART = Threshold(
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run is, and how much work its steps hold."""
+    """The speed of a run, and how much work its steps contain."""
 
     step_ms: float
-    """Median step."""
+    """Length of the median step."""
     phases_ms: tuple[float, ...]
-    """In the order of PHASES: of the rank with the most in each; of transfer, of the rank with the least, as that is
-    the one that nobody kept waiting."""
+    """Time of each phase, in the order of PHASES, on the rank where it is longest. For transfer, it is the rank with
+    the least, because that rank did not wait for others."""
     samples: float
-    """Samples of all ranks in a step; 0: not counted."""
+    """Number of samples of all ranks in a step; 0: not counted."""
     gradient_bytes: float
 
     def does_the_work_of(self, other: Pace) -> bool:
-        """Return whether a step of both holds the same number of samples, and of gradients."""
+        """Return whether a step of both runs contains equally many samples, and equally large gradients."""
         pairs = ((self.samples, other.samples), (self.gradient_bytes, other.gradient_bytes))
         return all(abs(one - two) <= ALIKE.enter * max(one, two) for one, two in pairs)
 
@@ -48,15 +48,15 @@ class Difference:
 
     runs: int
     step_ms: float
-    """Median of the earlier runs."""
+    """Median of the earlier runs' median steps."""
     slower_by: float
-    """0.31: a step takes 31% longer; below 0: less long."""
+    """Relative change: 0.31 means that a step takes 31% longer; below 0, it takes less time."""
     phase: str
-    """Phase that explains most of it; "": none does."""
+    """The phase that explains most of the difference; "": none explains enough of it."""
     phase_ms: float
 
     def sentence(self, name: str) -> str:
-        """Write it: 31% slower than the median of your last 3 runs of train.py (data +20.0 ms)."""
+        """Return the sentence: 31% slower than the median of your last 3 runs of train.py (data +20.0 ms)."""
         runs = f"the median of your last {self.runs} runs" if self.runs > 1 else "your last run"
         if not self.slower_by:
             return f"about as fast as {runs} of {name}"
@@ -66,7 +66,7 @@ class Difference:
 
 
 def difference(now: Pace, earlier: Sequence[Pace]) -> Difference | None:
-    """Compare a run with earlier ones, the latest first. None: none of them did the same work."""
+    """Compare a run with earlier ones, the latest first; return None if none of them did the same work."""
     alike = [pace for pace in earlier if now.does_the_work_of(pace)]
     if not alike:
         return None

@@ -1,4 +1,4 @@
-"""The report as a dict of plain values: schema 1 of `ddpmon report --format json`. What is not known is None."""
+"""The report as a dict of plain values: schema 1 of `ddpmon report --format json`. Unknown values are None."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from ddpmon.messages import (
 )
 
 SCHEMA = 1
-"""Version of the report's fields: it changes where a field changes its meaning or goes."""
+"""Version of the report's fields, which increases when a field changes its meaning or is removed."""
 MAX_GAINS = 8
-"""Ranks with a simulated gain in the report: those with the most own time."""
+"""Maximum number of ranks with a simulated gain in the report: those with the most own time."""
 FINDING = (
     "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
     "cost_s", "episodes", "reported_at", "ended_at",
 )  # fmt: skip
-"""The fields of a finding; others are for screens alone."""
+"""The fields of a finding in the report; the other fields are for screens only."""
 
 
 def report(
@@ -51,10 +51,10 @@ def report(
 
     Args:
         snapshot: The run at its end, or now.
-        world: Steps that the report covers.
+        world: The steps that the report covers.
         summary: Means of these steps.
         since_start: Sums since the start of the run.
-        stale_s: Age of the snapshot, if the run may go on and no hub answers.
+        stale_s: Age of the snapshot if the run may still be running but no hub answers.
 
     """
     run = snapshot.run
@@ -100,7 +100,7 @@ def report(
         "time": _times(snapshot.times, (run.ended_at or snapshot.at) - run.started_at),
         "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
         "efficiency": _efficiency(waits.sums.efficiency if waits else None),
-        # None where the report covers all steps.
+        # It is None if the report covers all steps.
         "efficiency_since_start": {"window": [since_start.first, since_start.last]}
         | _efficiency(since_start.efficiency)
         if waits and since_start and waits.window[0] > since_start.first
@@ -129,7 +129,7 @@ def report(
 
 
 def reported(finding: Finding) -> dict[str, Any]:
-    """Return a finding as reports have it."""
+    """Return a finding in the form that reports have."""
     built = msgspec.to_builtins(finding)
     return {name: built[name] for name in FINDING}
 
@@ -153,7 +153,7 @@ def _times(times: TimesView | None, seconds: float) -> dict[str, Any] | None:
 
 
 def _gradients(sums: StepSums | None) -> dict[str, float | None]:
-    """Return the cost of the gradient synchronisation in a mean step; None: there is none."""
+    """Return the cost of the gradient synchronisation in a mean step; the values are None if there was none."""
     if sums is None:
         return dict.fromkeys(("bytes_per_step", "wait_ms", "transfer_ms", "exposed_share"))
     return {
@@ -204,10 +204,11 @@ def _gpu(sample: Sample) -> dict[str, Any]:
 
 
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return gains of the ranks with the most own time, each phase of the first, late ranks together, and the world.
+    """Return gains for the ranks with the most own time, for each phase of the first, for late ranks together, and for
+    all.
 
-    Without a rank: the slowest of each step at the others' median (phase None), nobody waiting (phase "wait"), every
-    transfer at its median.
+    Entries without a rank are about all ranks: if the slowest rank of each step took the others' median (phase None),
+    if no rank waited (phase "wait"), and if every transfer took the median time (phase "transfer").
     """
     slowest = summary.own_ms.argsort()[::-1][:MAX_GAINS].tolist()
     gains = [{"rank": world.ranks[column], "phase": None, "gain": gain(world, column)} for column in slowest]
@@ -231,5 +232,5 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
 
 
 def json_number(value: float | None, digits: int = 4) -> float | None:
-    """Return a number that JSON can hold, or None."""
+    """Return a rounded number that JSON can represent; None if there is none, or if it is not finite."""
     return None if value is None or not math.isfinite(value) else round(value, digits)

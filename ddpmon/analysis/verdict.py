@@ -1,4 +1,4 @@
-"""The one sentence about a run: the ranks, the problem and its cost."""
+"""The verdict, one sentence about a run: the ranks, the problem and its cost."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ddpmon.messages import (
 )
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.steps.summary import Summary  # numpy with it, which the dashboard of a live run never needs
+    from ddpmon.analysis.steps.summary import Summary  # Importing this also imports numpy.
 
 EVEN = (0.02, 0.05, 0.10, 0.20, 0.50)
-"""Bounds of the distance to the others' median in the sentence: few values, so that it stays the same."""
+"""Bounds for the distance to the others' median in the sentence. They are few, so that the sentence rarely changes."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Verdict:
     text: str = ""
     severity: str = "info"
     topic: tuple[str, ...] = ()
-    """Name of the sentence and its subjects, without figures; empty: it is the text of its finding."""
+    """Name of the sentence and its subjects, without figures; empty if the sentence is the text of a finding."""
     lead: int = 0
-    """Length of its beginning that names the subject; 0: all of it does."""
+    """Length of its beginning that names the subject; 0: the whole sentence does."""
     findings: tuple[Finding, ...] = ()
-    """Findings whose whole text is in it."""
+    """Findings whose whole text is in the sentence."""
 
 
 def of_finding(finding: Finding) -> Verdict:
@@ -50,12 +50,20 @@ def of_finding(finding: Finding) -> Verdict:
 
 
 def _led(lead: str, rest: str, severity: str, *topic: str) -> Verdict:
-    """Return a sentence whose beginning names the subject."""
+    """Return a sentence whose beginning names the subject.
+
+    Args:
+        lead: The beginning that names the subject.
+        rest: The rest of the sentence.
+        severity: Severity of the verdict.
+        topic: Name of the sentence and its subjects.
+
+    """
     return Verdict(f"{lead} {rest}", severity, topic, len(lead))
 
 
 def _followed(first: Verdict, second: Verdict) -> Verdict:
-    """Return a sentence with as many words of another one as fit."""
+    """Return a sentence followed by another one, or by as many of the other one's brief texts as fit."""
     if len(whole := f"{first.text}; {second.text}") <= WIDTH:
         lead = len(first.text) + len("; ") + second.lead if second.lead else 0
         return replace(first, text=whole, lead=lead, findings=second.findings)
@@ -65,10 +73,10 @@ def _followed(first: Verdict, second: Verdict) -> Verdict:
 
 @dataclass(frozen=True)
 class Waiting:
-    """State of a run that has no step yet."""
+    """The state of a run that has no step yet."""
 
     world_size: int
-    """0 where a launcher other than torchrun sets it: unknown until the first rank connects."""
+    """Number of ranks; 0 if a launcher other than torchrun sets it: it is unknown until the first rank connects."""
     launcher: bool = False
     """True once the command (torchrun) runs."""
     stages: dict[int, int] = field(default_factory=dict)
@@ -76,18 +84,18 @@ class Waiting:
     started: frozenset[int] = frozenset()
     """Ranks whose process has started."""
     unarmed: tuple[Unarmed, ...] = ()
-    """Processes with torch and without the probe."""
+    """Processes that use torch but run without the probe."""
     warnings: int = 0
-    """Repetitions of the launcher's latest warning, while no rank is heard."""
+    """Number of repetitions of the launcher's latest warning, while no rank is heard."""
     line: str = ""
-    """The line at which all ranks have been for a while."""
+    """The line at which all ranks have been for a while; "": there is none."""
     line_s: float = 0.0
     """Time for which they have been there."""
     attached: int = 0
-    """Ranks here of a job that ddpmon did not start and attaches to; 0: ddpmon started it."""
+    """Number of ranks on this host of a job to which ddpmon attaches; 0: ddpmon started the job itself."""
     in_c_code: tuple[tuple[str, str], ...] = ()
-    """Those of them that do not come back to Python code, in which the probe could start, and where they are; "": not
-    known yet."""
+    """Those of these ranks that have not returned to Python code, where the probe could start, and the C code that they
+    are in; "": not known yet."""
 
 
 _NOT_ARMED = {
@@ -98,7 +106,7 @@ _NOT_ARMED = {
 
 
 def waiting(facts: Waiting) -> Verdict:
-    """Return the progress of the start: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+    """Return the sentence about the start: "2/4 ranks connected; importing torch: 2; not started: 3"."""
     unarmed = worth_telling(one for one in facts.unarmed if not one.gone)
     if not unarmed:
         return Verdict(_awaited(facts), "info", ("waiting", *_groups(facts)))
@@ -111,7 +119,7 @@ def waiting(facts: Waiting) -> Verdict:
 
 
 def _unwatched(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> tuple[str, str]:
-    """Return the lead of the sentence, "all ranks run torch without the probe:", and the advice behind it."""
+    """Return the lead of the sentence, "all ranks run torch without the probe:", and the advice after it."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
         who, more = named_ranks(sorted(ranks), world_size), ""
@@ -145,7 +153,7 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
 
 
 def _entered(facts: Waiting) -> str:
-    """Return how far ddpmon is with the ranks of a job that it attaches to."""
+    """Return how far ddpmon has attached to the ranks of a job."""
     if facts.in_c_code:
         places: dict[str, list[str]] = {}
         for name, place in facts.in_c_code[:4]:
@@ -164,7 +172,7 @@ def _warned(facts: Waiting) -> str:
 
 
 def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> dict[str, list[int]]:
-    """Group ranks by their progress; without empty groups."""
+    """Return groups of ranks by their progress, without empty groups."""
     everyone = [rank for rank in range(facts.world_size) if rank not in without]
     groups = {
         "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
@@ -179,7 +187,7 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
 
 
 def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
-    """Return the sentence of a run that trains: the worst finding, or that there is none."""
+    """Return the sentence of a run that trains: that of the worst finding, or that there is none."""
     worst = _worst(findings)
     if worst:
         return of_finding(worst)
@@ -189,7 +197,8 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
         return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
     ended_lately = [f for f in findings if f.until_step is not None and f.until_step >= summary.window[0] - 1]
     over = max(ended_lately, key=lambda f: f.until_step or 0, default=None)
-    is_slow = any(f.until_step is None and "excess_ms" in f.evidence for f in findings)  # too little to lead
+    # A slowdown that costs too little for a warning does not lead the sentence.
+    is_slow = any(f.until_step is None and "excess_ms" in f.evidence for f in findings)
     if over and not is_slow:
         return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))
     behind = float(abs(summary.over_median).max())
@@ -198,13 +207,23 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
 
 
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
-    """Return that steps of some ranks do not arrive, while no other rank is late."""
+    """Return the verdict that steps of some ranks do not arrive, while no other rank is late."""
     lead = f"no steps arrive from {named_ranks(ranks, world_size)}:"
     return _led(lead, "ddpmon cannot tell which rank holds the others back", "warn", "unheard", *map(str, ranks))
 
 
 def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
-    """Return the event of a pause that is over. phase: of a pause of an unknown kind."""
+    """Return the text of the event for a pause that has ended.
+
+    Args:
+        kind: One of PAUSES.
+        ranks: Ranks that paused.
+        seconds: Length of the pause.
+        step: The step before which, or in which, the ranks paused.
+        phase: The longest phase of a pause of unknown kind; "" for other kinds.
+        world_size: Number of ranks.
+
+    """
     if kind == PAUSES[OUT_OF_DATA]:
         return (
             f"{named_ranks(ranks, world_size)} ran out of data after step {step - 1:,}; the other ranks "
@@ -216,7 +235,7 @@ def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: st
 
 
 def unwritable(why: str) -> Verdict:
-    """Return that nothing can be recorded."""
+    """Return the verdict that nothing can be recorded, with the reason."""
     return _led("the recording cannot be written:", why, "warn", "unwritable")
 
 
@@ -227,7 +246,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
         ended: Number of ranks that have ended.
         world_size: Number of ranks.
         left_s: Seconds until the others are killed.
-        killed_launcher: Name of the launcher, if it was killed; "": somebody asked for a stop.
+        killed_launcher: Name of the launcher if it was killed; "": a user requested the stop.
 
     """
     how_many = f"{ended}/{counted(world_size, 'rank')} ended"
@@ -239,7 +258,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
 
 
 def pausing(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
-    """Return the sentence of a pause in which no rank finishes a step. besides: sentence about the steps before."""
+    """Return the sentence of a pause in which no rank finishes a step. besides: the sentence about the steps before."""
     who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
@@ -249,7 +268,15 @@ def pausing(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
 
 
 def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
-    """Return the sentence of a run that stands still: the position of each rank."""
+    """Return the sentence of a run in which no rank progresses: the position of each rank.
+
+    Args:
+        idle_s: Time since a rank last finished a step.
+        steps: Latest step of each rank.
+        phases: Present phase of each rank.
+        world_size: Number of ranks.
+
+    """
     least, most = min(steps.values()), max(steps.values())
     if least < most:
         behind = [rank for rank, step in steps.items() if step == least]
@@ -272,15 +299,15 @@ def ended(
     failure: tuple[str, str] | None,
     waited: Waiting | None = None,
 ) -> Verdict:
-    """Return the sentence of a run that is over.
+    """Return the sentence of a run that has ended.
 
     Args:
         state: One of END_STATES.
-        findings: All of the run.
+        findings: All findings of the run.
         steps: Number of steps.
-        seconds: Length of the run.
+        seconds: Length of the run; None: unknown.
         failure: Subject of the sentence about the failure, and the whole sentence.
-        waited: The last state before the first step; it matters where there was none.
+        waited: The last state before the first step, which is used if there was no step.
 
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
@@ -312,21 +339,29 @@ def ended(
 
 
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int, seconds: float) -> str:
-    """Return the sentence of a run that is over, for a line that has its state already.
+    """Return the sentence of a run that has ended, for a line that already shows its state.
 
-    A run that is done shows its gravest finding; without any, its number of steps. sentence: that of `ended`.
+    A run that is done shows its gravest finding, or the number of steps if it has none.
+
+    Args:
+        sentence: The result of `ended`.
+        state: One of END_STATES.
+        findings: All findings of the run.
+        steps: Number of steps.
+        seconds: Length of the run.
+
     """
     if state != "done" or not steps:
         return sentence
     worst = _costliest(findings)
-    took = f" in {duration(seconds)}" if seconds >= 0 else ""  # else the clock was set back meanwhile
+    took = f" in {duration(seconds)}" if seconds >= 0 else ""  # A negative length means that the clock was set back.
     return worst.text if worst else f"{counted(steps, 'step')}{took}"
 
 
 def _costliest(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding that sums up a run: a critical one that goes on, or the costliest.
+    """Return the finding that sums up a run: a critical one that lasts, or the costliest.
 
-    A warning that is listed first and costs no time goes before: the training itself is wrong.
+    A warning that is listed first and costs no time takes precedence over the costliest: the training itself is wrong.
     """
     came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.lasts)]
     is_wrong = bool(came_to) and came_to[0].severity == "warn" and came_to[0].lasts and not came_to[0].cost_s

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.words import counted, rank_list
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.processes.conditions import Conditions  # Imports numpy, which a live dashboard never needs.
+    from ddpmon.analysis.processes.conditions import Conditions  # It imports numpy, which a live dashboard never needs.
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
 """Number of cores that a worker uses at most while it waits, and at least while it computes."""
