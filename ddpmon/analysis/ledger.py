@@ -89,7 +89,14 @@ class Ledger:
         self._records, self._reported = {}, set()
 
     def enter(self, findings: Sequence[Finding], moment: Judgement, *, over: bool) -> None:
-        """Enter the findings of a judgement, worst first. over: the run has ended."""
+        """Enter the findings of a judgement.
+
+        Args:
+            findings: The findings, worst first.
+            moment: The moment of the judgement.
+            over: True if the run has ended.
+
+        """
         self.judged = Judged(self.attempt, moment.last_step, over)
         lasting = [finding for finding in findings if finding.lasts]
         for finding in findings:

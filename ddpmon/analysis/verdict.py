@@ -258,7 +258,14 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
 
 
 def pausing(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
-    """Return the sentence of a pause in which no rank finishes a step. besides: the sentence about the steps before."""
+    """Return the sentence of a pause in which no rank finishes a step.
+
+    Args:
+        now: The pause.
+        world_size: Number of ranks.
+        besides: The sentence about the steps before.
+
+    """
     who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"

@@ -161,7 +161,13 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
 
 
 def _of_collectives(parallelism: str, half: float) -> str:
-    """Return how to shorten collectives other than DDP's. half: gain if the transfer took half of its time."""
+    """Return how to shorten collectives other than DDP's.
+
+    Args:
+        parallelism: The run's kinds of parallelism.
+        half: The gain if transfers took half of their time.
+
+    """
     kinds = parts(parallelism)
     if FSDP2 in kinds:
         return (

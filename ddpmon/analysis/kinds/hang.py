@@ -239,7 +239,14 @@ def awaited(standing: Standstill) -> Sequence[int]:
 
 
 def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
-    """Return the words about the ranks that the others wait for, and when the run ends. line: the first one's."""
+    """Return the words about the ranks that the others wait for, and when the run ends.
+
+    Args:
+        wait: The wait that the timeout will end.
+        late: The ranks that the others wait for.
+        line: The line of the first of these ranks; None: unknown.
+
+    """
     timeout_s, when = wait.timeout_s, _when(wait.timeout_s - round(wait.waited_s))
     allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"

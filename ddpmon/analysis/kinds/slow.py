@@ -39,7 +39,14 @@ class SlowRanks:
     """A slowdown, and what is known of it beyond its description. Excesses and times are those of a slow step."""
 
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
-        """Find its steps and its peers. with_ranks: other slow ranks, which have findings of their own."""
+        """Find the steps of the slowdown, and the peers of its ranks.
+
+        Args:
+            moment: The moment of the judgement.
+            slowdown: The slowdown.
+            with_ranks: Other slow ranks, which have findings of their own.
+
+        """
         self.moment, self.slowdown, self.with_ranks = moment, slowdown, with_ranks
         self.everyone = moment.evidence.conditions_by_rank
         self.world = world = moment.longer or moment.world

@@ -1,1 +1,1 @@
-"""Every rank through the whole run, in bounded memory."""
+"""Data of every rank over the whole run, in bounded memory."""

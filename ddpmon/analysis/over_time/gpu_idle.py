@@ -35,7 +35,13 @@ class GpuIdle:
         self._waiting.append((rank, since_us, at_us, percent))
 
     def append(self, part: World, ahead_us: Ints) -> None:
-        """Append further steps. ahead_us: [R] lead of the clock of their ends over each rank's own clock."""
+        """Append further steps.
+
+        Args:
+            part: The steps.
+            ahead_us: [R] Lead of the clock of their ends over each rank's own clock.
+
+        """
         self._ahead_us = ahead_us
         begin_us = part.end_us - np.round(part.step_ms * 1000).astype(np.int64)
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]

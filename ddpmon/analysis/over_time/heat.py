@@ -102,7 +102,13 @@ class Heat:
             level.add(part)
 
     def append(self, part: World, ahead_us: Ints | None = None) -> None:
-        """Append further steps. ahead_us: [R] lead of the clock of their ends over each rank's own clock."""
+        """Append further steps.
+
+        Args:
+            part: The steps.
+            ahead_us: [R] Lead of the clock of their ends over each rank's own clock; None: 0.
+
+        """
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
             self._levels = {

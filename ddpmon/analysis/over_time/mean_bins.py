@@ -49,7 +49,14 @@ class MeanBins:
     """The last BINS bins of one resolution, in a ring. If two bins share a slot, the newer one stays."""
 
     def __init__(self, width: int, ranks: int, quantities: Sequence[str]) -> None:
-        """Start without values. width: number of steps or seconds in a bin."""
+        """Start without values.
+
+        Args:
+            width: Number of steps or seconds in a bin.
+            ranks: Number of ranks.
+            quantities: Names of the quantities.
+
+        """
         self.width = width
         self.quantities = tuple(quantities)
         self.number: Ints = np.full(BINS, -1, np.int64)

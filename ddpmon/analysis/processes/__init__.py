@@ -1,1 +1,1 @@
-"""Processes and devices of ranks, besides their steps: how they start, stand, fail, and under which conditions."""
+"""The processes and devices of ranks, beside their steps: how they start, hang and fail, and under which conditions."""

@@ -33,7 +33,7 @@ LARGE = 64
 def describe(
     world: World, past: Past, signals: Sequence[Signal], hosts: Mapping[int, str], before: Sequence[Slowdown]
 ) -> list[Slowdown]:
-    """Return the current slowdowns of a run: lasting ones first, and within each part the costliest first.
+    """Return the current slowdowns of a run: lasting ones first, then ended ones, the costliest of each first.
 
     Args:
         world: The window.
@@ -49,7 +49,7 @@ def describe(
     groups = who.groups(rows, signals, before)
     everyone = _of_all(rows, signals, before, groups)
     told = _told(rows, groups, everyone, signals, hosts, before)
-    # Ranks that only seem slow are peers like the others: noise is noise on both sides.
+    # Ranks that only seem slow because of noise are peers like the others, which are as noisy.
     while untold := [one for one in groups if one.before is None and not _is_told(rows, one, told)]:
         groups = [one for one in groups if one not in untold]
         told = _told(rows, groups, everyone, signals, hosts, before)
@@ -70,7 +70,17 @@ def _told(
     hosts: Mapping[int, str],
     before: Sequence[Slowdown],
 ) -> list[Slowdown]:
-    """Describe groups of slow ranks beside all others, and return what is worth telling. everyone: of all ranks."""
+    """Return the slowdowns that are worth reporting, if the ranks in no group are the peers.
+
+    Args:
+        rows: The run.
+        groups: The groups of slow ranks.
+        everyone: The slowdown of all ranks, if there is one.
+        signals: The changes that the detector is certain of.
+        hosts: Host of each rank.
+        before: The result of the last judgement.
+
+    """
     peers, ended = who.peers(rows, groups).tolist(), _ended(before)
     found = [one for group in groups if peers for one in describe_ranks(rows, group, peers, hosts, ended)]
     found += [everyone] if everyone else []
@@ -80,7 +90,7 @@ def _told(
 
 
 def _is_told(rows: RunRows, group: who.Group, told: Sequence[Slowdown]) -> bool:
-    """Return whether a slowdown of a group is told, or of a larger one that it is part of."""
+    """Return whether one of the slowdowns in `told` includes all ranks of a group."""
     ranks = {rows.world.ranks[column] for column in group.columns}
     return any(one.is_of_ranks and ranks.issubset(one.ranks) for one in told)
 
@@ -88,7 +98,9 @@ def _is_told(rows: RunRows, group: who.Group, told: Sequence[Slowdown]) -> bool:
 def _of_all(
     rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
 ) -> Slowdown | None:
-    """Describe a slowdown of all ranks: those that are slow compared with the others, and their peers."""
+    """Return a slowdown of all ranks: those that are slow compared with the others, and their peers. None if there is
+    none.
+    """
     most = [group.first for group in groups if 2 * len(group.columns) >= len(rows.world.ranks)]
     known = [one for one in before if one.scope == "all"]
     held = next((one for one in known if one.until is None), None)

@@ -182,7 +182,17 @@ class Detector:
         evidence: Evidence,
         first: int,
     ) -> None:
-        """Note a new signal, or that a known one still holds. first: index of the step with which it began."""
+        """Note a new signal, or that a known one still holds.
+
+        Args:
+            rank: The rank; None: all ranks.
+            series: Name of the series.
+            up: True if it became slower.
+            z: Strength of the signal.
+            evidence: How it was found.
+            first: Index of the step with which it began.
+
+        """
         now = int(self._numbers[-1])
         step = self._number(first)
         key = (evidence, rank, series, up)

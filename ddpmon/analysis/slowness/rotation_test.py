@@ -54,7 +54,13 @@ class TurnDetector:
         self._tests = [_Test(APART.enter, CHANCE) for _ in "12"] if ranks > 2 else [_Test(OF_TWO.enter, CHANCE_OF_TWO)]
 
     def add_block(self, own_ms: Floats, numbers: Ints) -> None:
-        """Add steps. own_ms: [S, R]; numbers: [S] numbers of the steps."""
+        """Add steps.
+
+        Args:
+            own_ms: [S, R] Own times.
+            numbers: [S] Numbers of the steps.
+
+        """
         own = np.concatenate((self._own_ms, own_ms))
         numbers = np.concatenate((self._numbers, numbers))
         self._own_ms, self._numbers = own[-SMOOTHED:], numbers[-SMOOTHED:]
@@ -112,7 +118,13 @@ class _Test:
         """The rank that stood apart last. The same rank again is no evidence, because one rank may have long steps."""
 
     def add(self, values: Floats, numbers: Ints) -> None:
-        """Add steps. values: [S, R] times; numbers: [S] numbers of the steps."""
+        """Add steps.
+
+        Args:
+            values: [S, R] Times.
+            numbers: [S] Numbers of the steps.
+
+        """
         slowest = values.argmax(axis=1).tolist()
         top = np.partition(values, range(-min(3, values.shape[1]), 0), axis=1)[:, -3:]
         leads = (top[:, -1] - top[:, -2]).tolist()

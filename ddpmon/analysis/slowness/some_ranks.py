@@ -239,7 +239,7 @@ def _described(
             count = before.share * float(rows.steps[span.begin :][~is_new[span.begin :]].sum()) + added
     else:
         cost = count * loss
-    # Where others hold the latest steps back, what it cost before still counts.
+    # If other ranks delay the latest steps, the cost of the earlier steps still counts.
     gain = total / max(total - cost * (alone / loss if loss else 1.0), 1e-9)
     return Slowdown(
         ranks=tuple(rows.world.ranks[place] for place in group.columns),

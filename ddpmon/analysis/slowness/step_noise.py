@@ -78,7 +78,7 @@ class StepNoise:
         self._blocks = self._learned = 0
 
     def add_block(self, around: Floats) -> None:
-        """Learn white noise. around: [P, BLOCK, R] values minus the baseline."""
+        """Learn white noise from the values of a block minus the baseline: [P, BLOCK, R]."""
         white = np.square(np.diff(around, axis=1)).mean(axis=1) / 2
         self._blocks += 1
         for memory, forget in enumerate((FORGET, FORGET_SOON)):

@@ -1,1 +1,1 @@
-"""Arrays and what chance alone explains: excess over peers, change points, resampling."""
+"""Statistics of arrays, and estimates of what chance alone explains: excess over peers, resampling, trends."""

@@ -47,7 +47,7 @@ def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], 
 def medians(values: NDArray[Number]) -> NDArray[Number]:
     """Return the median of each row: [S, R, ...] -> [S, ...]."""
     count = values.shape[1]
-    if count % 2 and count > NARROW:  # no neighbours needed
+    if count % 2 and count > NARROW:  # The neighbours of the median are not needed.
         middle: NDArray[Number] = np.partition(values, count // 2, axis=1)[:, count // 2]
         return middle
     return middles(values)[1]

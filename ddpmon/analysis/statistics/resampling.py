@@ -52,7 +52,12 @@ class Resampled:
 
 
 def resampled(values: Floats) -> Resampled:
-    """Resample a run by drawing blocks of its steps. values: [S] positive, in the order of the steps."""
+    """Resample a run by drawing blocks of its steps.
+
+    Args:
+        values: [S] Positive values in the order of the steps.
+
+    """
     size = len(values)
     block = min(size, max(block_length(values), block_length(np.sign(values - np.median(values)))))
     random = np.random.default_rng(SEED)
@@ -125,7 +130,7 @@ def block_length(values: Floats) -> int:
 
 
 def _automatic(alike: Floats) -> int:
-    """Return the block length of Politis and White. alike: [S] autocorrelations of S values."""
+    """Return the block length of Politis and White for the autocorrelations [S] of S values."""
     size = len(alike)
     in_a_row = max(5, ceil(log10(size)))
     furthest = min(size - 1, ceil(sqrt(size)) + in_a_row)

@@ -44,7 +44,7 @@ class Aligner:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.left_out = 0
-        """Steps in which a rank was missing."""
+        """Number of steps that were left out because the record of some rank was missing."""
         self._everyone = tuple(range(world_size))
         self._ranks = self._everyone
         self._pending: dict[int, _Pending] = {}
@@ -75,7 +75,13 @@ class Aligner:
                     self._last[rank], self._last_end_us[rank] = step.step, step.end_us
 
     def add_rows(self, ranks: Ints, table: Table) -> None:
-        """Add rows of several ranks, in the order of their steps. ranks: [N] rank of each row."""
+        """Add rows of several ranks, in the order of their steps.
+
+        Args:
+            ranks: [N] Rank of each row.
+            table: [N] The rows.
+
+        """
         new = table["step"] > self._closed
         ranks, table = ranks[new], table[new]
         if not len(table):

@@ -128,7 +128,7 @@ class _Line:
 
     @classmethod
     def through(cls, points: Ints) -> _Line:
-        """Fit a line to at least one point; points: [N, 4]."""
+        """Fit a line to at least one point, [N, 4]."""
         at = points[:, _AT] - points[-1, _AT]
         added = points[:, _ADDED] - points[-1, _ADDED]
         drift, half = 0.0, len(points) // 2

@@ -103,7 +103,7 @@ class PauseFilter:
         return rows.part(kept) if kept else None
 
     def _trains(self, rows: Rows, place: int, step: int, length: int) -> bool:
-        """Count a step and return whether it is a training step. place: its index among the rows."""
+        """Count the step at index `place` of the rows, and return whether it is a training step."""
         by_rank = {rank: record.pauses for rank, record in rows.records(place).items() if record.pauses}
         self._paused.append(bool(by_rank))
         pauses = _pauses(by_rank, step)
@@ -126,7 +126,7 @@ class PauseFilter:
         return not long
 
     def add_final(self, rest: Mapping[int, Sequence[wire.Pause]], step: int) -> None:
-        """Count the pauses of ranks after the last step. step: number of the step that would have come next."""
+        """Count the pauses of ranks after the last step; `step` is the number of the step that would have come next."""
         self._count(step, 0, _pauses(rest, step))
 
     def _count(self, step: int, length_us: int, pauses: Sequence[Pause]) -> None:
