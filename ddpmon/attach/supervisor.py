@@ -1,8 +1,7 @@
 """python -m ddpmon.attach.supervisor RUN_ID: enter the ranks of a job, watch it until it ends, or remove the probe.
 
 It does for a job that ddpmon did not start what `ddpmon.launch.supervisor` does for one that it did. Only the hub is
-its
-child, and no process of the job ends when it does. Standard library only.
+its child, and no process of the job ends when it does. Standard library only.
 
     SIGRTMIN          detach: remove the probe from all ranks; the job goes on
     SIGTERM, SIGINT   stop the job: signal its launcher, or without one its ranks, and SIGKILL them after the grace

@@ -1,4 +1,4 @@
-"""Inside a rank: hooks DDP, DataLoader, optimizers and backward, and sends what was measured.
+"""Code inside a rank: it hooks DDP, DataLoader, optimizers and backward, and sends measurements to the hub.
 
-The only code that imports torch.
+No other part of ddpmon imports torch.
 """

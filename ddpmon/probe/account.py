@@ -1,7 +1,7 @@
-"""Reads the training thread's notes and turns them into phases, synchronisations, losses, samples and ends of steps.
+"""Turns the training thread's notes into phases, synchronisations, losses, samples and ends of steps.
 
-`listener` notes what it hears; here the notes are read in their order, on the background thread once there is one.
-`stepclock` keeps the time, `iteration` tells where steps end.
+`listener` writes a note for each call that it intercepts. This module reads the notes in order, on the background
+thread once there is one. `stepclock` keeps the time, and `iteration` decides where steps end.
 """
 
 from __future__ import annotations
@@ -30,92 +30,92 @@ from ddpmon.probe.records import (
 from ddpmon.probe.script_notes import WAITING, ScriptNotes
 
 ALIKE = 3
-"""Updates before which gradients were reduced equally often: the last one of an epoch may differ."""
+"""Number of updates that must agree on the number of reductions before it; the last update of an epoch may differ."""
 
 
 class Account(ScriptNotes):
-    """Reads notes: each method with three arguments is the reader of one kind, at the moment `journal.now`."""
+    """Reads notes. Each method with three arguments reads one kind of note, at the time `journal.now`."""
 
     def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
         super().__init__(identity, journal)
         self.sampled: deque[SampledElements] = deque(maxlen=WAITING)
-        """Digests of replicas whose values are still to arrive from the device."""
+        """Digests of replicas whose values have not arrived from the device yet."""
         self.updates = 0
-        """The count in `messages.step_counter`, up to the note that is read."""
+        """Number of updates up to the note being read, counted as in `messages.step_counter`."""
         self.unsynchronised = 0
-        """Optimizer steps on gradients that were not synchronised, though there is a DDP model."""
+        """Optimizer steps on gradients that were not synchronised although there is a DDP model."""
         self._parallelism = parallelism
         self._models = False
         """True if there was a DDP model at the last optimizer step."""
         self._forwards = False
-        """True if there ever was a forward with gradients."""
+        """True if there has been a forward with gradients."""
         self._arrival = 0
         self.reductions = 0
-        """Number of reductions before each of the last updates, as long as it was the same each time."""
+        """Number of reductions before each of the last `ALIKE` updates, once these numbers agree."""
         self._reductions: list[int] = [0]
         """Number of reductions before each of the last updates, and since the latest one."""
         self._ddp = False
-        """True if gradients were ever synchronised here: then that ends a step, and nothing else does."""
+        """True if gradients have been synchronised here: then that ends a part of a step, and nothing else does."""
         self._passed = 0, 0, 0
-        """Where the latest part of a step ended, for ranks of other machines: collectives, parts and updates so far."""
+        """Collectives, parts and updates so far at the end of the latest part, for ranks on other machines."""
         self._closures = 0
-        """Backward calls in the closure of the optimizer that steps."""
+        """Number of backward calls in the closure of the optimizer that is stepping."""
         self._cache = GradientCache()
         self._trained: set[int] = set()
-        """Numbers of models that had a forward with gradients."""
+        """Numbers of the models that had a forward with gradients."""
         self._around: list[int] = []
-        """Stack of the backwards that run: the phase to return to after each."""
+        """Stack of the running backward calls, with the phase to return to after each."""
         self._undecided = False
-        """True if the last forward was of a model in evaluation mode, with gradients."""
+        """True if the last forward was with gradients, of a model in evaluation mode."""
         self._trains_in_eval = False
-        """True if a model in evaluation mode was trained: then the mode means nothing."""
+        """True if a model was trained in evaluation mode. Then the mode does not show an evaluation."""
         self._in_training_mode: set[int] = set()
-        """Numbers of models that had a forward with gradients in training mode."""
+        """Numbers of the models that had a forward with gradients in training mode."""
         self.held_out = 0
-        """Backwards in a row that reduced gradients of one of them in evaluation mode."""
+        """Number of reductions in evaluation mode of models that had been in training mode before."""
         self.skips: deque[bool] = deque(maxlen=SCALED_UPDATES)
-        """Latest updates through a GradScaler: True for each that it skipped."""
+        """Latest updates through a GradScaler, True for each update that it skipped."""
         self._scaler_steps = False
-        """True if a GradScaler was to step an optimizer, and no optimizer has stepped since."""
+        """True between GradScaler.step and the optimizer's step."""
 
     # --- set-up ------------------------------------------------------------------------------------------------
 
     def set_up(self, expecting: bool, *_: object) -> None:
-        """Something was made that a step needs: the first step begins later, and not with the imports.
+        """Begin the first step after a setup that steps need, so that it does not include the imports.
 
-        expecting: the first step has begun, its forward is done.
+        expecting: True if the first step has already begun and its forward is done.
         """
         if not (self.clock.step or self.clock.held or expecting):
             self._begun = False
             self._begin_first_step()
 
     def follow_device(self, *_: object) -> None:
-        """Measure steps on the GPU's timeline from here on."""
+        """Measure steps on the GPU's timeline from now on."""
         self.clock.follow(self._journal)
 
     def optimizer_made(self, key: int, *_: object) -> None:
-        """An optimizer was made. key: its id."""
+        """Register a new optimizer. key: its id."""
         self.iteration.optimizer_made(key)
 
     def optimizer_named(self, key: int, name: str, others: Sequence[int]) -> None:
-        """An optimizer steps for the first time. name: of what it updates. others: those that update parts of it."""
+        """Handle an optimizer's first step. name: the model that it updates. others: optimizers of parts of it."""
         self._names[key] = name
         for other in others:
             self.iteration.optimizer_gone(other)
 
     def optimizer_gone(self, key: int, *_: object) -> None:
-        """The optimizer of this id exists no more."""
+        """Forget an optimizer that was freed. key: its id."""
         self.iteration.optimizer_gone(key)
         self._names.pop(key, None)
 
     # --- forward -----------------------------------------------------------------------------------------------
 
     def phase_fails(self, *_: object) -> None:
-        """A forward raised, which ends its phase too."""
+        """Handle a forward that raised, which ends its phase too."""
         self.clock.leave()
 
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
-        """A forward in training mode, with gradients, of a model by its number; -1: its inputs are not counted."""
+        """Handle a forward in training mode with gradients. model: its number, or -1 if its inputs are not counted."""
         self.beats += 1
         self._forward_with_gradients()
         self._undecided = False
@@ -124,11 +124,11 @@ class Account(ScriptNotes):
         self._trains(model, samples, tokens)
 
     def forward_held_out(self, model: int, samples: int, tokens: int) -> None:
-        """One in evaluation mode, with gradients: some evaluate without switching them off, some train so."""
+        """Handle a forward in evaluation mode with gradients: an evaluation without `no_grad`, or training."""
         self.beats += 1
         self._forward_with_gradients()
         self._undecided = not self._trains_in_eval and self.clock.pausing is not None
-        if not self._undecided:  # else a backward decides
+        if not self._undecided:  # otherwise the next backward decides
             self._trains(model, samples, tokens)
 
     def _forward_with_gradients(self) -> None:
@@ -136,7 +136,7 @@ class Account(ScriptNotes):
         self._cache.forward(self.clock.part.losses, inside_backward=bool(self._around))
 
     def forward_without_gradients(self, model: int, held_out: bool, _none: None) -> None:
-        """One that trains nothing. held_out: in evaluation mode, in which a teacher, never trained, always is."""
+        """Handle a forward without gradients. held_out: in evaluation mode, as a teacher is that is never trained."""
         self.beats += 1
         clock = self.clock
         clock.evaluates(explained=held_out and not self._trains_in_eval and max(0, model) in self._trained)
@@ -159,12 +159,12 @@ class Account(ScriptNotes):
                 fed[FED_MOST_SAMPLES], fed[FED_MOST_TOKENS] = samples, tokens
 
     def forward_ends(self, *_: object) -> None:
-        """A forward returned."""
+        """Handle a forward that returned."""
         if self.clock.phase == FORWARD:
             self.clock.leave()
 
     def digest_taken(self, sampled: SampledElements, *_: object) -> None:
-        """A few elements of a model were taken: of the step that runs."""
+        """Assign a digest of a model to the current step."""
         sampled.step = self.clock.step
         if self.steps_count:
             self.sampled.append(sampled)
@@ -172,27 +172,27 @@ class Account(ScriptNotes):
     # --- synchronisations --------------------------------------------------------------------------------------
 
     def synchronisation_begins(self, *_: object) -> None:
-        """The training thread arrives at a synchronisation."""
+        """Handle the training thread's arrival at a synchronisation."""
         self._arrival = self.clock.block()
 
     def synchronisation_was_none(self, *_: object) -> None:
-        """It raised, or it is asynchronous: nobody was blocked."""
+        """Handle a synchronisation that raised, or was asynchronous: it blocked nobody."""
         self.beats += 1
         self.clock.block_not()
 
     def synchronised(self, kind: int, payload_bytes: int, _none: None) -> None:
-        """The synchronisation is over."""
+        """Handle the end of a synchronisation."""
         self.beats += 1
         self.clock.unblock(kind, self._arrival, payload_bytes)
 
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, accumulates: bool, single: bool, loss: object) -> None:
-        """Gradients are made. accumulates: into parameters. single: of one output. loss: the loss, if it is one."""
+        """Handle a backward that begins. accumulates: into parameters. single: one output. loss: its loss, if any."""
         clock = self.clock
         if accumulates:
             self._trains_in_eval = self._trains_in_eval or self._undecided
-            clock.trained()  # without DDP there is no note of a forward
+            clock.trained()  # without DDP, no note of a forward has come
         clock.enter_after_gap(BACKWARD, 1)
         if accumulates:
             again = False
@@ -204,7 +204,7 @@ class Account(ScriptNotes):
         clock.base = BACKWARD
 
     def backward_fails(self, *_: object) -> None:
-        """A backward raised, which ends its phase too."""
+        """Handle a backward that raised, which ends its phase too."""
         self._leave_backward()
 
     def _leave_backward(self) -> int:
@@ -212,11 +212,11 @@ class Account(ScriptNotes):
         return self.clock.leave()
 
     def bucket_launched(self, bucket: list[int], *_: object) -> None:
-        """A bucket's all-reduce was handed over: its layout, launch and end; the end is filled in when it has ended."""
+        """Record a bucket's all-reduce as [layout, launch, end]. The end is filled in later."""
         self.clock.part.buckets.append(bucket)
 
     def backward_ends(self, reductions: Sequence[Reduction], *_: object) -> None:
-        """Gradients are made, and those of these models are reduced: all arrive with the last one of them."""
+        """Handle the end of a backward and of its reductions, if any; the last model's arrival counts for all."""
         self.beats += 1
         clock = self.clock
         now = self._leave_backward()
@@ -228,24 +228,24 @@ class Account(ScriptNotes):
         arrival, payload_bytes, event = 0, 0, None
         for its_bytes, ready, expected_at, its_event, held_out in reductions:
             payload_bytes += its_bytes
-            its_arrival = expected_at + max(ready) if ready else now  # else the backward's end counts
+            its_arrival = expected_at + max(ready) if ready else now  # without times, the backward's end counts
             if its_arrival > arrival:
                 arrival, event = its_arrival, its_event
             self.held_out += held_out in self._in_training_mode
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
         self._ddp = True
         self.updates += 1
-        self._reductions[-1] += clock.base != OPTIMIZER  # each closure needs gradients of its own
+        self._reductions[-1] += clock.base != OPTIMIZER  # each closure needs its own gradients
         self._cut(now)
 
     def _cut(self, now: int) -> None:
-        """A part of a step ends with this backward."""
+        """End a part of a step with this backward."""
         self.clock.cut(now)
         self.iteration.synchronised(marked=self._marked)
         self._step_done()
 
     def shadowed(self, *_: object) -> None:
-        """This rank's data has run out, and it joined the synchronisation of the others: a step of theirs."""
+        """Count a step of the other ranks that this rank, out of data under Join, only joined."""
         self.pause_ends()
         self.updates += 1
         self.clock.cut(self._journal.now)
@@ -253,11 +253,11 @@ class Account(ScriptNotes):
         self._step_done()
 
     def passed(self, issued: int, count: int, whole: bool) -> None:
-        """A part of a step ended here in a process that trained before it was watched.
+        """Handle the end of a part of a step in a process that trained before the attach.
 
         Args:
-            issued: Collectives so far.
-            count: Count of such parts so far, of which none was counted as a step.
+            issued: Number of collectives so far.
+            count: Number of such parts so far; none of them has counted as a step yet.
             whole: True if a step ended too.
 
         """
@@ -276,7 +276,7 @@ class Account(ScriptNotes):
             start.begun_at = count - start.parts
 
     def _tell_place(self) -> None:
-        """Tell the ranks of other machines where the latest step ended, if that was at the latest part."""
+        """Publish for ranks on other machines where the latest step ended, if it ended with the latest part."""
         issued, parts, updates = self._passed
         if self.start is not None and issued and updates == self.updates and not self.clock.held and self.clock.step:
             self.start.place = issued, parts, self.clock.step
@@ -301,12 +301,12 @@ class Account(ScriptNotes):
     # --- optimizer ---------------------------------------------------------------------------------------------
 
     def optimizer_in_backward(self, key: int, *_: object) -> None:
-        """An optimizer steps in a hook of backward: before the gradients are all reduced."""
+        """Handle an optimizer that steps in a hook of backward, before all gradients are reduced."""
         self.beats += 1
         self.iteration.optimizer_in_backward(key)
 
     def optimizer_begins(self, key: int, rate: object, _none: None) -> None:
-        """An optimizer steps. key: its id. rate: what it has as learning rate."""
+        """Handle the start of an optimizer's step. key: its id. rate: its learning rate."""
         self.beats += 1
         if self._scaler_steps:
             self._scaler_steps = False
@@ -314,7 +314,7 @@ class Account(ScriptNotes):
         clock = self.clock
         if clock.aside is not None:
             clock.trained()
-        self._around.clear()  # an exception may have left a backward
+        self._around.clear()  # An exception may have ended a backward without a note.
         self._cache.reset()
         clock.base = OPTIMIZER
         clock.enter(OPTIMIZER)
@@ -323,18 +323,18 @@ class Account(ScriptNotes):
             clock.learning_rate = float(rate)
 
     def optimizer_ends(self, key: int, models: bool, unreduced: bool) -> None:
-        """An optimizer has stepped.
+        """Handle the end of an optimizer's step.
 
         Args:
-            key: Its id.
-            models: There are DDP models.
-            unreduced: A backward since the last step of an optimizer left gradients that were not reduced.
+            key: Id of the optimizer.
+            models: True if there are DDP models.
+            unreduced: True if a backward since the last optimizer step left gradients that were not reduced.
 
         """
         self._models = models
         self.clock.base = OTHER
         now = self.clock.leave()
-        self.gradients_taken(key)  # those of its closures too
+        self.gradients_taken(key)  # includes gradients of its closures
         self.updates += unreduced
         self.unsynchronised += unreduced and models
         if not self._ddp and not self._marked and (unreduced or not models):
@@ -342,21 +342,21 @@ class Account(ScriptNotes):
             self.gradients_taken(key)
 
     def scaler_steps(self, key: int, *_: object) -> None:
-        """A GradScaler is to step an optimizer: it does so next, or skips this update and takes the gradients."""
+        """Handle GradScaler.step. The optimizer's step comes next, unless the scaler skips this update."""
         if self._scaler_steps:
             self.skips.append(True)
         self._scaler_steps = True
         self.gradients_taken(key)
 
     def gradients_taken(self, key: int, *_: object) -> None:
-        """An optimizer takes the gradients that were synchronised, or its scaler does for it."""
+        """Handle an optimizer, or a scaler that skips it, that consumes the synchronised gradients."""
         if self._reductions[-1]:
             latest = self._reductions[-ALIKE:]
             if len(latest) == ALIKE and len(set(latest)) == 1:
                 self.reductions = latest[0]
             self._reductions = [*latest, 0]
         if not self.clock.held:
-            self.clock.skips_first = False  # the step before ended with its gradients, and this one is whole
+            self.clock.skips_first = False  # The previous step ended with its gradients, so this one is whole.
         if self.clock.held and not self._marked:
             self.iteration.updated(key)
             self._step_done()
@@ -364,12 +364,12 @@ class Account(ScriptNotes):
     # --- besides training --------------------------------------------------------------------------------------
 
     def evaluation_begins(self, *_: object) -> None:
-        """Note that a model which is trained here was put into evaluation mode."""
+        """Handle `eval()` on a model that is trained here."""
         if not self._trains_in_eval:
             self.clock.evaluates(explained=True)
 
     def collected(self, duration_ns: int, *_: object) -> None:
-        """The garbage collector stopped every thread for so long."""
+        """Add a garbage collection to the step. duration_ns: time for which it stopped every thread."""
         self.clock.part.gc += duration_ns
 
 
@@ -384,8 +384,9 @@ EVERY_STEP = (
     Account.optimizer_begins,
     Account.optimizer_ends,
 )
-"""Readers of what every step notes, which names them by their place here: a tuple of plain values is one that the
-garbage collector lets go of when it first comes by."""
+"""Readers of the notes of every step. Such a note has its reader's index here, because the garbage collector stops
+visiting tuples of plain values.
+"""
 (
     FETCH_BEGINS,
     FETCH_ENDS,

@@ -1,4 +1,4 @@
-"""Arming the probe in this process, and disarming it where it must not be."""
+"""Arms the probe in this process, and disarms it where a forked child or a finished attach must not have it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _hears_forks = False
 
 
 def from_environment() -> None:
-    """Arm if the environment says that a hub listens, once per process.
+    """Arm the probe if the environment says that a hub listens, once per process.
 
-    A rank that torchrun started tells the hub of itself at once. Any other process is only a rank once it sets up
-    a process group, wraps a model or steps an optimizer: a DataLoader worker or a script's own subprocess inherits
-    the same environment.
+    A rank that torchrun started tells the hub about itself at once. Any other process counts as a rank only when it
+    sets up a process group, wraps a model or steps an optimizer, because DataLoader workers and a script's own
+    subprocesses inherit the same environment.
     """
     if not run_settings.current().socket or _listener is not None:
         return
@@ -43,7 +43,7 @@ def from_environment() -> None:
 
 
 def listen() -> Listener:
-    """Hook into torch for the run of the present settings, and return what listens."""
+    """Hook into torch for the run of the current settings, and return the listener."""
     global _listener, _hears_forks
     listener = Listener(Identity(run_settings.current().run_id))
     _listener = listener
@@ -52,21 +52,22 @@ def listen() -> Listener:
     hooks.install(listener)
     parallel_wrappers.install(listener)
     trainers.install(listener)
-    if not _hears_forks:  # Python has no way to take this back
+    if not _hears_forks:  # Python cannot unregister this.
         _hears_forks = True
         os.register_at_fork(after_in_child=_forked)
     return listener
 
 
 def armed() -> Listener | None:
-    """Return what listens in this process; None: nothing does."""
+    """Return the listener of this process; None if the probe is not armed."""
     return _listener
 
 
 def leave(then: Callable[[], object]) -> Listener | None:
-    """Leave a process that goes on: undo every change at once, and have a thread hand over what was measured.
+    """Disarm the probe in a process that continues, and return its listener.
 
-    then: called when that thread is about to end, and nothing of the probe is left besides. Returns what listened.
+    All changes are undone at once; the background thread still sends what was measured. then: called when that thread
+    is about to end and nothing else of the probe is left.
     """
     global _listener, _sender
     listener, sender = _listener, _sender
@@ -91,7 +92,7 @@ def leave(then: Callable[[], object]) -> Listener | None:
 
 
 def _prepare(listener: Listener) -> None:
-    """Have the listener start a sender in this process once it is a rank."""
+    """Prepare the listener to start a sender once this process turns out to be a rank."""
     settings = run_settings.current()
 
     def start() -> None:
@@ -101,12 +102,12 @@ def _prepare(listener: Listener) -> None:
         if not settings.attached:
             output.keep_apart(listener.identity.rank, listener.identity.restart)
             if not faulthandler.is_enabled():
-                faulthandler.enable(2)  # compiled code that crashes then prints the line of Python that called it
+                faulthandler.enable(2)  # A crash in compiled code then prints the line of Python that called it.
             atexit.register(_write_error_file)
         stack_signal.arm(places())
         _sender = sender = Sender(listener, settings.socket)
         sender.start()
-        # Forked and forkserver children of multiprocessing run only the latter, everyone else atexit.
+        # Forked and forkserver children of multiprocessing run only util.Finalize; all other processes run atexit.
         atexit.register(sender.finish)
         listener.changes.undone_by(lambda: atexit.unregister(sender.finish))
         listener.changes.undone_by(util.Finalize(None, sender.finish, exitpriority=100).cancel)
@@ -116,9 +117,9 @@ def _prepare(listener: Listener) -> None:
 
 
 def _forked() -> None:
-    """A forked child starts unheard: most are DataLoader workers. It is a rank only if it turns out to be one.
+    """Reset the probe in a forked child, which most often is a DataLoader worker.
 
-    A child of a process that was attached to never is.
+    The child counts as a rank only if it starts to train. A child of a process that ddpmon attached to never does.
     """
     global _sender
     if _listener is None:
@@ -137,10 +138,10 @@ def _forked() -> None:
 
 
 def _write_error_file() -> None:
-    """Leave torchrun the exception that nobody caught, as its @record would, so that its summary names the cause.
+    """Write an uncaught exception into torchrun's error file, as torchrun's @record would, for its summary.
 
-    Whole or not at all: torchrun ends the other ranks at the first failure, and one that is killed while it writes
-    would leave it a file that it cannot read, which ends torchrun itself.
+    The file appears whole or not at all: torchrun kills the other ranks at the first failure, and itself fails on a
+    file that a killed rank has written in part.
     """
     error = getattr(sys, "last_value", None)
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -152,9 +153,9 @@ def _write_error_file() -> None:
         trace = error.__traceback__
         try:
             raise error
-        except BaseException:  # it records the exception that is being handled
+        except BaseException:  # The handler records the exception that is being handled.
             error.__traceback__ = trace
-            os.environ["TORCHELASTIC_ERROR_FILE"] = f"{path}.part"  # where its handler writes
+            os.environ["TORCHELASTIC_ERROR_FILE"] = f"{path}.part"  # The handler writes to this path.
             get_error_handler().record_exception(error)
             os.replace(f"{path}.part", path)
     except Exception as failure:

@@ -1,8 +1,8 @@
-"""Arms the probe in a process that trains already, and removes it again. The job goes on in both cases.
+"""Arms the probe in a process that is already training, and removes it again. The job continues in both cases.
 
-Whoever attaches runs these two on the main thread, between two bytecodes. Each answers with a JSON file, and raises
-nothing into the job. Nothing of torch or of the other parts of the probe is imported before it is certain that this
-process trains.
+`ddpmon attach` makes the process call these two functions on its main thread, between two bytecodes. Each writes its
+answer as a JSON file, and raises nothing into the job. Nothing of torch or of the other parts of the probe is imported
+until it is certain that this process trains.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any
 from ddpmon.probe.run_settings import RunSettings
 
 added_paths: list[str] = []
-"""Folders that were appended to `sys.path` for the probe; whoever attaches sets it before `arm`."""
+"""Folders that were appended to `sys.path` for the probe. The attaching code sets this before it calls `arm`."""
 UNMEASURED = (
     "the all-reduce of each bucket, because a model that already trains accepts no communication hook",
     "functions of torch that the script imported by name, because the script calls the original functions",
     "output, losses and steps from before the attach",
 )
-"""What cannot be measured in a process that was running before."""
+"""Measurements that are impossible in a process that was running before the probe came."""
 
 
 def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0, *, hub_given: bool = False) -> None:
-    """Watch this process from now on. Harmless where the same run watches it already.
+    """Watch this process from now on. Does nothing if the same run already watches it.
 
     Args:
         socket: Address of the run's hub.
-        run_id: The run's id.
-        folder: The run's folder.
-        reply: File that gets the answer: {"ok": true, "rank": …} or {"ok": false, "error": "one line"}. It may come
-            some milliseconds after this returns, as some moments of an optimizer's step are not interrupted.
-        ranks: Count of ranks on this machine that are entered; 0: all of the job.
-        hub_given: The run has ranks on other machines, whose hubs were given a place to meet.
+        run_id: Id of the run.
+        folder: Folder of the run.
+        reply: File for the answer, {"ok": true, "rank": …} or {"ok": false, "error": "one line"}. It may appear some
+            milliseconds after this returns, because some moments of an optimizer's step must not be interrupted.
+        ranks: Number of ranks on this machine that ddpmon attaches to; 0 for all ranks of the job.
+        hub_given: True if the run has ranks on other machines, whose hubs know the root hub's address.
 
     """
 
@@ -49,7 +49,7 @@ def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0, *, hu
 
 
 def disarm(reply: str) -> None:
-    """Leave this process as it was: the answer comes once nothing of the probe is left."""
+    """Remove the probe from this process; the answer is written once nothing of it is left."""
 
     def act() -> None:
         try:
@@ -88,7 +88,7 @@ def _refusal(error: Exception) -> dict[str, Any]:
 
 
 def _write(reply: str, facts: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # whoever waits for it has gone
+    with contextlib.suppress(OSError):  # The attaching process may have gone.
         draft = f"{reply}.new"
         with open(draft, "w", encoding="utf-8") as file:
             json.dump({"pid": os.getpid(), **facts}, file)
@@ -96,7 +96,7 @@ def _write(reply: str, facts: dict[str, Any]) -> None:
 
 
 class _CannotWatchError(Exception):
-    """This process cannot be watched: the message says why, and what to do."""
+    """This process cannot be watched. The message says why, and what to do."""
 
 
 def _check_torch() -> None:
@@ -106,7 +106,7 @@ def _check_torch() -> None:
 
 
 def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
-    """Return what the answer to an attach says of this rank."""
+    """Arm the probe; return the facts about this rank for the answer to the attach."""
     _check_torch()
     from ddpmon.probe import arm as arming
     from ddpmon.probe import existing, run_settings
@@ -174,5 +174,5 @@ def _disarm(reply: str) -> None:
 def _remove_paths() -> None:
     for path in added_paths:
         if path in sys.path:
-            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(path)]  # it was appended
+            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(path)]  # remove the last one, because it was appended
     added_paths.clear()

@@ -1,14 +1,14 @@
-"""Reads tqdm's progress bars: how many steps there will be, and which epoch of how many this is.
+"""Reads tqdm's progress bars for the total number of steps, the epoch and the number of epochs.
 
-Nobody says which bar is the training's: it is the one that advances with the steps, one item a step, or some (the
-micro-batches that gradients are accumulated over, the samples of a batch), or one in some steps (epochs). A bar counts
-an item some time after it was done, and steps end in the midst of items, so every observation of both
-leaves a range for where the bar began; the right ratio is the one for which all these ranges overlap.
+No bar is marked as the training's. It is the bar that advances with the steps: one item per step, several items per
+step (micro-batches, samples of a batch), or one item in several steps (epochs). A bar counts an item some time after it
+was done, and steps end in the middle of items. So each observation of steps and items leaves a range of steps at which
+the bar may have begun. The right ratio of items to steps is the one for which all these ranges overlap.
 
-A bar of samples or tokens advances by the same number at each update except the last. The greatest common divisor of
-its advances is therefore its unit, and counted in this unit it is a bar like any other.
+A bar of samples or tokens advances by the same number in each update except the last. The greatest common divisor of
+its advances is therefore its unit; counted in this unit, it is a bar like any other.
 
-Bars are read from outside: no lock of tqdm's is taken, and none lives longer because it was read.
+This takes no lock of tqdm's, and no bar lives longer because it was read.
 """
 
 from __future__ import annotations
@@ -22,59 +22,58 @@ from typing import NamedTuple
 
 _FIELDS = ("n", "total", "pos", "initial", "mininterval", "miniters", "start_t", "desc", "unit")
 _FEWEST = 3
-"""Observations, and steps, that are needed before a ratio is believed."""
+"""Number of observations, and of steps, that a ratio needs before it is believed."""
 _MANY_STEPS = 100
 _STEPS_TO_SEE_ONE = 10
-"""Steps after which a bar that advances by one unit a step differs from one that advances by five in four steps."""
+"""Steps after which one unit per step can be told from five units in four steps."""
 _CANDIDATES_MOST = 16
-"""Ratios that are tried at each observation, at most."""
+"""Largest number of ratios to try at each observation."""
 _MOST_KEPT = 128
-"""Observations of one bar that are kept."""
+"""Largest number of observations to keep of one bar."""
 _ITEMS_MOST = 1 << 40
 _ROUNDING = 1e-6
 _SKEW_S = 0.02
-"""The time that may pass between the readings of the steps and of a bar."""
+"""Seconds that may pass between reading the steps and reading a bar."""
 _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNORECASE)
-"""Matches text that people write before a bar: "Epoch 2/10", "Epoch [2/10]". The first of ten is "1/10", "0/10" or
-"0/9"."""
+"""Matches epochs in the text before a bar, as "Epoch 2/10", "Epoch [2/10]". The first of ten is 1/10, 0/10 or 0/9."""
 
 
 class BarReading(NamedTuple):
     """The state of a bar at one moment."""
 
     bar: object
-    """tqdm's own weak reference to the bar, by which bars are told apart."""
+    """tqdm's own weak reference to the bar, which identifies it."""
     n: float
     total: float
     position: int
-    """The outermost one's is 0."""
+    """Row of the bar on the terminal; the outermost bar has 0."""
     initial: float
     lag_s: float
-    """Longest time that an item may wait to be counted."""
+    """Longest time in seconds before an item is counted."""
     lag_items: float
-    """Largest number of items that may wait to be counted."""
+    """Largest number of items that may not be counted yet."""
     began_at: float
-    """Unix time."""
+    """Unix time at which the bar began."""
     description: str
     by_update: bool
-    """True if only the script's own calls of `update` advance it. A bar around an iterable counts item by item."""
+    """True if only calls of `update` advance the bar. A bar around an iterable counts item by item."""
 
 
 def readings() -> list[BarReading]:
-    """Return the bars that live and have a total.
+    """Return the readings of all living bars that have a total.
 
-    Disabled ones (disable=True) count nothing and are left out, and so are those that count bytes (unit="B"): these are
-    of downloads and files.
+    Disabled bars (disable=True) count nothing and are left out. So are bars that count bytes (unit="B"), which show
+    downloads and files.
     """
     instances = getattr(getattr(sys.modules.get("tqdm.std"), "tqdm", None), "_instances", None)
     references = getattr(instances, "data", None)
     if not isinstance(references, set):
         return []
     bars = list(references)
-    # Each column in one call: a bar that was held across two could lose its last other owner between them, and its end
-    # (which prints, and takes tqdm's lock) would come in this thread.
+    # Read each column in one call. Held between two calls, a bar could lose its last other owner, and its `__del__`,
+    # which prints and takes tqdm's lock, would run in this thread.
     columns = [list(map(getattr, map(call, bars), repeat(name), repeat(None))) for name in _FIELDS]
-    # No iterable is held across two calls either: the last owner of a DataLoader's iterator ends its workers.
+    # Hold no iterable between two calls either: the last owner of a DataLoader's iterator ends its workers.
     by_update = list(map(is_, map(getattr, map(call, bars), repeat("iterable"), repeat(False)), repeat(None)))
     live = []
     for bar, n, total, position, initial, interval, items, began, description, unit, updates in zip(
@@ -105,44 +104,44 @@ def _is_number(value: object) -> bool:
 
 
 class _Observation(NamedTuple):
-    """One observation: a bar's count, and the steps that were finished then."""
+    """A bar's count together with the steps that were finished at that moment."""
 
     step: int
     n: float
 
 
 class _Bar:
-    """Observations of one progress bar."""
+    """Observations of one progress bar, and the ratio of items to steps that follows from them."""
 
     def __init__(self, reading: BarReading, before: int, step: int, at: float) -> None:
         self.last = reading
         self.first = min(reading.n, reading.initial)
-        """The count with which it began."""
+        """Count with which the bar began."""
         self.ratio: tuple[int, int] | None = None
-        """(items, the steps in which they are done), without a common divisor. None: undecided."""
+        """(items, steps in which they are done), without a common divisor; None while undecided."""
         self.counted: float | None = None
-        """Its count when a bar inside it was last taken for the training's."""
+        """Count at the moment when a bar inside this one was last taken for the training's."""
         self.stands_still = False
         """True if its count stood still while a bar inside it made a whole pass."""
         self._between = before, step
-        """Steps that were finished when it was not there yet, and when it was."""
+        """Finished steps at the last reading without this bar, and at the first with it."""
         self._since = at, reading.n
         self._changed = step, at
-        """Steps that were finished when its count was first seen as it is, and when that was."""
+        """Finished steps and time when its present count was first seen."""
         self._rate = 0.0
         self._observed: list[_Observation] = []
         self._changes: list[_Observation] = []
-        """The first and the last observation at which its count had changed."""
+        """The first and the last observation with a changed count."""
         self._settled_at = 0
         self._exact = False
         self._divisor = 0
-        """The greatest common divisor of all advances of its count."""
+        """Greatest common divisor of all advances of its count."""
         self._advance: float | None = None
-        """The advance of its count between the last two readings."""
+        """Advance of its count between the last two readings."""
         self._advances_differ = False
 
     def follow(self, reading: BarReading, step: int, at: float) -> None:
-        """Take in the bar's present state."""
+        """Add the bar's present state to its observations."""
         advance = reading.n - self.last.n
         if advance:
             self._changed = step, at
@@ -150,7 +149,7 @@ class _Bar:
         if self._observed:
             self._advances_differ |= self._advance not in (None, advance)
             self._advance = advance
-            if reading.n < reading.total:  # the last batch may be a smaller one
+            if reading.n < reading.total:  # The last batch may be smaller.
                 self._divisor = math.gcd(self._divisor, round(advance))
         if self._observed and self._observed[-1] == (step, reading.n):
             return
@@ -166,13 +165,13 @@ class _Bar:
             self._settle()
 
     def takes_many_steps(self, step: int, at: float) -> bool:
-        """Return whether an item takes many steps, as an epoch does: its count stands still, and would be drawn."""
+        """Return whether an item takes many steps, as an epoch does: tqdm would have drawn an earlier change."""
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 
     @property
     def advances_by_several(self) -> bool:
-        """Return whether each advance was of several items, which no bar over epochs does."""
+        """Return whether each advance was by several items, which no bar over epochs does."""
         return self._divisor > 1
 
     def _forget(self) -> None:
@@ -181,18 +180,18 @@ class _Bar:
         self.ratio = None
 
     def _span(self) -> tuple[float, int]:
-        """Return how many items and steps lie between the first and the last observation."""
+        """Return the number of items and of steps between the first and the last observation."""
         first, last = self._observed[0], self._observed[-1]
         return last.n - first.n, last.step - first.step
 
     @property
     def _unit(self) -> int:
-        """The number of items that each update adds; 1 also where it varies or is not certain yet."""
+        """Return the number of items that each update adds; 1 if the number varies or is uncertain yet."""
         if self._divisor <= 1 or not self.last.by_update:
             return 1
-        # The divisor is a multiple of the unit while the same number of updates lies between any two readings. A step
-        # that takes less than one such multiple gives this away. Otherwise three updates a step could be taken for two
-        # double ones: wait until the number changes, or until it is clear that it is one a step.
+        # The divisor is a multiple of the unit if the same number of updates lies between all readings. A step of fewer
+        # items than that gives this away. Otherwise three updates per step could be taken for two double ones: wait
+        # until the number changes, or until it is clear that there is one update per step.
         items, steps = self._span()
         apart = self._divisor + self._rate * _SKEW_S
         enough = items + apart >= steps * self._divisor
@@ -201,14 +200,14 @@ class _Bar:
 
     @property
     def _lag(self) -> float:
-        """Items that may have been done and are not counted yet."""
+        """Return how many items may be done but not counted yet."""
         if self._unit > 1:
-            return 0  # tqdm adds up at once what `update` is given, and only draws later
+            return 0  # `update` adds to the count at once and delays only the drawing.
         lag = max(self.last.lag_items, 2 * self._rate * self.last.lag_s)
-        return math.ceil(lag) if lag >= 1 else 0  # tqdm counts at once what comes less often than it draws
+        return math.ceil(lag) if lag >= 1 else 0  # tqdm counts items at once if they come less often than it draws.
 
     def _settle(self) -> None:
-        """Find how many items are a step, if the observations leave no other possibility."""
+        """Decide how many items make up a step, if the observations leave only one possibility."""
         unit = self._unit
         items, steps = self._span()
         items /= unit
@@ -225,11 +224,11 @@ class _Bar:
             if self._fits(_ratio(count, unit, several=several))
         ]
         if not fitting:
-            if stride == 1 and items > 4 * (self._lag + 1):  # else the observations may only have been too early
+            if stride == 1 and items > 4 * (self._lag + 1):  # otherwise the observations may only be too early
                 self._forget()
             return
         apart = fitting[-1] - fitting[0] + 2 * (stride - 1)
-        # Of many steps, and of epochs, which are few, it need not be exact to the last one.
+        # The ratio need not be exact where there are many steps, or with epochs, of which there are few.
         allowed = 0.1 if several and steps >= _MANY_STEPS else 0.0 if several or unit > 1 else 0.2
         if apart <= allowed * fitting[0]:
             first, last = self._changes
@@ -240,7 +239,7 @@ class _Bar:
             self._settled_at = steps
 
     def _fits(self, ratio: tuple[int, int]) -> bool:
-        """Return whether there is a beginning from which this ratio leads to all observations."""
+        """Return whether the bar can have begun at a step from which this ratio leads to all observations."""
         each = ratio[1] / ratio[0]
         lag, apart = self._lag, self._rate * each * _SKEW_S
         latest = min(at.step + 1 + apart - each * at.n for at in self._observed)
@@ -249,11 +248,11 @@ class _Bar:
 
     @property
     def advances_each_step(self) -> bool:
-        """Return whether it counts steps or parts of steps, not passes over the data."""
+        """Return whether it counts steps or parts of steps, rather than passes over the data."""
         return self.ratio is not None and self.ratio[0] >= self.ratio[1]
 
     def place(self, *expected: int) -> int:
-        """After how many steps it began. expected: where it may well have, going by what was there before."""
+        """Return the number of steps after which the bar began. expected: likely numbers, given the bars before it."""
         items, steps = self.ratio or (1, 1)
         each = steps / items
         began = min(at.step - each * at.n for at in self._observed) + each * self.first + max(0, 1 - each * self._unit)
@@ -264,13 +263,13 @@ class _Bar:
         return min(max(math.ceil(began - _ROUNDING), before), latest)
 
     def steps(self, items: float) -> int:
-        """Return how many steps so many of its items are."""
+        """Return the number of steps that this many items of the bar take."""
         each_items, each_steps = self.ratio or (1, 1)
         return math.ceil(items * each_steps / each_items - _ROUNDING)
 
 
 def _ratio(count: int, unit: int, *, several: bool) -> tuple[int, int]:
-    """So many units a step, or so many steps a unit; the neighbour of one on either side is two on the other."""
+    """Return (items, steps) for this many units per step (`several`) or steps per unit; 0 means 2 of the other."""
     if count < 1:
         several, count = not several, 2
     items, steps = (count * unit, 1) if several else (unit, count)
@@ -279,34 +278,37 @@ def _ratio(count: int, unit: int, *, several: bool) -> tuple[int, int]:
 
 
 class Bars:
-    """Finds the training's bar among all, and what it says. For one thread, which reads them about once a second."""
+    """Finds the training's bar, and what it shows. One thread alone uses this, and reads about once a second."""
 
     def __init__(self, *, join_late: bool = False) -> None:
-        """join_late: The first bars that are read began before steps were counted."""
+        """Begin without bars. join_late: the first bars to be read began before steps were counted."""
         self._joins_late = join_late
         self.total: int | None = None
         self.epoch: int | None = None
-        """The one that runs, counted from 1."""
+        """Number of the current epoch, counted from 1."""
         self.epochs: int | None = None
         self._bars: dict[int, _Bar] = {}
         self._step = 0
         self._training: _Bar | None = None
         self._ratio: tuple[int, int] | None = None
-        """The ratio that the training's bar had when it was recognised."""
+        """Ratio of the training's bar when it was recognised."""
         self._outside: list[_Bar] = []
-        """Bars whose items are passes of the training's, the outermost first."""
+        """Bars whose items are passes of the training's bar, the outermost first."""
         self._repeats = False
-        """True if the bar before it had the same total: another pass over the same data."""
+        """True if the previous training bar had the same total, so that this is another pass over the same data."""
         self._end = 0
-        """Number of steps that will be finished when the latest pass ends."""
+        """Number of steps that will be finished when the current pass ends."""
         self._written_from_0 = False
-        """True if epochs that are written beside a bar began with 0: of how many then stays open."""
+        """True if the epochs written beside bars begin with 0. Then the number of epochs stays unknown."""
 
     def follow(self, step: int, at: float, epoch_at: float | None = None) -> None:
         """Read all bars.
 
-        step: finished so far. at: seconds of any clock. epoch_at: Unix time of the last `set_epoch`; a bar that began
-        after it is of one epoch alone.
+        Args:
+            step: Number of steps finished so far.
+            at: Time in seconds of any clock.
+            epoch_at: Unix time of the last `set_epoch`. A bar that began later shows only one epoch.
+
         """
         bars: dict[int, _Bar] = {}
         for reading in readings():
@@ -337,17 +339,17 @@ class Bars:
         self.epoch = min(int(bar.last.n) + 1, self.epochs)
 
     def _find(self) -> _Bar | None:
-        """The training's bar: the outermost that advances in each step, else the innermost of those that do not."""
+        """Return the training's bar: the outermost that advances each step, or else the innermost of the others."""
         counting = [bar for bar in self._bars.values() if bar.ratio is not None and bar.last.n < bar.last.total]
         each_step = [bar for bar in counting if bar.advances_each_step]
         if each_step:
             return min(each_step, key=lambda bar: bar.last.position)
         if self.total is not None and self._training is not None and self._training.advances_each_step:
-            return None  # the next pass has only begun
+            return None  # The next pass has only just begun.
         return max(counting, key=lambda bar: bar.last.position, default=None)
 
     def _adopt(self, bar: _Bar, step: int, epoch_at: float | None) -> None:
-        """A bar is the training's: work out the total."""
+        """Take a bar as the training's, and compute the total from it."""
         before, self._training, self._ratio = self._training, bar, bar.ratio
         if before is not bar:
             self._repeats = before is not None and before.last.total == bar.last.total
@@ -361,7 +363,7 @@ class Bars:
             outer.counted = outer.last.n
             done = done * int(outer.last.total) + int(outer.last.n)
             passes *= int(outer.last.total)
-        if before is bar:  # its ratio has changed
+        if before is bar:  # Only its ratio has changed.
             self._end = step + bar.steps(bar.last.total - bar.last.n)
         else:
             self._end = bar.place(whole * done, self._end) + bar.steps(bar.last.total - bar.first)
@@ -385,7 +387,7 @@ class Bars:
             self.total = None if self._repeats or alone else self._end
 
     def _around(self, bar: _Bar) -> list[_Bar]:
-        """The bars outside it, the outermost first."""
+        """Return the bars outside a bar, the outermost first."""
         outside = [
             other
             for other in self._bars.values()

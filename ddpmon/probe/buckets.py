@@ -1,7 +1,8 @@
-"""Every bucket's all-reduce, on request (--buckets): when DDP handed it over, when it was done, what is in it.
+"""Records every bucket's all-reduce if requested (--buckets): when DDP launched it, when it ended, and its parameters.
 
-DDP shows its buckets only to a comm hook. So one is registered that does bit for bit what DDP does without any, or,
-if the script has one of its own, stands around it. It costs what every comm hook costs: one more pass over gradients.
+DDP shows its buckets only to a communication hook. So the probe registers one that computes, bit for bit, what DDP
+computes without a hook, or wraps the script's own hook. It costs what every communication hook costs: one more pass
+over the gradients.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ CPU_ONLY = "--buckets: ddpmon records the buckets only for models on the CPU"
 
 
 class Buckets:
-    """The buckets of all models of a process."""
+    """Records the buckets of all models in this process."""
 
     def __init__(self, listener: ThreadListener) -> None:
         self.listener = listener
         self.layouts: deque[Layout] = deque(maxlen=10_000)
-        """Layouts that the sending thread has not taken yet."""
+        """Layouts that the background thread has not sent yet."""
         self.joining: Any = None
-        """Under Join: the all-reduce that counts the ranks that still have inputs."""
+        """Under Join, the all-reduce that counts the ranks that still have inputs."""
         self._hooks: weakref.WeakKeyDictionary[Any, Hook | None] = weakref.WeakKeyDictionary()
-        """None: buckets of that model cannot be recorded."""
+        """Hook of each model; None if the model's buckets cannot be recorded."""
         self._count = 0
 
     def install(self) -> None:
-        """Listen to who registers comm hooks in this process, once."""
+        """Intercept the registration of communication hooks in this process. Called once."""
         listener = self.listener
         replace(listener, DistributedDataParallel, "_register_builtin_comm_hook", before=self._builtin)
         replace(listener, Join, "notify_join_context", after=self._joins)
@@ -59,14 +60,14 @@ class Buckets:
                 register(reducer, state, ours)
                 self._hooks[model] = ours
             elif ours.user is not None:
-                register(reducer, state, hook)  # torch says that this is one too many
+                register(reducer, state, hook)  # torch raises, because this is a second hook
             ours.user = (state, hook)
 
         listener.changes.patch(dist, "_register_comm_hook", register_around)
         self._register = register
 
     def _builtin(self, arguments: tuple[Any, ...], _named: object) -> None:
-        """A comm hook in C++, which cannot be wrapped."""
+        """Note that the script registered a communication hook in C++, which cannot be wrapped."""
         model = arguments[0]
         if self._hooks.get(model) is None:
             self._hooks[model] = None
@@ -78,7 +79,7 @@ class Buckets:
         self.joining = work
 
     def prepare(self, model: Any) -> None:
-        """A forward of a model begins: if nobody registered a comm hook by now, one of ours is."""
+        """Register our hook before a model's first forward, unless the script has registered its own."""
         if model in self._hooks:
             return
         if _on_gpu(model):
@@ -90,13 +91,13 @@ class Buckets:
         self._hooks[model] = hook
 
     def backward_begins(self) -> None:
-        """Gradients are about to be made."""
+        """Handle the start of a backward."""
         for hook in self._hooks.values():
             if hook is not None:
                 hook.remember_gradients()
 
     def layout(self, model: int, index: int, payload_bytes: int, names: list[str]) -> int:
-        """Queue a new layout of a bucket for the hub; returns its number."""
+        """Queue a new layout of a bucket for the hub; return its number."""
         self._count += 1
         kept: list[str] = []
         length = 0
@@ -125,7 +126,7 @@ class Hook:
         """Address of each parameter's gradient when the backward began."""
         size = self._group.size()
         self._in_place = model.gradient_as_bucket_view and size & (size - 1) != 0
-        """True if it matters which of DDP's two ways a gradient is scaled: for powers of two both round alike."""
+        """True if DDP's two ways of scaling a gradient differ. For powers of two, both round alike."""
 
     def __call__(self, _state: Any, bucket: Any) -> Any:
         launch = monotonic_ns()
@@ -143,7 +144,7 @@ class Hook:
         return future
 
     def remember_gradients(self) -> None:
-        """Note where gradients lie before they are added to: in their bucket already, or elsewhere."""
+        """Note before a backward where the gradients lie: already in their bucket, or elsewhere."""
         model = self._model()
         if self._in_place and model is not None:
             self._storages = {
@@ -152,9 +153,9 @@ class Hook:
             }
 
     def _average(self, bucket: Any) -> Any:
-        """Average gradients as DDP does without a hook: scale each as it comes into the bucket, and sum.
+        """Average gradients as DDP does without a hook: scale each as it enters the bucket, and sum.
 
-        A gradient that is copied into its bucket is multiplied by 1/n, one that lies in it already is divided by n.
+        A gradient that is copied into its bucket is multiplied by 1/n; one that already lies there is divided by n.
         """
         buffer = bucket.buffer()
         size = self._divisor()
@@ -172,7 +173,7 @@ class Hook:
         return self._group.allreduce([buffer]).get_future().then(_first)
 
     def _divisor(self) -> int:
-        """Return the number of ranks DDP divides by: all, unless Join has it count those that still have inputs."""
+        """Return the number of ranks that DDP divides by: all, unless Join counts those that still have inputs."""
         model = self._model()
         joining = self._buckets.joining
         if joining is None or model is None or getattr(model, "_divide_by_initial_world_size", True):

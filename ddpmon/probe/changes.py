@@ -1,4 +1,4 @@
-"""Everything that the probe has changed in this process, so that it can take it back when it leaves a job."""
+"""Records everything that the probe changes in this process, so that it can be undone when ddpmon leaves the job."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _INHERITED = object()
 
 
 class Changes:
-    """Makes changes and remembers how each is undone."""
+    """Makes changes, and remembers how to undo each of them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
         self.left: list[str] = []
-        """Names of attributes that somebody else replaced after the probe: they keep a wrapper that does nothing."""
+        """Names of attributes that other code replaced after the probe; they keep a wrapper that does nothing."""
 
     def patch(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute of a module or class."""
+        """Set an attribute of a module or class; `undo_all` restores it."""
         before = vars(owner).get(name, _INHERITED)
         setattr(owner, name, value)
         self._undo.append(partial(self._restore, owner, name, vars(owner)[name], before))
 
     def undone_by(self, undo: Callable[[], object]) -> None:
-        """Remember a change that `undo` takes back."""
+        """Remember a change that calling `undo` reverts."""
         self._undo.append(undo)
 
     def undo_all(self) -> None:
-        """Take back all changes, the latest first. One that cannot be taken back does not stop the others."""
+        """Undo all changes, the latest first. A change that cannot be undone does not stop the others."""
         while self._undo:
             undo = self._undo.pop()
             try:

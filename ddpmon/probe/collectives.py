@@ -1,8 +1,7 @@
-"""Tells how far this rank's process groups have come, from torch's own counters: no call of the script is counted for
-it.
+"""Reads from torch's own counters how far this rank's process groups have come, without counting the script's calls.
 
-torch keeps a number per process group, and its Flight Recorder the last calls of all of them. Both are its private
-side, so whatever is not there, or answers otherwise, counts as unknown.
+torch keeps a sequence number per process group, and its Flight Recorder keeps the last collectives of all groups. Both
+are private to torch, so anything that is missing or has another form counts as unknown.
 """
 
 from __future__ import annotations
@@ -40,17 +39,20 @@ COLLECTIVES = (
     "scatter",
     "scatter_object_list",
 )
-"""Calls of torch.distributed in which ranks wait for each other, as far as this torch has them."""
+"""Functions of torch.distributed in which ranks wait for each other. This version of torch may lack some of them."""
 
 MESSAGES = ("send", "recv", "batch_isend_irecv")
-"""Calls of torch.distributed by which ranks exchange messages; `P2POp` knows isend and irecv by identity."""
+"""Functions of torch.distributed that send messages; not isend and irecv, which `P2POp` compares by identity."""
 MAX_GROUPS = 64
 MAX_TENSORS = 8
-"""Most tensors of a collective that are described."""
+"""Largest number of tensors of a collective to describe."""
 
 
 def position(group: Any) -> tuple[str, int]:
-    """Name of a process group, the same on all its ranks, and the number of its last collective; 0: unknown."""
+    """Return a process group's name, which is the same on all its ranks, and the number of its last collective.
+
+    Returns ("", 0) if they are unknown.
+    """
     try:
         return str(group.group_name), int(group._get_sequence_number_for_group())
     except Exception:
@@ -58,7 +60,7 @@ def position(group: Any) -> tuple[str, int]:
 
 
 def issued() -> dict[str, int]:
-    """The number of the last collective in each of this rank's process groups."""
+    """Return the number of the last collective in each of this rank's process groups, by the group's name."""
     try:
         groups = list(dist.distributed_c10d._world.pg_names)[:MAX_GROUPS]
     except AttributeError:
@@ -67,9 +69,9 @@ def issued() -> dict[str, int]:
 
 
 def timeouts_s(name: str = "") -> set[float]:
-    """Return how long a collective may wait before torch ends the run, in each of this rank's process groups.
+    """Return the timeouts after which torch ends the run, in each of this rank's process groups; empty if unknown.
 
-    Read anew each time, as a group's timeout can be changed. name: of the one group that is asked for. Empty: unknown.
+    This reads them anew each time, because a group's timeout can be changed. name: the only group to read; "" for all.
     """
     try:
         groups = list(dist.distributed_c10d._world.pg_names.items())[:MAX_GROUPS]
@@ -82,13 +84,13 @@ def _timeouts_s(group: Any) -> Iterator[float]:
     """Yield the timeout of each backend of a process group."""
     for device in group._device_types:
         backend = group._get_backend(device)
-        backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL puts one around it
+        backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps the backend
         if type(backend).__name__ != "ProcessGroupNCCL" or _nccl_ends_runs():
             yield backend.options._timeout.total_seconds()
 
 
 def _nccl_ends_runs() -> bool:
-    """Return whether anything follows from the timeout: NCCL's watchdog may be told to do nothing."""
+    """Return whether a NCCL timeout ends the run; NCCL's watchdog may be configured to do nothing."""
     settings = {
         name: os.environ.get(f"TORCH_{name}", os.environ.get(name))
         for name in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT")
@@ -97,7 +99,7 @@ def _nccl_ends_runs() -> bool:
 
 
 class _Entry(msgspec.Struct):
-    """The fields of a Flight Recorder entry that are used here."""
+    """Fields of a Flight Recorder entry that ddpmon uses."""
 
     profiling_name: str
     collective_seq_id: int
@@ -117,7 +119,7 @@ class _Entry(msgspec.Struct):
 
 
 def _tensors(shapes: list[list[int]], dtypes: list[str]) -> str:
-    """Describe tensors as in "(8, 1) Float, (3) Long", cut at MAX_TENSORS."""
+    """Return a description of tensors such as "(8, 1) Float, (3) Long", cut at MAX_TENSORS."""
     words = [f"({', '.join(map(str, shape))}) {dtype}" for shape, dtype in zip(shapes, dtypes, strict=False)]
     return ", ".join(words[:MAX_TENSORS])
 
@@ -130,9 +132,9 @@ _dump = msgspec.json.Decoder(_Dump)
 
 
 def recorded() -> tuple[Collective | None, bool] | None:
-    """The oldest collective that this rank is still in (True), or the last one it issued (False); None: unknown.
+    """Return the oldest collective that this rank is in and True, or the last one it issued and False; None if unknown.
 
-    Stops every thread of this process for some 30 ms where the recorder is full: on suspicion only.
+    This stops every thread of the process for about 30 ms if the recorder is full, so call it only on suspicion.
     """
     take = getattr(torch._C, "_distributed_c10d", None)
     take = getattr(take, "_dump_fr_trace_json", None)

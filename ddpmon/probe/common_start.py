@@ -1,14 +1,14 @@
-"""Has the ranks of a job that was attached to count their steps from the same one.
+"""Makes the ranks of a job that ddpmon attached to count their steps from the same step.
 
-Each rank is entered at a moment of its own, in the midst of a step. Its steps could begin with the next
-synchronisation, but by then another rank may be three steps further. So every rank leaves in the run's folder where it
-came to its first synchronisation: the number of collectives that its process group had issued by then, which is the
-same on all ranks at the same place of the script. Steps count from the latest of these places. Notes that are made
-until all ranks have come there wait, so that none needs to guess.
+Each rank is entered at its own time, in the middle of a step. It could count from its next synchronisation, but by then
+another rank may be three steps further. So each rank writes into the run's folder how many collectives its process
+group had issued at its first synchronisation. This number is the same on all ranks at the same place in the script.
+Steps count from the largest of these numbers. Notes that are made before all ranks have written theirs wait, so that no
+step is assigned by a guess.
 
-Each of several machines is attached to at a moment of its own, perhaps minutes after the others. There the ranks count
-as rank 0 does: rank 0 tells, in the store of the process group, after which number of collectives its latest step
-ended. The other ranks begin at such a place, with the number of that step.
+With several machines, ddpmon attaches to each at its own time, perhaps minutes after the others. There the ranks count
+as rank 0 does. Rank 0 publishes, in the store of the process group, the number of collectives at the end of its latest
+step. The other ranks begin at such a place, with the number of that step.
 """
 
 from __future__ import annotations
@@ -24,37 +24,47 @@ from ddpmon.probe.run_settings import private_folder
 
 STARTS = "starts"
 PLACE = "ddpmon/step"
-"""Key of rank 0's latest place in the store; the number of the restart follows."""
+"""Key of rank 0's latest place in the store; the number of the restart is appended."""
 EVERY_S = 0.25
-"""Interval at which rank 0's place is written and read."""
+"""Interval in seconds at which rank 0's place is written and read."""
 PATIENCE_S = 10.0
-"""Time without a place of rank 0, after which a rank says what it waits for."""
+"""Seconds without a place of rank 0 after which a rank adds a note about what it waits for."""
 MAX_WAITING_NOTES = 50_000
-"""Notes that may wait for other ranks, so that memory is bounded: those of thousands of steps. Ranks that get so far
-ahead of each other do not wait for each other in every step."""
+"""Largest number of notes that may wait for other ranks, about those of thousands of steps. It bounds the memory. Ranks
+that are so far apart do not synchronise in every step.
+"""
 NOT_IN_STEP = "the ranks do not synchronise in every step, so each rank counts steps from its own first step"
 NOT_TOLD = "ddpmon shows the steps of this machine as soon as ddpmon is attached to rank 0, too"
 
 
 class CommonStart:
-    """Agrees with the other ranks on where steps begin to count."""
+    """The agreement among the ranks on the first step that counts."""
 
     def __init__(self, ranks: int, *, machines: bool = False) -> None:
-        """ranks: Count of ranks of this machine. machines: ranks of other machines belong to the same run."""
+        """Begin the agreement.
+
+        Args:
+            ranks: Number of ranks on this machine.
+            machines: True if ranks on other machines belong to the same run.
+
+        """
         self.first: int | None = None
-        """Collectives that were issued when this rank first synchronised; set by the training thread."""
+        """Collectives issued when this rank first synchronised; the training thread sets it."""
         self.begun_at: int | None = None
-        """Count of synchronisations of this rank when its steps began to count; set by the background thread."""
+        """Synchronisations of this rank when its steps began to count; the background thread sets it."""
         self.steps = self.parts = 0
         """Steps, and parts of steps, that rank 0 had counted where the steps of this rank begin to count."""
         self.machines = machines
         self.place: tuple[int, int, int] | None = None
-        """Rank 0's latest place: collectives, parts and steps so far. Rank 0 sets it, the others read it."""
+        """Rank 0's latest place as collectives, parts and steps so far. Rank 0 sets it; the others read it."""
         self._ranks = ranks
         self._began_at = time.monotonic()
 
     def agreed(self, identity: Identity, waiting: int) -> int | None:
-        """Return where steps begin to count; None: not every rank has synchronised yet. waiting: count of notes."""
+        """Return the number of collectives from which steps count; None until every rank has synchronised.
+
+        waiting: number of notes that wait for this.
+        """
         first = self.first
         if first is None:
             return None
@@ -71,7 +81,7 @@ class CommonStart:
         return None
 
     def _as_rank_0(self, identity: Identity, first: int, waiting: int) -> int | None:
-        """Begin at rank 0's latest place, if this rank noted all that came after it."""
+        """Return rank 0's latest place as the start, if this rank has notes of all that came after it."""
         place = self.place
         if place is not None and place[0] >= first:
             begins_at, self.parts, self.steps = place
@@ -85,7 +95,7 @@ class CommonStart:
         return None
 
     def exchange(self, store: Any, identity: Identity, wait: Callable[[float], bool]) -> None:
-        """Write rank 0's place into a store, or read it there, until this rank counts. wait: True ends it."""
+        """Write rank 0's place into a store, or read it there until steps count. wait: sleeps; True ends this."""
         key, written = f"{PLACE}/{identity.restart}", None
         while not wait(EVERY_S):
             if identity.rank == 0 and self.place != written:
@@ -98,8 +108,8 @@ class CommonStart:
                 self.place = issued, parts, steps
 
     def _places(self, identity: Identity, first: int) -> list[int] | None:
-        """Leave this rank's place for the others and return all that are there; None: the run has no folder here."""
-        # Ranks that the launcher started again are other processes, which agree anew.
+        """Write this rank's place for the others, and return all places; None if the run has no folder here."""
+        # Ranks that the launcher restarted are new processes, which agree anew.
         folder = private_folder(f"{STARTS}-{identity.restart}")
         if folder is None:
             return None
@@ -110,7 +120,7 @@ class CommonStart:
                     file.write(str(first))
                 os.replace(f"{mine}.new", mine)
             names = [name for name in os.listdir(folder) if name.isdecimal()]
-        except OSError:  # a full disk, say
+        except OSError:  # The disk may be full.
             return None
         places = []
         for name in names:

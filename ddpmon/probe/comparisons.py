@@ -1,10 +1,10 @@
-"""Have ranks compared: take digests of what replicas should share after certain backwards, the same on all ranks.
+"""Takes digests of what replicas should share after certain backward calls, the same ones on all ranks.
 
-A change of the rate or of the mode may be one rank's alone. It asks for digests that others may not take; those that
-all take follow within some steps. `Apart` notices ranks that train apart without meaning to: no DDP, and nothing else
-that could keep their weights the same. They are compared in the same way, unless they exchange enough to hold the same
-weights, or are meant to hold others: as many bytes as the model has between two steps, messages from rank to rank,
-parameters that are sharded.
+A change of the learning rate or the mode may happen on one rank alone. That rank then takes digests that others may not
+take; the next digests that all ranks take follow within some steps. `Apart` detects ranks that train separately without
+meaning to, without DDP or anything else that could keep their weights equal. They are compared in the same way, unless
+they exchange enough to have the same weights, or are meant to have different ones: between two steps they exchange as
+many bytes as the model has, they send messages from rank to rank, or their parameters are sharded.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from ddpmon.probe.script_calls import ScriptCalls
 
 
 class Apart:
-    """Counts the optimizer steps of a rank without DDP, and what it exchanges with others between two of them."""
+    """Counts the optimizer steps of a rank without DDP, and the bytes it exchanges with others between two of them."""
 
     def __init__(self, parallelism: Parallelism) -> None:
         self._parallelism = parallelism
         self.updates = 0
-        """Optimizer steps so far."""
+        """Number of optimizer steps so far."""
         self._moment = 0
-        """The update after which bytes are counted."""
+        """Number of the update since which `_bytes` counts."""
         self._bytes = self._most_bytes = 0.0
-        """Exchanged since then, and the most that were between any two updates."""
+        """Bytes exchanged since the last update, and the most between any two updates."""
         self._works = 0
-        """Asynchronous collectives that were not waited for yet."""
+        """Number of asynchronous collectives that have not been waited for yet."""
 
     def exchanged(self, exchanged_bytes: float) -> None:
-        """Count what is exchanged. Before the first update it says nothing: initial weights are broadcast."""
+        """Count exchanged bytes, except before the first update, because initial weights are broadcast then."""
         if not self.updates:
             return
         if self._moment != self.updates:
@@ -67,9 +67,13 @@ class Apart:
         self._most_bytes = max(self._most_bytes, self._bytes)
 
     def collective(self, result: object, args: Sequence[Any], *, inside: bool) -> None:
-        """Count a collective by its arguments, or the wait for one that was counted when it began.
+        """Count a collective by its arguments, or a wait for one that was counted when it began.
 
-        inside: another one calls it, which waits for its own.
+        Args:
+            result: Return value of the collective.
+            args: Its positional arguments.
+            inside: True if another collective calls this one; that one waits for its own.
+
         """
         payload = args[0] if args else None
         if isinstance(payload, dist.Work):
@@ -82,9 +86,14 @@ class Apart:
         self.exchanged(_bytes(payload))
 
     def updated(self, optimizer: Any, optimizers: Iterable[int], world_size: int) -> SampledElements | None:
-        """Count an optimizer step; return a few elements of what it updates where ranks are to be compared.
+        """Count an optimizer step; return sampled elements of its parameters if ranks are to be compared now.
 
-        The first step is left out: some scripts broadcast their weights after it. optimizers: the ids of all.
+        Args:
+            optimizer: The optimizer that stepped. Its first step is never compared, because some scripts broadcast
+                their weights after it.
+            optimizers: Ids of all optimizers.
+            world_size: Number of ranks.
+
         """
         self.updates += 1
         if not due(self.updates) or self.updates == FIRST[0] or world_size < 2 or self._parallelism.is_wrapped:
@@ -93,14 +102,14 @@ class Apart:
         size = sum(one.numel() * one.element_size() for one in parameters)
         if self._most_bytes >= size or any(map(is_sharded, parameters)):
             return None
-        # Ranks that hold parts of a model differ in its shapes.
+        # Ranks that hold different parts of a model differ in the shapes of their parameters.
         shapes = zlib.crc32(repr([tuple(one.shape) for one in parameters]).encode())
         number = list(optimizers).index(id(optimizer))
         return sample(parameters, number, f"shapes {shapes:08x}", 0, self.updates)
 
 
 def _bytes(payload: Any) -> float:
-    """Return the size of what a collective is given; objects go in collectives of their own. None: it is not known."""
+    """Return the bytes of a collective's tensors; inf if unknown (None). Objects are sent by nested collectives."""
     if payload is None:
         return inf
     tensors = payload if isinstance(payload, list | tuple) else [payload]
@@ -111,21 +120,22 @@ class Comparisons(ScriptCalls):
     """The part of a listener that takes digests."""
 
     def reset(self, identity: Identity) -> None:
-        """Start from nothing: a new process."""
+        """Reset all state, as in a new process."""
         super().reset(identity)
         self._synchronised_backwards = 0
         self._digests_at = FIRST[0]
-        """After how many of them digests are due next."""
+        """Number of synchronised backward calls after which the next digests are due."""
         self._digested_at = 0
-        """After how many of them they were due last."""
+        """Number of synchronised backward calls after which digests were last due."""
         self.apart = Apart(self.parallelism)
         self._unsynchronised = 0
-        """Optimizer steps on gradients that no reducer was prepared for, though there is a DDP model."""
+        """Optimizer steps on gradients that no reducer was prepared for, although there is a DDP model."""
 
     def digests_due(self) -> None:
-        """Every rank has come to the same backward: each model is compared before its next forward of that kind.
+        """Schedule a digest of each model before its next forward in the same mode; every rank does so here.
 
-        A forward in another mode may be one rank's alone, with weights of its own (an evaluation of averaged ones).
+        A forward in the other mode may happen on one rank alone, with different weights (an evaluation of averaged
+        weights).
         """
         self._digested_at = self._synchronised_backwards
         self._digests_at = next_due(self._digested_at)
@@ -136,12 +146,12 @@ class Comparisons(ScriptCalls):
                 replica.search.check(model.reducer)
 
     def digest_soon(self) -> None:
-        """The mode or the rate changed, on some rank differently perhaps: compare after the next backward."""
+        """Schedule digests after the next backward, as the mode or the rate changed, perhaps on some ranks only."""
         if self._synchronised_backwards - self._digested_at >= SOON:
             self._digests_at = self._synchronised_backwards + 1
 
     def take_digests(self, replica: Replica, model: DistributedDataParallel, inputs: Iterable[Any]) -> None:
-        """Take the digests that are due before a forward, of what it is given too."""
+        """Take the digests that are due before a forward, including one of its inputs."""
         place = position(model.process_group)
         if not due(self._digested_at):
             self._digest(replica, place, few(replica.parameters), FEW_WEIGHTS)
@@ -159,16 +169,16 @@ class Comparisons(ScriptCalls):
         self, replica: Replica, place: tuple[str, int], tensors: Sequence[Any], of: int = WEIGHTS, updates: int = 0
     ) -> None:
         sampled = None
-        with contextlib.suppress(RuntimeError):  # inputs and buffers without a storage
+        with contextlib.suppress(RuntimeError):  # for inputs and buffers without a storage
             sampled = sample(tensors, replica.number, *place, updates, INPUT_ELEMENTS if of == INPUTS else ELEMENTS)
         if sampled is not None:
             sampled.of = of
             self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def update_apart(self, optimizer: Any) -> None:
-        """An optimizer stepped, and there is no DDP model."""
+        """Handle an optimizer step in a process without a DDP model."""
         sampled = None
-        with contextlib.suppress(RuntimeError):  # sparse parameters, or those of a class of the script's own
+        with contextlib.suppress(RuntimeError):  # for sparse parameters, or a class of the script's own
             sampled = self.apart.updated(optimizer, self.hot.optimizers, self.identity.world_size)
         if sampled is not None:
             self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))

@@ -9,14 +9,14 @@ from torch import Tensor, float32, long
 
 
 def count(batch: Any, depth: int = 3) -> tuple[int, int]:
-    """Samples and tokens in a batch, by its first tensor, in the order of its parts; 0 where unknown. Never raises.
+    """Return the samples and tokens in a batch, by the first tensor in it; 0 where unknown. Never raises.
 
-    Samples are its first dimension. A batch of whole numbers in two dimensions is taken for token ids.
+    Samples are the tensor's first dimension. A tensor of integers with two dimensions is taken for token ids.
     """
     try:
         kind = type(batch)
         first = batch[0] if (kind is tuple or kind is list) and batch else batch
-        if type(first) is Tensor:  # what almost every batch is: twice in each step this is all
+        if type(first) is Tensor:  # the usual batch; a fast path that runs twice in each step
             shape = first.shape
             if shape and shape[0]:
                 if len(shape) != 2 or first.dtype is float32 or first.is_floating_point():
@@ -34,16 +34,15 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
                 samples, tokens = count(part, depth - 1)
                 if samples:
                     return samples, tokens
-    except Exception:  # a nested tensor has no shape, and a class of the script's own may raise anything
+    except Exception:  # A nested tensor has no shape; a class of the script's own may raise anything.
         return 0, 0
     return 0, 0
 
 
 def links_nodes(samples: int, second: Any) -> bool:
-    """Return whether the second input of a model links the nodes of a graph: then the first has a row a node, not a
-    sample.
+    """Return whether a model's second input links the nodes of a graph, so that rows of the first are nodes.
 
-    samples: rows of the first input. A batch of two has two rows in each.
+    samples: number of rows of the first input. Two samples give a batch with two rows in each input, so 2 is no graph.
     """
     if isinstance(second, Tensor):
         shape = second.shape
@@ -52,7 +51,7 @@ def links_nodes(samples: int, second: Any) -> bool:
 
 
 def _graphs(batch: Any) -> int:
-    """Samples in a batch of PyG's: graphs, or the nodes around which it was sampled; 0 where it says neither."""
+    """Return the samples in a PyG batch: graphs, or the nodes around which it was sampled; 0 if it has neither."""
     for name in ("num_graphs", "batch_size"):
         number = getattr(batch, name, None)
         if isinstance(number, int):

@@ -1,7 +1,7 @@
-"""Finds what takes this rank's cores, while it waits for one: other programs, or the CPU quota of its container.
+"""Finds what takes this rank's cores while it waits for one: other programs, or the CPU quota of its container.
 
-Two readings of /proc/PID/stat of all processes, a second apart, tell what each process used (proc(5)). Nothing of this
-is read as long as the training thread gets its cores.
+The difference of two readings of /proc/PID/stat of all processes, a second apart, is what each process used (proc(5)).
+Processes are read only while the training thread does not get its cores.
 """
 
 from __future__ import annotations
@@ -19,47 +19,50 @@ from ddpmon.plain import utf8
 from ddpmon.probe import counters
 
 STARVED_SHARE = 0.1
-"""Share of a second without a core from which on it is asked who has them."""
+"""Share of a second without a core from which on the processes are read."""
 EVERY_S = 5.0
-"""Time between two answers: a reading of a thousand processes takes some 20 ms of the background thread."""
+"""Seconds between two answers: reading a thousand processes takes about 20 ms of the background thread."""
 QUOTA_S = 5.0
-"""Time between two looks for a quota, where there is none."""
+"""Seconds between two searches for a quota, where there is none."""
 LEAST_CORES = 0.1
-"""Use from which on a program is named."""
+"""Cores that a program must use to be reported."""
 AT_ONCE = 20
-"""Processes that are read before the training thread may have the GIL."""
+"""Number of processes to read before the training thread may have the GIL."""
 INTERPRETERS = ("python", "node", "perl", "ruby", "java", "bash", "sh")
-"""Beginnings of program names that say less than the script which they run."""
+"""Prefixes of program names that say less than the script that they run."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Throttling(NamedTuple):
-    """A container's CPU quota."""
+    """CPU quota of a container."""
 
     quota_cores: float
     throttled_s: float
-    """Time so far in which it was used up."""
+    """Total time so far in which the quota was used up."""
 
 
 class RivalSearch:
-    """Keeps the last reading of the process table. run_id: of the run whose ranks and workers are no rivals."""
+    """Searches for rivals; holds the last reading of the process table.
+
+    run_id: id of the run whose ranks and workers are no rivals.
+    """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = os.fsencode(run_id)
         self._before: tuple[float, dict[int, counters.Times]] | None = None
         self._quiet_until = 0.0
         self._throttling: tuple[float, Throttling | None] = -QUOTA_S, None
-        """The last reading of the quota, and its moment."""
+        """Time of the last reading of the quota, and the reading."""
         self._told = CpuRivals()
 
     def look(self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]) -> CpuRivals | None:
-        """Return what takes the cores; None: nothing new is known.
+        """Return what takes the cores; None if nothing new is known.
 
         Args:
             starved: Share of the last second in which the training thread got no core.
-            thread: The training thread, as the kernel counts threads.
-            now: Seconds, monotonic.
-            make_way: Called now and then, so that the training thread gets the GIL.
+            thread: Kernel id of the training thread.
+            now: Monotonic time in seconds.
+            make_way: Called often, so that the training thread can get the GIL.
 
         """
         quota, share = self._throttled(now)
@@ -73,7 +76,7 @@ class RivalSearch:
     def _throttled(self, now: float) -> tuple[float, float]:
         """Return the quota in cores, and the share of the time since the last call in which it was used up.
 
-        A container without a quota is asked again after QUOTA_S: some get one while they run.
+        Without a quota, this searches again after QUOTA_S, because some containers get one while they run.
         """
         at, before = self._throttling
         if before is None and now - at < QUOTA_S:
@@ -88,7 +91,7 @@ class RivalSearch:
     def _programs_now(
         self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]
     ) -> list[CpuProgram] | None:
-        """Return the programs that used the cores in the last second; None: this call read none, or the first half."""
+        """Return the programs that used the cores in the last second; None if there are no two readings yet."""
         if starved is None or starved < STARVED_SHARE or now < self._quiet_until:
             self._before = None
             return None
@@ -118,9 +121,9 @@ class RivalSearch:
         return [CpuProgram(pid, _named(pid), round(used[pid], 2)) for pid in others[:MAX_CPU_PROGRAMS]]
 
     def _is_ours(self, pid: int, times: Mapping[int, counters.Times]) -> bool:
-        """Return whether it is a rank, a worker of one, or belongs to ddpmon or to the launcher.
+        """Return whether a process is a rank, a worker of a rank, or part of ddpmon or the launcher.
 
-        What a script starts beside its training has the run's variables too, but it is none of these.
+        Other programs that a script starts have the run's variables too, but are none of these.
         """
         launcher, above = os.getppid(), [pid]
         while above[-1] not in {launcher, 0, 1} and above[-1] in times:
@@ -137,7 +140,7 @@ def _is_worker(pid: int, parent: int) -> bool:
 
 
 def read_throttling(cgroups: Callable[[], list[Cgroup]] | None = None) -> Throttling | None:
-    """Return the CPU quota that allows this process least; None: it has none."""
+    """Return this process's tightest CPU quota; None if it has none."""
     found = (_throttling(one) for one in (cgroups() if cgroups else cgroups_of("cpu")))
     return min((one for one in found if one is not None), default=None)
 
@@ -159,7 +162,7 @@ def _throttling(cgroup: Cgroup) -> Throttling | None:
 
 
 def _named(pid: int) -> str:
-    """Return the name of a process's program, with the script where it is an interpreter's."""
+    """Return the name of a process's program, followed by the script if the program is an interpreter."""
     name = counters.program(pid).decode(errors="replace")
     if name.startswith(INTERPRETERS):
         name = f"{name} {_script([word.decode(errors='replace') for word in counters.arguments(pid)[1:]])}".rstrip()
@@ -167,7 +170,7 @@ def _named(pid: int) -> str:
 
 
 def _script(words: list[str]) -> str:
-    """Return the script or the module that an interpreter runs: "train.py", "-m http.server"; "-c" for code."""
+    """Return the script or module that an interpreter runs, such as "train.py" or "-m http.server"; "-c" for code."""
     for place, word in enumerate(words):
         if word == "-m":
             return " ".join(words[place : place + 2])

@@ -1,4 +1,4 @@
-"""Reads from a GPU without ever waiting for it: single values, and moments on its timeline."""
+"""Reads single values from a GPU, and times on its timeline, without ever waiting for the GPU."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SLOTS = 1024
 
 
 def allocator_counters(device: int) -> dict[str, int]:
-    """Return what torch's allocator counts of a GPU, by names in Sample. It takes the allocator's lock for a moment.
+    """Return the counters of torch's allocator for a GPU, by field name of Sample; takes its lock briefly.
 
-    Nothing where this process has not begun to use CUDA, which asking would do, or uses an allocator of its own.
+    Returns nothing if this process has not initialized CUDA, which asking would do, or has a custom allocator.
     """
     if not torch.cuda.is_initialized():
         return {}
@@ -32,14 +32,14 @@ def allocator_counters(device: int) -> dict[str, int]:
 
 
 class HostCopy:
-    """A tensor on its way from the device to pinned memory; one of the CPU is there at once, and not copied."""
+    """A copy of a tensor from the device to pinned memory. A tensor on the CPU is not copied and counts as arrived."""
 
     __slots__ = ("_event", "tensor")
 
     def __init__(self, tensor: Any, pinned: Any = None) -> None:
-        """Start the copy on the stream that made the tensor. pinned: where to; None: to memory of its own."""
+        """Start the copy on the current stream. pinned: target of the copy; None to allocate one."""
         self.tensor = tensor
-        """The copy."""
+        """The tensor on the host; valid once it has arrived."""
         self._event: Any = None
         if tensor.is_cuda:
             if pinned is None:
@@ -51,15 +51,15 @@ class HostCopy:
 
     @property
     def arrived(self) -> bool:
-        """Return whether the copy is done. Asks the driver, does not wait."""
+        """Return whether the copy is done. This queries the driver and does not wait."""
         return self._event is None or bool(self._event.query())
 
 
 class Readings:
-    """Copies single values to pinned memory on the stream that made them: a ring of slots, made at the first use.
+    """Copies single values to pinned memory on the current stream, into a ring of slots that is allocated at first use.
 
-    A slot is used again after SLOTS further readings; the sending thread resolves them several times a second, so that
-    by then it has long been read.
+    A slot is reused after SLOTS further readings. By then its value has long been read, because the background thread
+    reads values several times a second.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Readings:
         self._next = 0
 
     def read(self, tensor: Any) -> HostCopy | None:
-        """Start the copy of a one-element CUDA tensor; None while the stream is being captured into a graph."""
+        """Start the copy of a one-element CUDA tensor; return None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
             return None
         if self._slots is None:
@@ -78,7 +78,7 @@ class Readings:
 
 
 def resolve(value: object) -> float | None:
-    """A number from a number or a reading, or the sum of a tuple of them; None if one has not arrived."""
+    """Return the number that a number or reading holds, or the sum of a tuple of them; None if one has not arrived."""
     if isinstance(value, HostCopy):
         return float(value.tensor) if value.arrived else None
     if isinstance(value, tuple):
@@ -88,22 +88,22 @@ def resolve(value: object) -> float | None:
 
 
 def pending(value: object) -> bool:
-    """Return whether a value is a reading that has not arrived yet, or a tuple with one in it."""
+    """Return whether a value is a reading that has not arrived yet, or a tuple that contains one."""
     if isinstance(value, tuple):
         return any(map(pending, value))
     return isinstance(value, HostCopy) and not value.arrived
 
 
 class Events:
-    """Timing events on the current stream, used again once their step has been read."""
+    """Timing events on the current stream. An event is reused after its step has been read."""
 
     def __init__(self, captured: Callable[[], object]) -> None:
-        """captured: is called when a moment of training is captured into a graph."""
+        """Begin without events. captured: called when training is captured into a CUDA graph."""
         self._captured = captured
         self._free: deque[DeviceEvent] = deque()
 
     def event(self) -> DeviceEvent | None:
-        """Record one now; None while the stream is being captured into a graph."""
+        """Record an event now; return None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
             self._captured()
             return None
@@ -115,10 +115,10 @@ class Events:
         return event
 
     def free(self, event: DeviceEvent) -> None:
-        """An event marks nothing."""
+        """Return an event that marks nothing to the pool."""
         self._free.append(event)
 
     def release(self, marks: list[Mark]) -> None:
-        """A step has been read: its events are free, but for the last one, with which the next step begins."""
+        """Return a read step's events to the pool, except the last one, with which the next step begins."""
         last = marks[-1].event
         self._free.extend({id(mark.event): mark.event for mark in marks if mark.event is not last}.values())

@@ -1,7 +1,7 @@
 """Watches the processes that load a rank's data while its stack is sampled: its DataLoader workers, or the rank itself.
 
-All of it is read from /proc by the background thread: whether they compute, wait for storage or for something else, how
-much they read, and from which file system.
+The background thread reads from /proc whether they compute, wait for storage or wait for something else, how much they
+read, and from which file system.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ddpmon.plain import utf8
 from ddpmon.probe import counters
 
 MOST_SEARCHES = 8
-"""Times that the open files are read, where a process waits for storage."""
+"""Largest number of times to look for the file that a process reads while it waits for storage."""
 _NO_DATA = ("/proc/", "/sys/", "/dev/")
 
 
 class DataReaders:
-    """Counts what these processes do, from now on."""
+    """Counts what these processes do, from its creation on."""
 
     def __init__(self, workers: Sequence[int]) -> None:
-        """workers: pids of the rank's DataLoader workers."""
+        """Begin to count. workers: pids of the rank's DataLoader workers."""
         self._began = time.monotonic()
         self._pids = list(workers)[:MAX_READERS] or [os.getpid()]
         self._before = {pid: _used(pid) for pid in self._pids}
@@ -37,12 +37,12 @@ class DataReaders:
         self._mounts: Counter[tuple[str, str]] = Counter()
 
     def look(self, pid: int, thread: int, *, had_gil: bool = False) -> None:
-        """Note the state of a process that the rank waits for now.
+        """Record the state of a process that the rank waits for now.
 
         Args:
-            pid: The process; 0: the rank itself loads the batch.
-            thread: The training thread, which is looked at then.
-            had_gil: It has just computed, and may wait for the GIL now.
+            pid: The process; 0 if the rank itself loads the batch.
+            thread: Kernel id of the training thread, whose state counts if `pid` is 0.
+            had_gil: True if that thread has just computed; if it sleeps, it waits for the GIL.
 
         """
         reader = pid or os.getpid()
@@ -56,10 +56,10 @@ class DataReaders:
             self._mounts[mount] += 1
 
     def result(self, idle: dict[int, tuple[int, int]]) -> tuple[list[DataReader], tuple[str, str]]:
-        """Return what they did, and the mount point and type of the file system that they waited for.
+        """Return what the processes did, and the mount point and type of the file system that they waited for.
 
-        idle: how often the stack of each worker was read while the rank waited for another one, and how often it had
-        nothing to do then.
+        idle: for each worker, how often its stack was read while the rank waited for another worker, and how often it
+        was idle then.
         """
         took = max(1e-3, time.monotonic() - self._began)
         made = []
@@ -84,14 +84,14 @@ class DataReaders:
 
 
 def _used(pid: int) -> tuple[float, float, float]:
-    """Return what a process used so far: seconds of CPU time, bytes read from storage, seconds without a core."""
+    """Return the totals of a process: seconds of CPU time, bytes read from storage, seconds without a core."""
     times, storage = counters.times(pid), counters.storage_bytes(pid)
     cpu_s = 0.0 if times is None else times.ticks / os.sysconf("SC_CLK_TCK")
     return cpu_s, 0.0 if storage is None else storage[0], (counters.run_delay_ns(pid, pid) or 0) / 1e9
 
 
 def _file_system(pid: int) -> tuple[str, str] | None:
-    """Return the mount point and the type of the file system of the file that a process opened last to read it."""
+    """Return the mount point and type of the file system of the file that a process opened last for reading."""
     file = next((path for path in _files_read(pid) if path.startswith("/") and not path.startswith(_NO_DATA)), None)
     if file is None:
         return None
@@ -101,7 +101,7 @@ def _file_system(pid: int) -> tuple[str, str] | None:
 
 
 def _files_read(pid: int) -> list[str]:
-    """Return the files that a process has open for reading alone, the highest descriptor first."""
+    """Return the files that a process has open only for reading, the highest descriptor first."""
     found = []
     with contextlib.suppress(OSError, ValueError):
         for number in sorted(map(int, os.listdir(f"/proc/{pid}/fd")), reverse=True):

@@ -1,7 +1,7 @@
-"""A DEALER of ZeroMQ in a few lines of Python: ZMTP 3.0 (rfc.zeromq.org/spec/23) over a socket of the file system.
+"""A ZeroMQ DEALER socket in a few lines of Python: ZMTP 3.0 (rfc.zeromq.org/spec/23) over a Unix socket.
 
-libzmq keeps a dozen descriptors in the process and aborts it when the script closes one, as daemons close all that they
-do not know. This keeps one, and an error of it is an OSError like any other.
+libzmq uses a dozen descriptors of the process, and aborts it if the script closes one of them, as daemons close all
+descriptors that they do not know. This class uses one, and an error of it is an OSError like any other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from ddpmon.messages.guarded_socket import folder_identity, opened_folder
 from ddpmon.probe.own_descriptor import OwnDescriptor
 
 MAX_FRAME_BYTES = 65_536
-"""Largest frame that a hub may send; a connection that sends more is dropped."""
+"""Largest frame that a hub may send. A larger one drops the connection."""
 _IPC = "ipc://"
 _READ_BYTES = 65_536
 _GREETING_BYTES = 64
 _HANDSHAKE_POLLS, _POLL_MS = 10, 10
-"""Polls before a handshake is given up. Usually one is enough; a hub that is stopped is not waited for any longer."""
+"""Number of polls before a handshake is given up, and milliseconds of each. One is usually enough. A stopped hub does
+not delay the rank any longer.
+"""
 _LONG, _COMMAND = 0x02, 0x04
 _MOST_SHORT_BYTES = 255
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -29,7 +31,7 @@ _READY = b"\x05READY\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
 
 
 class Dealer:
-    """A connection that is made anew when it is lost. Nothing here raises; `connect` and `poll` wait a little."""
+    """A connection that is made anew when it is lost. No method raises; `connect` and `poll` wait a little."""
 
     def __init__(self, address: str) -> None:
         self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
@@ -47,12 +49,12 @@ class Dealer:
         return self._usable() is not None
 
     def connect(self) -> bool:
-        """Connect where there is no connection, or where the folder was replaced; return whether it did.
+        """Connect if there is no connection, or if the socket's folder was replaced; return whether it did.
 
-        What was sent before may then be lost.
+        Frames that were sent earlier may be lost then.
         """
         if self._usable() is not None and folder_identity(self._folder) in {None, self._connected_folder}:
-            return False  # a connection lives on without its folder
+            return False  # A connection survives the removal of its folder.
         folder = opened_folder(self._folder)
         if folder is None:
             return False
@@ -64,7 +66,7 @@ class Dealer:
                 descriptor = OwnDescriptor(made.detach())
             finally:
                 made.close()
-        except OSError:  # nobody listens
+        except OSError:  # Nobody listens.
             return False
         finally:
             with contextlib.suppress(OSError):
@@ -82,9 +84,10 @@ class Dealer:
         return True
 
     def send(self, payload: bytes) -> bool:
-        """Send a message of one frame; return False if the connection takes none now.
+        """Send a message of one frame; return False if the connection cannot take one now.
 
-        Before the other end is ready libzmq takes a message for a part of the handshake, and drops the connection.
+        Nothing is sent before the other end is ready: libzmq would take it for a part of the handshake, and drop the
+        connection.
         """
         if not self._flush() or not self._is_ready:
             return False
@@ -99,23 +102,23 @@ class Dealer:
         return self._frames.popleft() if self._frames else None
 
     def poll(self, milliseconds: int) -> None:
-        """Wait until something arrives, at most so long."""
+        """Wait until something arrives, for at most this long."""
         waiting = select.poll()
         if self._usable() is not None and self._descriptor is not None:
             waiting.register(self._descriptor.number, select.POLLIN)
         waiting.poll(milliseconds)
 
     def close(self) -> None:
-        """Drop the connection and what was not sent."""
+        """Close the connection and discard what was not sent."""
         if self._socket is not None and self._descriptor is not None:
-            self._socket.detach()  # the number may be another file's by now
+            self._socket.detach()  # The number may belong to another file by now.
             self._descriptor.close()
         self._socket = self._descriptor = self._connected_folder = None
         self._unsent, self._has_greeting, self._is_ready = b"", False, False
         self._received.clear()
 
     def _read(self) -> None:
-        """Take in what has arrived; drop the connection if it has ended or is none of ZeroMQ's."""
+        """Read what has arrived; drop the connection if it has ended or the data is not ZMTP."""
         if (usable := self._usable()) is None:
             return
         try:
@@ -129,13 +132,13 @@ class Dealer:
             self.close()
 
     def _usable(self) -> socket.socket | None:
-        """The socket, while its number is still that of this connection."""
+        """Return the socket while its descriptor still belongs to this connection; None otherwise."""
         if self._descriptor is not None and not self._descriptor.intact:
             self.close()
         return self._socket
 
     def _flush(self) -> bool:
-        """Send what waits; return whether all of it was sent."""
+        """Send what is waiting; return whether all of it was sent."""
         while self._unsent and (usable := self._usable()) is not None:
             try:
                 sent = usable.send(self._unsent, socket.MSG_NOSIGNAL)
@@ -148,7 +151,7 @@ class Dealer:
         return self._socket is not None
 
     def _parse(self) -> bool:
-        """Split what was received into frames; return whether it can be ZMTP."""
+        """Split the received bytes into frames; return False if they cannot be ZMTP."""
         received = self._received
         if not self._has_greeting:
             if len(received) < _GREETING_BYTES:

@@ -1,6 +1,6 @@
-"""Steps on a GPU's own timeline, made from the marks that the training thread left, once the device has passed them.
+"""Places steps on a GPU's own timeline, by the marks of the training thread, once the device has passed them.
 
-Nothing here waits for the device: a step whose marks have not all been passed stays where it is.
+Nothing here waits for the device: a step with a mark that was not passed yet has to wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 def passed(step: RawStep) -> bool:
     """Return whether the device has passed every mark of a step."""
-    # The last one first: on one stream it answers for all of them.
+    # Query the last one first: on one stream it answers for all of them.
     return all(mark.event.query() for mark in reversed(step.marks))
 
 
@@ -23,8 +23,8 @@ def reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) ->
     """Return how many steps the device has finished, and how many marks it has passed in the next one.
 
     Args:
-        steps: Steps that the host has finished.
-        finished: Those of them that were not read yet, the oldest first.
+        steps: Number of steps that the host has finished.
+        finished: Those of these steps that were not read yet, the oldest first.
         current: Marks of the step that the host is in.
 
     """
@@ -35,21 +35,21 @@ def reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) ->
 
 
 class DeviceTimeline:
-    """Follows one device: turns steps by the host's clock into steps by the device's."""
+    """Follows one device, and converts steps from the host's clock to the device's."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0
         """Nanoseconds of device time since the first mark."""
         self._offset: float | None = None
-        """Host time of the first mark, as closely as was observed so far."""
+        """Best estimate so far of the host time of the first mark."""
 
     def place(self, step: RawStep) -> RawStep:
-        """The same step by the device's clock. Its marks must all have been passed.
+        """Return the step by the device's clock. The device must have passed all its marks.
 
-        Between two marks the device's time belongs to the first one's phase: time that the host spent while the device
-        was still busy with earlier work vanishes, and time in which the device had to wait for the host remains.
-        The end in host time is an estimate: the device passes a mark at the earliest when the host records it, so the
-        largest difference seen is the one nearest to the truth.
+        Device time between two marks belongs to the phase of the first. So host time during which the device was still
+        busy with earlier work vanishes, and time during which the device waited for the host remains. The end in host
+        time is an estimate: the device passes a mark no earlier than the host records it, so the largest difference
+        seen is the one nearest to the truth.
         """
         marks = step.marks
         begin = self._elapsed

@@ -1,4 +1,4 @@
-"""Samples this process, its training thread and its GPU once a second, on the sending thread."""
+"""Samples this process, its training thread and its GPU once a second, on the background thread."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ddpmon.probe.gpu_counters import GpuCounters
 from ddpmon.probe.identity import Identity
 
 MEMORY_LEFT_S = 5.0
-"""Interval at which the host's free memory is read: it changes slowly, and reading takes up to 0.1 ms."""
+"""Interval in seconds for reading the host's free memory, which changes slowly and takes up to 0.1 ms to read."""
 LOOPBACK = frozenset({"lo", "lo0"})
 
 
 class Sampler:
-    """Takes samples; what is not there is None."""
+    """Takes samples. A value that is not available is None."""
 
     def __init__(
         self,
@@ -29,12 +29,12 @@ class Sampler:
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
         worker_pids: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        """Begin with nothing to compare rates with.
+        """Begin without earlier values to compute rates from.
 
         Args:
-            training_thread: Returns its id as the kernel counts threads.
-            identity: Knows the rank's GPU once there is one, and receives what is wrong with it.
-            loader: Returns the workers of the DataLoader that was read last, and whether it pins its batches.
+            training_thread: Returns the kernel id of the training thread.
+            identity: Knows the rank's GPU once there is one, and records problems with it.
+            loader: Returns the number of workers of the DataLoader that was read last, and whether it pins memory.
             worker_pids: Returns the pids of the workers of all DataLoaders.
 
         """
@@ -48,12 +48,12 @@ class Sampler:
         self._memory_left_at = float("-inf")
         self._gpu: GpuCounters | None = None
         self._cards: tuple[set[str], list[str]] = set(), []
-        """Names of the host's network cards, and which of them stand for hardware."""
+        """Names of all network cards of the host, and those of them that are hardware."""
 
     def sample(self, make_way: Callable[[], None] = lambda: None) -> Sample:
-        """The process and its GPU now. Takes 0.1 ms without a GPU, and three times as long in cold caches.
+        """Sample the process and its GPU. Takes 0.1 ms without a GPU, and three times as long in cold caches.
 
-        make_way: called now and then, so that no stretch of it is long.
+        make_way: called several times, so that this thread never keeps the GIL for long.
         """
         now = time.monotonic_ns()
         sample = Sample(time_us=now // 1000)
@@ -82,7 +82,7 @@ class Sampler:
         if self._gpu is None and (uuid := self._identity.cuda_uuid()) is not None:
             self._gpu = GpuCounters(uuid, self._identity)
         workers, pinned = self._loader()
-        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # a script may give numpy's
+        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # it may be numpy's
         sample.loader_pinned = bool(pinned) if self._gpu is not None and pinned is not None else None
         if self._gpu is not None:
             of_torch = allocator_counters(self._identity.cuda_device or 0)
@@ -91,7 +91,7 @@ class Sampler:
         return sample
 
     def _sample_memory(self, sample: Sample, now_s: float) -> None:
-        """Read the memory of the rank's workers, and what its host has left."""
+        """Sample the memory of the rank's workers, and the memory that its host has left."""
         if now_s - self._memory_left_at >= MEMORY_LEFT_S:
             self._memory_left, self._memory_left_at = counters.memory_left_bytes(), now_s
         sample.memory_left_bytes = self._memory_left
@@ -106,7 +106,7 @@ class Sampler:
             self._cards = set(counts), cards
         if not cards:
             return
-        which = ",".join(cards)  # another card's count is no rise of these
+        which = ",".join(cards)  # The names keep counts of different cards apart.
         sent = self._rates.per_s(f"sent by {which}", sum(counts[card][0] for card in cards))
         received = self._rates.per_s(f"received by {which}", sum(counts[card][1] for card in cards))
         sample.sent_bytes_per_s = None if sent is None else max(0.0, sent)
@@ -114,18 +114,18 @@ class Sampler:
 
 
 class Rates:
-    """Turns counters that only rise into rates: by how much they rose a second since they were last read."""
+    """Converts rising counters into rates per second since they were last read."""
 
     def __init__(self) -> None:
         self._now = 0
         self._before: dict[str, tuple[float, int]] = {}
 
     def set_time(self, now_ns: int) -> None:
-        """The moment that the counters given from here on belong to."""
+        """Set the time of the counters that are passed from now on."""
         self._now = now_ns
 
     def per_s(self, name: str, count: float | None) -> float | None:
-        """None where there is no count, or none to compare it with."""
+        """Return the rate of a counter; None if there is no count, or no earlier one to compare with."""
         if count is None:
             self._before.pop(name, None)
             return None
@@ -135,31 +135,31 @@ class Rates:
 
 
 def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[str]:
-    """Return those of a host that stand for hardware; in a container, which sees none, all but loopback.
+    """Return the network cards of a host that are hardware; in a container, which sees none, all but loopback.
 
-    Bonds, bridges and tunnels count again what their cards carry. RDMA is in none of the counters.
+    Bonds, bridges and tunnels would count what their cards carry a second time. No counter includes RDMA.
     """
     others = sorted(name for name in names if name not in LOOPBACK)
     return [name for name in others if os.path.exists(f"{folder}/{name}/device")] or others
 
 
 CPU_SHARE = 0.01
-"""Share of a core for reading: the kernel walks all pages of a worker, 43 ms for each GiB."""
+"""Share of a core to spend on reading: the kernel walks all pages of a worker, 43 ms for each GiB."""
 
 
 class WorkerMemory:
-    """Adds up the private memory of workers. One worker is read at a time, the one first that was read longest ago.
+    """Adds up the private memory of workers. Each call reads at most one worker: the one read longest ago.
 
-    A worker begins with the pages of its rank and copies those that it writes to. Resident memory has both in it.
+    A worker begins with the pages of its rank and copies those that it writes to. Resident memory would count both.
     """
 
     def __init__(self) -> None:
         self._bytes: dict[int, int | None] = {}
-        """Bytes by pid, the one read last at the end; None: it may not be read."""
+        """Bytes by pid, the most recently read one last; None if it may not be read."""
         self._read_again_at = float("-inf")
 
     def read(self, pids: Sequence[int], now: float) -> int | None:
-        """Return the sum over all workers; None until each of them was read."""
+        """Return the sum over all workers; None until each of them has been read."""
         self._bytes = {pid: size for pid, size in self._bytes.items() if pid in pids}
         if pids and now >= self._read_again_at:
             pid = next((pid for pid in pids if pid not in self._bytes), next(iter(self._bytes), 0))

@@ -1,9 +1,9 @@
-"""Take a few elements of a model's parameters, inputs and buffers now and then, as one number that ranks compare by.
+"""Samples elements of a model's parameters, inputs and buffers, and reduces them to a number that ranks compare.
 
-DDP's replicas are bit-identical after every step, and nothing in torch says so when they are not. Every rank takes the
-same elements after as many synchronised backward calls; the hub compares. Where an optimizer steps on gradients that
-DDP never reduced, they are taken after such steps too: without DDP's forward there is no other moment, and they show
-whether it did any harm.
+DDP's replicas are bit-identical after every step, and nothing in torch reports when they are not. Every rank samples
+the same elements after the same number of synchronised backward calls, and the hub compares the digests. If an
+optimizer steps on gradients that DDP never reduced, digests follow such steps too: without DDP's forward there is no
+other moment for them, and they show whether the steps did any harm.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from ddpmon.probe.cuda import HostCopy
 
 PARAMETERS = 32
 ELEMENTS = 8
-"""So many parameters of a model, and of each so many elements: taking them costs 0.1 ms for any model."""
+"""Number of parameters to sample in a model, and of elements in each. Sampling costs 0.1 ms for any model."""
 FIRST = (1, 10, 30, 100)
 EVERY = 500
-"""Steps between two digests. A fault that is there from the start shows at once; later digests cost next to nothing."""
+"""Steps between two digests. A fault present from the start shows at once; later digests cost next to nothing."""
 BRIEF_EVERY = 100
-"""In between, two parameters tell since when replicas differ: most faults change all of them."""
+"""Steps between brief digests of two parameters, which date a difference: most faults change all parameters."""
 SOON = 20
-"""Backward calls after a digest in which a change of the rate or the mode asks for no further one."""
+"""Number of backward calls after a digest in which a change of the rate or the mode schedules no further one."""
 INPUT_TENSORS, INPUT_ELEMENTS = 8, 64
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-"""Types of which tensors are joined as they are: float64, as which they are compared, is exact for them."""
+"""Types whose tensors can be joined without a conversion: they are compared as float64, which is exact for them."""
 
 
 def due(count: int) -> bool:
-    """Return whether whole digests are taken after so many backward calls, or optimizer steps."""
+    """Return whether a whole digest is due after this number of backward calls or optimizer steps."""
     return count % EVERY == 0 if count > FIRST[-1] else count in FIRST
 
 
 def next_due(count: int) -> int:
-    """Return after how many backward calls digests, whole or brief, are taken next."""
+    """Return the number of backward calls after which the next digest, whole or brief, is due."""
     return min([first for first in FIRST if first > count] + [(count // BRIEF_EVERY + 1) * BRIEF_EVERY])
 
 
 def few(parameters: Sequence[Any]) -> Sequence[Any]:
-    """Return the parameters of a brief digest."""
+    """Return the two parameters that a brief digest samples."""
     return [parameters[(len(parameters) - 1) // 2], parameters[-1]] if parameters else parameters
 
 
 def tensors_in(arguments: Iterable[Any], depth: int = 3) -> Iterator[torch.Tensor]:
-    """Yield the tensors in what a model is given."""
+    """Yield the tensors in a model's arguments."""
     for one in arguments:
         if isinstance(one, torch.Tensor):
             if type(one) is torch.Tensor and one.layout is torch.strided and _lies_dense(one):
@@ -66,7 +66,7 @@ def _lies_dense(tensor: torch.Tensor) -> bool:
 
 
 class SampledElements:
-    """Elements on their way from the device; `value()` is None until they have arrived."""
+    """Sampled elements that may still be on their way from the device; `value()` is None until they have arrived."""
 
     __slots__ = ("_elements", "group", "model", "of", "sequence", "step", "updates")
 
@@ -74,16 +74,16 @@ class SampledElements:
         self.of = WEIGHTS
         """Index into DIGESTS."""
         self.step = 0
-        """The one that it is of, once that is worked out."""
+        """Number of the step they belong to, set when it is known."""
         self.model = model
         self.group = group
         self.sequence = sequence
         self.updates = updates
-        """Optimizer steps so far on gradients that were not reduced, if it was taken after one of them."""
+        """Number of optimizer steps on unreduced gradients so far, if they were sampled after one; else 0."""
         self._elements = elements
 
     def value(self) -> int | None:
-        """Return the digest, once the elements have arrived."""
+        """Return the digest, or None if the elements have not arrived."""
         if not self._elements.arrived:
             return None
         return zlib.crc32(bytes(self._elements.tensor.to(torch.float64).view(torch.uint8).tolist()))
@@ -97,9 +97,16 @@ def sample(
     updates: int = 0,
     elements_each: int = ELEMENTS,
 ) -> SampledElements | None:
-    """Take every few elements of every few tensors; None without any.
+    """Sample elements at equal distances of tensors at equal distances; return None if there are none.
 
-    group, sequence: where the ranks that hold replicas stand: only what was taken at the same moment can be compared.
+    Args:
+        tensors: Tensors to sample.
+        model: Number of the model.
+        group: Name of the process group whose ranks hold replicas.
+        sequence: Number of the group's last collective. Only samples with the same group and sequence are comparable.
+        updates: See `SampledElements.updates`.
+        elements_each: Largest number of elements per tensor.
+
     """
     chosen = tensors[:: max(1, len(tensors) // PARAMETERS)][:PARAMETERS]
     slices = []
@@ -108,8 +115,8 @@ def sample(
             size = tensor.numel()
             count = min(elements_each, size)
             if count:
-                # Straight from memory: a view in another order (channels last) would be copied whole. The distance is
-                # odd, so that of rows of even length it does not take the first elements alone.
+                # Read straight from memory: a view in another order (channels last) would be copied whole. An odd
+                # distance avoids sampling only the first element of each row where rows have an even length.
                 distance = size // count
                 slices.append(tensor.as_strided((count,), (distance - (distance % 2 == 0),)))
         if not slices or (slices[0].is_cuda and torch.cuda.is_current_stream_capturing()):

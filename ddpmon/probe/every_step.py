@@ -1,9 +1,8 @@
-"""Holds the calls that torch makes in every step: each is noted with its moment and as little more as its meaning
-needs.
+"""Handles the calls that torch makes in every step, each of which leaves a note with its time and a few arguments.
 
-`account` reads the notes, on the background thread once there is one. What is done here at once is what cannot wait:
-which gradients the reducer has just reduced, the loss before the script changes it, the few elements of a model that
-must be taken at a certain step. It runs between calls into C++ that leave caches cold, so that every line costs.
+`account` reads the notes, on the background thread once there is one. Only what cannot wait is done here at once: which
+gradients the reducer has just reduced, the loss before the script changes it, and samples of a model that must be taken
+at a certain step. This code runs between calls into C++ that leave caches cold, so every line costs.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 RATE_JUMP = 1.25
-"""Times by which a rate changes at once: schedules that change it in each step change it by less."""
+"""Factor by which a learning rate jumps. Schedules that change it in each step change it by less."""
 
 
 class EveryStep(Comparisons):
@@ -51,41 +50,40 @@ class EveryStep(Comparisons):
 
     def __init__(self) -> None:
         self.buckets: Buckets | None = None
-        """Records every bucket, where that was asked for."""
+        """Records every bucket, if that was requested; else None."""
         super().__init__()
         self.pauses = Pauses(self)
 
     def reset(self, identity: Identity) -> None:
-        """Start from nothing: a new process."""
+        """Reset all state, as in a new process."""
         super().reset(identity)
         self.pauses.reset()
         self.hot.before_forward = self.buckets is not None
         self.loader: tuple[object, object] = (None, None)
-        """Workers of the DataLoader that was read last, and whether it pins its batches."""
+        """Number of workers of the DataLoader that was read last, and whether it pins its batches."""
         self.passes = LoaderPasses()
         self._optimizer_ends: dict[int, weakref.finalize[Any, Any]] = {}
-        """What notes the end of each optimizer."""
+        """Finalizers that note when each optimizer is freed, by its id."""
         self.joined = False
-        """True if it was ever out of data under Join."""
+        """True if this rank has ever run out of data under Join."""
         self._begun_passes: dict[int, bool] = {}
-        """The ids of iterators whose pass has begun and that were not asked for a batch yet, and whether their workers
-        are new."""
+        """Iterators that began a pass and have not returned a batch yet: whether their workers are new, by id."""
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def iterator_made(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        """A DataLoader begins to be read; its workers, if it has any, are new."""
+        """Note that a DataLoader created an iterator, whose workers, if any, are new."""
         iterator = arguments[0]
-        self.hot.fetching = 0  # the iterator may have the id of an earlier one
+        self.hot.fetching = 0  # The iterator may have the id of a freed one.
         self._begun_passes[id(iterator)] = bool(getattr(iterator, "_num_workers", 0))
 
     def workers_started(self, result: object, arguments: tuple[Any, ...]) -> None:
-        """A DataLoader has started the processes of its workers."""
+        """Note that a DataLoader has started its worker processes."""
         self.iterator_made(result, arguments)
         self.record(Account.pause_ends)
 
     def iterator_reset(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        """An iterator that may have been read to its end begins anew, with the workers that it has."""
+        """Note that an iterator begins another pass with the same workers."""
         self.hot.fetching = 0
         self._begun_passes[id(arguments[0])] = False
 
@@ -96,7 +94,7 @@ class EveryStep(Comparisons):
             self._switch_iterator(arguments[0])
 
     def _switch_iterator(self, iterator: Any) -> None:
-        """Another iterator than before is asked for a batch."""
+        """Note that the script reads from another iterator than before."""
         self.hot.fetching = id(iterator)
         self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
         new_workers = self._begun_passes.pop(id(iterator), None)
@@ -110,20 +108,20 @@ class EveryStep(Comparisons):
         self.hot.mark((FETCH_ENDS, now, None, id(arguments[0]), samples, tokens))
 
     def fetch_fails(self) -> None:
-        """The loader has no more (StopIteration), or it raised."""
+        """Note that the loader has no more batches (StopIteration), or raised."""
         self.hot.depth = 0
         self.passes.ended(self.hot.updates[UPDATES])
         self.record(Account.fetch_fails, self.hot.fetching)
 
     def backward_fails(self) -> None:
-        """A backward raised, which ends its phase too."""
+        """Note that a backward raised, which ends its phase too."""
         if self._leave_backward():
             self.record(Account.backward_fails)
 
     # --- forward -----------------------------------------------------------------------------------------------
 
     def forward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """arguments: the DDP model and its inputs. named: more of them."""
+        """Note that a forward begins. arguments: the DDP model and its inputs. named: inputs by keyword."""
         hot = self.hot
         model = arguments[0]
         replica = self.replicas.get(id(model)) or self.replicas.replica_of(model)
@@ -163,10 +161,10 @@ class EveryStep(Comparisons):
         self.hot.mark((FORWARD_ENDS, monotonic_ns(), None, None, None, None))
 
     def backward_expected(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        """DDP's reducer was prepared: it reduces the gradients of the next backward.
+        """Remember that DDP prepared its reducer, which reduces the gradients of the next backward.
 
-        DDP says so itself at the end of a forward, some scripts and frameworks later. The reducer's times of ready
-        gradients count from here.
+        DDP does this itself at the end of a forward; some scripts and frameworks do it later. The reducer's times of
+        ready gradients count from here.
         """
         replica = self.replicas.by_reducer.get(id(arguments[0]))
         if replica is None or replica.stats is None:
@@ -182,11 +180,11 @@ class EveryStep(Comparisons):
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """arguments: first of all, the outputs. named: whether it accumulates into parameters."""
+        """Note that a backward begins. arguments: its outputs first. named: whether it accumulates into parameters."""
         hot = self.hot
         hot.depth += 1
         if hot.depth > 1:
-            # What is computed once more for a checkpoint also runs here; only what DDP was prepared for is a part.
+            # Recomputation for a checkpoint also runs here. Only a backward that DDP was prepared for counts.
             if hot.expects_inside:
                 hot.inner.append(hot.depth)
                 hot.mark((BACKWARD_BEGINS, monotonic_ns(), None, named.get("accumulate_grad", False), False, None))
@@ -222,7 +220,7 @@ class EveryStep(Comparisons):
         self._gradients_reduced()
 
     def _leave_backward(self) -> bool:
-        """A backward is over; returns whether its begin was noted."""
+        """Count a backward as ended; return whether its start was noted."""
         hot = self.hot
         depth = hot.depth
         hot.depth = max(0, depth - 1)
@@ -233,7 +231,7 @@ class EveryStep(Comparisons):
         return True
 
     def _several_end(self, now: int) -> None:
-        """A backward ends, now, in which none, one or several models were to reduce gradients."""
+        """Note the end of a backward, at `now`, that was to reduce the gradients of none, one or several models."""
         hot = self.hot
         reduced_inside, hot.reduced_inside = hot.reduced_inside, hot.reduced_inside and hot.depth > 0
         reductions = tuple(one for replica in hot.expecting if (one := replica.take_reduction()) is not None)
@@ -247,13 +245,13 @@ class EveryStep(Comparisons):
             hot.expects_inside = False
 
     def shadowed(self, _result: object, _arguments: object) -> None:
-        """This rank, out of data, has joined the gradient synchronisation of the others."""
+        """Note that this rank, out of data under Join, has joined the gradient synchronisation of the others."""
         self.joined = True
         self.record(Account.shadowed)
         self._gradients_reduced()
 
     def _gradients_reduced(self) -> None:
-        """A backward reduced gradients."""
+        """Count a backward that reduced gradients, and schedule digests."""
         self.hot.updates[UPDATES] += 1
         self._synchronised_backwards += 1
         if self.hot.start is not None:
@@ -265,14 +263,14 @@ class EveryStep(Comparisons):
             self.record(Account.passed, self._issued(), self._synchronised_backwards)
 
     def _count_from_start(self, count: int, *, whole: bool) -> int:
-        """Tell where a part of a step ended, until it is known which steps count.
+        """Record where a part of a step ended, until it is known which steps count.
 
         Args:
-            count: Synchronisations, or updates, so far.
+            count: Number of synchronisations, or of updates, so far.
             whole: True if a step ended too.
 
         Returns:
-            Those since steps count, once they do.
+            The same number since steps count, or `count` before that.
 
         """
         start = self.hot.start
@@ -290,14 +288,14 @@ class EveryStep(Comparisons):
         return count
 
     def _issued(self) -> int:
-        """Return the count of collectives so far, the same on all ranks at the same place of the script."""
+        """Return the number of collectives so far, which is the same on all ranks at the same place in the script."""
         model = next((model for one in list(self.replicas.values()) if (model := one.model()) is not None), None)
         return sum(issued().values()) if model is None else position(model.process_group)[1]
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
     def hear_of(self, optimizer: Any) -> None:
-        """There is an optimizer; most are seen when they are made."""
+        """Register an optimizer, most often when it is made."""
         optimizers = self.hot.optimizers
         if id(optimizer) not in optimizers:
             optimizers[id(optimizer)] = ""
@@ -308,15 +306,15 @@ class EveryStep(Comparisons):
             self._optimizer_ends[id(optimizer)] = end
 
     def _optimizer_gone(self, optimizers: dict[int, str], key: int) -> None:
-        """Called on whichever thread collects it."""
+        """Forget an optimizer that was freed. Runs on whichever thread frees it."""
         optimizers.pop(key, None)
         self._optimizer_ends.pop(key, None)
         self.hot.rates.pop(key, None)
-        if self.listening and optimizers is self.hot.optimizers:  # else of the process that this one was forked from
+        if self.listening and optimizers is self.hot.optimizers:  # else it belongs to the parent of this fork
             self.hot.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
 
     def let_go(self) -> None:
-        """Stop listening for good, and remove what was put on models and optimizers."""
+        """Stop listening for good, and remove all hooks from models and optimizers."""
         self.hot.thread = 0
         for end in list(self._optimizer_ends.values()):
             end.detach()
@@ -337,7 +335,7 @@ class EveryStep(Comparisons):
         hot.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
 
     def _rate_changes(self, optimizer: Any) -> float:
-        """Return the rate: of the first group that is not frozen with a rate of 0, where one is not."""
+        """Return the optimizer's rate: that of its first group whose rate is not 0, as frozen groups have."""
         rates = [group.get("lr") for group in optimizer.param_groups]
         rate = next((float(one) for one in rates if isinstance(one, (float, int)) and one), 0.0)
         before = self.hot.rates.get(id(optimizer), rate)
@@ -347,12 +345,12 @@ class EveryStep(Comparisons):
         return rate
 
     def _examine(self, optimizer: Any) -> None:
-        """Note what an optimizer updates, and whether it steps in hooks of backward, where that is new."""
+        """Note which model a new optimizer updates, and whether it steps in hooks of backward."""
         self.start()
         self.hear_of(optimizer)
         self.parallelism.steps(optimizer)
         optimizers = self.hot.optimizers
-        if not optimizers[id(optimizer)] and not self.hot.depth:  # the model may not live until the note is read
+        if not optimizers[id(optimizer)] and not self.hot.depth:  # The model may be freed before the note is read.
             first = next(parameters_of(optimizer), None)
             shared = len(optimizers) > len(self.replicas)
             name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
@@ -376,13 +374,13 @@ class EveryStep(Comparisons):
                     self.record(Account.passed, self._issued(), self.apart.updates, True)
 
     def _update_before_start(self) -> None:
-        """An optimizer took gradients that were not reduced, when steps may not count yet."""
+        """Count an optimizer step on gradients that were not reduced, while steps may not count yet."""
         if not self.replicas:
             self.apart.updates = self._count_from_start(self.apart.updates + 1, whole=True)
-        elif self.account.unsynchronised:  # else the probe came too late to notice the reducer of this step
+        elif self.account.unsynchronised:  # otherwise the probe came too late to see this step's reducer
             self._count_from_start(0, whole=True)
 
     def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """GradScaler.step: it takes the gradients, even where it finds them infinite and skips the optimizer."""
+        """Note GradScaler.step: it consumes the gradients even if they are infinite and it skips the optimizer."""
         optimizer = argument(arguments, named, 1, "optimizer")
         self.hot.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

@@ -1,4 +1,4 @@
-"""Finds the models, optimizers and DataLoader iterators of a process that trained before the probe came."""
+"""Finds the models, optimizers and DataLoader iterators of a process that was training before the probe came."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ddpmon.probe.parallel_wrappers import WRAPPERS
 
 
 class Existing(NamedTuple):
-    """Everything that was found, each in an order that is the same on all ranks of most scripts."""
+    """The objects that were found. On most scripts their order is the same on all ranks."""
 
     models: list[Any]
-    """Models wrapped in DDP."""
+    """Models that are wrapped in DDP."""
     optimizers: list[Any]
     iterators: list[Any]
     """Iterators of DataLoaders."""
     wrappers: list[str]
-    """Kinds of other wrappers that train in parallel."""
+    """Kinds of the other parallel wrappers."""
 
 
 def find() -> Existing:
-    """Go through all objects that the garbage collector knows. Takes 20 ms for a million."""
+    """Search all objects that the garbage collector tracks. Takes 20 ms for a million objects."""
     others = [owner for one in WRAPPERS if (owner := _imported(one.modules, one.name)) is not None]
     kinds = DistributedDataParallel, Optimizer, _BaseDataLoaderIter, *others
     wanted = {subclass for kind in kinds for subclass in _subclasses(kind)}
-    # By type alone: `isinstance` would ask objects for their `__class__`, which proxies answer with code of their own.
+    # Compare types only: `isinstance` would ask objects for their `__class__`, and proxies run their own code for that.
     found = [one for one in gc.get_objects() if type(one) in wanted]
     models = [one for one in found if issubclass(type(one), DistributedDataParallel) and "reducer" in vars(one)]
-    # Optimizers that wrap others have no such name, and steps of theirs are those of the wrapped ones.
+    # Optimizers that wrap others lack this attribute, and their steps are those of the wrapped ones.
     optimizers = [one for one in found if issubclass(type(one), Optimizer) and "_zero_grad_profile_name" in vars(one)]
     return Existing(
         sorted(models, key=_size),
@@ -47,13 +47,13 @@ def find() -> Existing:
 
 
 def hear(listener: Listener, existing: Existing) -> None:
-    """Have a listener know what was found, as if it had been there when each was made."""
+    """Register the objects that were found with a listener, as if it had seen each of them being made."""
     for model in existing.models:
         listener.model_found(model)
     for optimizer in existing.optimizers:
         listener.hear_of(optimizer)
     epochs = {epoch for one in existing.iterators if (epoch := _epoch(one)) is not None}
-    if len(epochs) == 1 and (epoch := epochs.pop()) != 1:  # a first epoch of 1 may be that of a loop that counts from 1
+    if len(epochs) == 1 and (epoch := epochs.pop()) != 1:  # A first epoch of 1 may come from a loop that counts from 1.
         listener.loops.set_epoch(epoch)
     if "torch._dynamo" in sys.modules:
         listener.pauses.compiler_there(None, None)
@@ -76,7 +76,7 @@ def _size(model: Any) -> tuple[str, int]:
 
 
 def _epoch(iterator: Any) -> int | None:
-    """Return the epoch that the sampler of a DataLoader was given; None: it has none."""
+    """Return the epoch that a DataLoader's sampler was given; None if it has none."""
     sampler: Any = getattr(iterator, "_index_sampler", None)
     if type(sampler) is BatchSampler:
         sampler = sampler.sampler

@@ -1,8 +1,8 @@
-"""Looks up the facts that only a failing rank knows and that explain a known failure: names, ports, disks, its workers'
-ends.
+"""Looks up facts that only a failing rank knows and that explain a known failure: parameter names, ports, disks,
+workers.
 
-Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` asks for. They
-run once, after the exception, and a rank that cannot look something up leaves it out.
+Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` uses. They run
+once, after the exception. A rank leaves out what it cannot look up.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from types import FrameType
 from typing import Any
 
 MAX_FACT = 8192
-"""Characters of a fact: the names and shapes of some 200 parameters."""
+"""Largest number of characters in a fact, enough for the names and shapes of about 200 parameters."""
 MAX_NAMES = 6
-"""Parameters that a sentence names."""
+"""Largest number of parameters to name in a sentence."""
 WORKER_END_S = 0.5
-"""Longest time until a worker whose connection broke is seen dead."""
+"""Longest time in seconds to wait until a worker whose connection broke has ended."""
 MIN_FREE_BYTES = 1 << 20
 LISTENING = "0A"
-"""The state of such a socket in /proc/net/tcp."""
+"""State of a listening socket in /proc/net/tcp."""
 _MIB = 1 << 20
 
 
 def facts_of(error: BaseException) -> dict[str, str]:
-    """Return what can be looked up about an exception."""
+    """Return the facts that can be looked up about an exception."""
     message = "\n".join(str(one) for one in _chain(error))
     found: dict[str, str] = {}
     for look_up in (_port, _unused, _ready_twice, _model, _workers, _disk, _open_files, _interpreter, _made_path):
-        with contextlib.suppress(Exception):  # the exception itself is what must be told
+        with contextlib.suppress(Exception):  # The exception itself must still be reported.
             found |= look_up(error, message)
     return {name: value[:MAX_FACT] for name, value in found.items()}
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and those it was raised from or because of."""
+    """Yield the exception and those that it was raised from or during."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -54,7 +54,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """Frames of the exception and of those before it, the innermost first."""
+    """Yield the frames of the exception and of those before it, the innermost frame first."""
     for one in _chain(error):
         frames = []
         trace = one.__traceback__
@@ -73,7 +73,7 @@ def _port(_: BaseException, message: str) -> dict[str, str]:
 
 
 def _holder_of(port: int) -> str:
-    """Return the process that listens at a port; "" if there is none any more, or another user's."""
+    """Return the process that listens on a port; "" if there is none any more, or it belongs to another user."""
     from ddpmon.redaction import redact_words
 
     inodes = set()
@@ -101,7 +101,7 @@ def _ready_twice(error: BaseException, message: str) -> dict[str, str]:
 
 
 def _named(error: BaseException, places: Iterable[int]) -> str:
-    """Return the names of parameters that DDP's reducer numbers so."""
+    """Return the names of parameters by their numbers in DDP's reducer."""
     names = [name for name, _ in _trainable(_ddp_model(error))]
     return _listed([names[place] for place in places])
 
@@ -118,7 +118,7 @@ def _trainable(model: Any) -> list[tuple[str, Any]]:
 
 
 def _ddp_model(error: BaseException) -> Any:
-    """Return the DDP model in which the exception was raised, else the only one there is. LookupError."""
+    """Return the DDP model in which the exception was raised, or else the only one; raise if there are several."""
     from torch.nn.parallel import DistributedDataParallel
 
     inside = (frame.f_locals.get("self") for frame in _frames(error))
@@ -138,7 +138,7 @@ def _model(error: BaseException, message: str) -> dict[str, str]:
 
 
 def _workers(error: BaseException, message: str) -> dict[str, str]:
-    """Return the first DataLoader worker that a signal ended, among those of the loader that raised the exception."""
+    """Return the first worker that a signal killed, among those of the DataLoader that raised the exception."""
     workers = next((found for frame in _frames(error) if (found := _workers_of(frame.f_locals.get("self")))), [])
     if not workers or "Original Traceback (most recent call last)" in message:
         return {}
@@ -156,7 +156,7 @@ def _workers_of(iterator: Any) -> list[Any]:
 
 
 def _shared_memory() -> dict[str, str]:
-    usage = shutil.disk_usage("/dev/shm")  # noqa: S108  # where torch hands tensors from process to process
+    usage = shutil.disk_usage("/dev/shm")  # noqa: S108  # torch passes tensors between processes there
     return {"shared_memory": f"{usage.used / _MIB:,.1f} of its {usage.total / _MIB:,.1f} MiB are in use now"}
 
 
@@ -184,7 +184,7 @@ def _interpreter(error: BaseException, _: str) -> dict[str, str]:
 
 
 def _made_path(error: BaseException, _: str) -> dict[str, str]:
-    """Return the path that exists already, if something has changed it since this process began."""
+    """Return the path that already exists, if it was changed after this process began."""
     if not isinstance(error, FileExistsError) or not isinstance(error.filename, str):
         return {}
     began = os.stat(f"/proc/{os.getpid()}").st_ctime

@@ -1,7 +1,7 @@
 """Counts the floating-point operations of a step's model, with the formulas of torch.utils.flop_counter.
 
-torch's own FlopCounterMode also decomposes operators and hooks modules. This only looks on, so that the step computes
-what it would compute anyway.
+torch's own FlopCounterMode also decomposes operators and hooks modules. This class only observes, so that the step
+computes what it would compute without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
-    """Counts forward and backward of the thread that begins it, not evaluations and not the optimizer."""
+    """Counts forward and backward of the thread that begins it, but neither evaluations nor the optimizer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
         self._is_inside = self._is_over = False
 
     def end(self) -> None:
-        """Count no longer. In another thread, or inside an operator, torch keeps the mode, which then does nothing."""
+        """Stop counting. In another thread or inside an operator, torch keeps the mode, which then does nothing."""
         self._is_over = True
         if get_ident() == self._thread and not self._is_inside:
             self.__exit__(None, None, None)
@@ -43,6 +43,6 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
 
 
 def is_compiled() -> bool:
-    """Return whether torch.compile has compiled anything here: under the counter, it would run as it was written."""
+    """Return whether torch.compile has compiled anything here. Under the counter, such code would run uncompiled."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo is not None and dynamo.counters["stats"].get("unique_graphs", 0) > 0

@@ -1,4 +1,4 @@
-"""Values that NVML has of this rank's GPU, read on a thread of its own: calls into a broken driver may hang."""
+"""Reads this rank's GPU counters from NVML on a separate thread, because calls into a broken driver may hang."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ THROTTLES = (
     (0x08, "hardware slowdown"),
     (0x10, "sync boost"),
 )
-"""Bits of NVML's clocks event reasons, as people call them. An idle GPU and clocks that a person chose are none."""
+"""Bits of NVML's clocks event reasons, and their common names. An idle GPU and user-set clocks are no throttling."""
 ANSWER_S = 0.25
-"""Longest time that a sample waits for its values. A healthy driver answers in a few milliseconds."""
+"""Longest time in seconds that a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
-"""The driver counts as hanging after so many samples in a row without an answer. Its first answer takes seconds."""
+"""Samples in a row without an answer after which the driver counts as hanging. Its first answer takes seconds."""
 SLOW_SAMPLES = 10
-"""Samples for one look at who else uses the GPU, and at its ECC errors."""
+"""Number of samples between two reads of the GPU's other users and its ECC errors."""
 UNCORRECTABLE = "uncorrectable ECC errors"
 MAX_XIDS = 16
-"""Most critical errors that are read for one sample: a broken GPU may report them without end."""
+"""Largest number of critical errors to read for one sample: a broken GPU may report them without end."""
 
 
 class GpuCounters:
-    """Reads the GPU's values when a sample asks for them."""
+    """Reads the GPU's values when a sample requests them."""
 
     def __init__(self, uuid: str, identity: Identity) -> None:
         """Start the thread.
 
         Args:
-            uuid: Of the GPU or of the part of one that MIG made, as torch spells it: without "GPU-" or "MIG-".
-            identity: Receives why there are no values, critical errors of the GPU, and who else uses it.
+            uuid: UUID of the GPU or the MIG instance, as torch writes it: without "GPU-" or "MIG-".
+            identity: Receives the reason why there are no values, critical errors of the GPU, and its other users.
 
         """
         self._uuid = uuid
@@ -50,7 +50,7 @@ class GpuCounters:
         threading.Thread(target=self._run, name="ddpmon GPU", daemon=True).start()
 
     def read(self) -> dict[str, Any]:
-        """Return the values by their names in Sample; none where NVML does not answer in time."""
+        """Return the values by field name of Sample; none if NVML does not answer in time."""
         if not self._asked.is_set():
             self._answered.clear()
             self._asked.set()
@@ -66,7 +66,7 @@ class GpuCounters:
         self._identity.set_missing(GPU_COUNTERS, reason)
 
     def _run(self) -> None:
-        self._asked.wait()  # else the first sample would not see that the GPU could not be opened
+        self._asked.wait()  # otherwise the first sample would not see that opening the GPU failed
         try:
             nvml, handle = _opened(self._uuid)
             errors, uncorrected = _critical_errors(nvml, handle), _uncorrected(nvml, handle)
@@ -101,48 +101,48 @@ def _opened(uuid: str) -> tuple[Any, Any]:
 
 
 def _critical_errors(nvml: Any, handle: Any) -> Any:
-    """Return the set of events in which NVML reports the GPU's critical errors; None where it does not."""
+    """Return the set of events in which NVML reports the GPU's critical errors; None if NVML does not support it."""
     try:
         events = nvml.nvmlEventSetCreate()
         nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
-    except nvml.NVMLError:  # a part of a GPU, a virtual one, or an old one
+    except nvml.NVMLError:  # MIG instances, virtual and old GPUs do not support it
         return None
     return events
 
 
 def _new_xids(nvml: Any, events: Any) -> Iterator[int]:
-    """Yield the codes of critical errors since the last call, without waiting for one."""
+    """Yield the codes of the critical errors since the last call, without waiting for new ones."""
     for _ in range(MAX_XIDS if events is not None else 0):
         try:
             yield int(nvml.nvmlEventSetWait(events, 0).eventData)
-        except nvml.NVMLError:  # a timeout: there are no more
+        except nvml.NVMLError:  # A timeout means that there are no more.
             return
 
 
 def _uncorrected(nvml: Any, handle: Any) -> int:
-    """Return how many errors of the GPU's memory its ECC could not correct, as far as the driver counts them."""
+    """Return how many memory errors the GPU's ECC could not correct, as far as the driver counts them."""
     try:
         kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         return int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since))
-    except nvml.NVMLError:  # a GPU without ECC
+    except nvml.NVMLError:  # The GPU has no ECC.
         return 0
 
 
 def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
-    """Return the values that the device has, and the error if it has none."""
+    """Return the values that the device supports, and an error if it supports none."""
     errors: list[Exception] = []
 
     def call(function: Callable[..., Any], *args: Any) -> Any:
         try:
             return function(handle, *args)
-        except nvml.NVMLError as error:  # most often a value that this device does not have
+        except nvml.NVMLError as error:  # most often because this device does not support the value
             errors.append(error)
             return None
 
     rates = call(nvml.nvmlDeviceGetUtilizationRates)
     memory = call(nvml.nvmlDeviceGetMemoryInfo)
     power_mw = call(nvml.nvmlDeviceGetPowerUsage)
-    # The first name came with driver 535; older drivers answer to the second.
+    # The first name came with driver 535. Older drivers know only the second.
     names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
     calls = [getattr(nvml, name) for name in names if hasattr(nvml, name)]
     reasons = next((bits for each in calls if (bits := call(each)) is not None), None)
@@ -160,5 +160,5 @@ def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
 
 
 def throttles(reasons: int) -> str:
-    """NVML's clocks event reasons in words; "" for none that slow it down."""
+    """Return NVML's clocks event reasons in words; "" if none of them slows the GPU down."""
     return REASONS_JOIN.join(name for bits, name in THROTTLES if reasons & bits)

@@ -1,4 +1,4 @@
-"""Other processes that hold memory of this rank's GPU, by NVML's list and what /proc shows of them."""
+"""Finds other processes that use memory of this rank's GPU, from NVML's list and /proc."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ddpmon.plain import utf8
 from ddpmon.probe import counters
 
 STEADY = 0.1
-"""Share by which the memory of a process may change and count as the same: each change is a message to the hub."""
+"""Share by which a process's memory may change and count as the same, as each change is a message to the hub."""
 ADOPTING = b"systemd"
-"""The name of a process that orphans become children of, besides the one with pid 1."""
+"""Name of a process, besides pid 1, that adopts orphans."""
 
 
 def others_on_gpu(nvml: Any, handle: Any, run_id: str) -> list[GpuUser] | None:
-    """Return the processes that compute on a GPU, without this one, the one with the most memory first.
+    """Return the other processes that compute on a GPU, those with the most memory first.
 
-    None where NVML does not list this process: then its pids are of another namespace and mean nothing here.
+    Returns None if NVML does not list this process. Then its pids are of another namespace and mean nothing here.
     """
     try:
         listed = {one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
@@ -44,7 +44,7 @@ def _described(pid: int, used_bytes: int, run_id: str) -> GpuUser:
 
 
 def are_alike(before: Sequence[GpuUser], now: Sequence[GpuUser]) -> bool:
-    """Return whether these are the same processes with about the same memory."""
+    """Return whether both lists have the same processes with about the same memory."""
     earlier = {user.pid: user.used_bytes for user in before}
     return earlier.keys() == {user.pid for user in now} and all(
         abs(user.used_bytes - earlier[user.pid]) <= STEADY * earlier[user.pid] for user in now

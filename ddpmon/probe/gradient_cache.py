@@ -1,19 +1,19 @@
-"""Recognises gradient caching, so that a step's loss and batches are those of its loss and not of its chunks.
+"""Recognises gradient caching, so that a step's loss and batches are those of its loss and not those of its chunks.
 
-A script that caches gradients runs its model without gradients, calls backward on a loss of those outputs, and then
-runs the model once more, chunk by chunk. It calls backward on each chunk's outputs times their cached gradients: the
-values of these products are no loss. The chunks may run in a hook of the loss, inside its backward. Some scripts
-compute the loss in chunks too: together they are one loss, the value of a backward around the model's chunks.
+A script that caches gradients runs its model without gradients, and calls backward on a loss of these outputs. Then it
+runs the model again, chunk by chunk, and calls backward on each chunk's outputs times their cached gradients. The
+values of these products are no losses. The chunks may run in a hook of the loss, inside its backward. Some scripts
+compute the loss in chunks too. These are one loss: the value of the backward around the model's chunks.
 """
 
 from __future__ import annotations
 
 NONE, EMBEDDED, CACHED, REPLAYED = range(4)
-"""Stages: no caching; outputs without gradients; a loss of those; a forward of the same with gradients."""
+"""Stages: no caching; outputs without gradients; a loss of these outputs; a second forward, with gradients."""
 
 
 class GradientCache:
-    """Follows the forward and backward calls of a step."""
+    """Follows the forward and backward calls of a step through the stages of gradient caching."""
 
     __slots__ = ("_awaits_backward", "_has_loss", "_latest", "_stage")
 
@@ -21,22 +21,22 @@ class GradientCache:
         self.reset()
 
     def reset(self) -> None:
-        """An optimizer steps: its gradients are complete."""
+        """Start anew at an optimizer's step, when the gradients are complete."""
         self._stage = NONE
         self._awaits_backward = False
-        """True if a forward with gradients still waits for its backward: then a teacher runs in between."""
+        """True if a forward with gradients awaits its backward. One without gradients is then a teacher's."""
         self._has_loss = False
-        """True if the loss of the cached outputs is among those of the step."""
+        """True if the loss of the cached outputs is among the losses of the step."""
         self._latest: object = None
-        """The value of the latest backward's output; None: it has no single one."""
+        """Value of the latest backward's output; None if it had more than one."""
 
     def forward_without_gradients(self) -> None:
-        """A model runs without gradients."""
+        """Handle a forward without gradients."""
         if not self._awaits_backward:
             self._stage = EMBEDDED
 
     def forward(self, losses: list[object], *, inside_backward: bool) -> None:
-        """A model runs with gradients. losses: those of the step, in which a backward around it replaces its parts."""
+        """Handle a forward with gradients. losses: those of the step, whose parts a backward around it replaces."""
         if not inside_backward:
             self._awaits_backward = True
             self._stage = REPLAYED if self._stage >= CACHED else NONE
@@ -46,7 +46,7 @@ class GradientCache:
         self._stage = NONE
 
     def backward(self, losses: list[object], loss: object) -> None:
-        """Add the loss of a backward to those of the step, unless it is none. loss: its output's value, or None."""
+        """Add the loss of a backward to the step's losses, unless it is none. loss: value of the output, or None."""
         self._awaits_backward = False
         self._latest = loss
         if self._stage == EMBEDDED:

@@ -1,7 +1,7 @@
-"""The places in torch where the probe listens: DDP, DataLoader, backward, optimizers, torch.distributed.
+"""Hooks the probe into torch: DDP, DataLoader, backward, optimizers and torch.distributed.
 
-Where torch offers an inner function, it is that one which is wrapped: a warning that torch raises for its caller then
-still names the script's line.
+Where torch has an inner function, that one is wrapped. A warning that torch attributes to its caller then still names
+the script's line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ddpmon.probe.listener import Listener
 
 
 def install(listener: Listener) -> None:
-    """Listen to torch in this process, once."""
+    """Install all hooks in this process. Called once."""
     around = functools.partial(replace, listener)
     _install_ddp(listener)
     _install_loaders(listener)
@@ -63,7 +63,7 @@ def _install_ddp(listener: Listener) -> None:
         after=listener.buffers_synchronised,
         failed=listener.synchronisation_fails,
     )
-    around(  # what a rank without data does under Join instead of a backward
+    around(  # Under Join, a rank without data calls this instead of a backward.
         "_match_all_reduce_for_bwd_pass",
         before=listener.noting(Account.pause_begins, OUT_OF_DATA),
         after=listener.shadowed,
@@ -74,13 +74,13 @@ def _install_ddp(listener: Listener) -> None:
 
 def _install_loaders(listener: Listener) -> None:
     around = functools.partial(replace, listener, dataloader)
-    around(  # others' loaders have iterators of their own
+    around(  # Other libraries' loaders have their own iterators.
         "_BaseDataLoaderIter.__next__",
         before=listener.fetch_begins,
         after=listener.fetch_ends,
         failed=listener.fetch_fails,
     )
-    # Not of their base class: it warns about whoever calls it, which has to remain the DataLoader.
+    # Not on the base class: it attributes warnings to its caller, which must remain the DataLoader.
     around("_SingleProcessDataLoaderIter.__init__", after=listener.iterator_made)
     around(
         "_MultiProcessingDataLoaderIter.__init__",
@@ -117,7 +117,7 @@ def _install_collectives(listener: Listener) -> None:
             _replace_function(listener, name, **collective | passed)
     for name in MESSAGES:
         _replace_function(listener, name, before=listener.messages_exchanged, traced=True)
-    # Where asynchronous ones are waited for; the second is what the tensor of a functional one calls.
+    # Asynchronous collectives are waited for here; the tensor of a functional collective calls the second.
     if hasattr(dist, "Work") and hasattr(dist.Work, "wait"):
         listener.changes.patch(dist.Work, "wait", _as_inherited(dist.Work.wait))
     replace(listener, dist, "Work.wait", **collective)
@@ -125,10 +125,10 @@ def _install_collectives(listener: Listener) -> None:
 
 
 def _as_inherited(original: Any) -> Any:
-    """Return `Work.wait` for a class of the script's own that inherits it.
+    """Return a `Work.wait` that works for classes of the script that inherit it.
 
-    Only from a frame of this name and shape does pybind11 take the call for one of the base class; from any other it
-    would call what it finds in Python, which is us, without end.
+    pybind11 treats the call as one of the base class only if it comes from a frame of this name and shape. From any
+    other frame it would call the Python override, which is our wrapper, in an endless recursion.
     """
 
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +142,7 @@ def _as_inherited(original: Any) -> Any:
 
 
 def _replace_function(listener: Listener, name: str, **around: Any) -> None:
-    """Replace a function of torch.distributed under both names it is reached by."""
+    """Replace a function of torch.distributed under both names by which it is called."""
     replace(listener, distributed_c10d, name, **around)
     if hasattr(distributed_c10d, name):
         listener.changes.patch(dist, name, getattr(distributed_c10d, name))

@@ -1,4 +1,4 @@
-"""A rank's socket to its hub: who we are, numbered frames until they are acknowledged, and what the hub says."""
+"""A rank's socket to its hub: it introduces the rank, sends frames until acknowledged, and receives requests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ddpmon.probe.outbox import Outbox
 GOODBYE_S = 0.5
 FRAMES_AT_ONCE = 4
 MEET_AGAIN_S = 2.0
-"""A hub that does not take this process for its rank yet, because those before it still end, says nothing to it."""
+"""Seconds between two Meeting messages. A hub does not answer while earlier processes of this rank are still ending."""
 
 
 class HubSocket:
-    """Sends what is in `outbox`, as often as hubs come and go. Nothing here blocks, but for `say_goodbye`.
+    """Sends what is in `outbox`, and survives hubs that go and come back. Only `say_goodbye` blocks.
 
-    Used by the background thread alone. make_way: called between frames, so that the training thread gets the GIL.
+    The background thread alone uses it. make_way: called between frames, so that the training thread gets the GIL.
     """
 
     def __init__(self, address: str, identity: Identity, make_way: Callable[[], None]) -> None:
@@ -44,22 +44,22 @@ class HubSocket:
         self._meeting_version = 0
         self._met_at = float("-inf")
         self._exchange: Exchange | None = None
-        """With the hubs of other nodes, where there are some."""
+        """Exchange with the hubs of other nodes, where there are some."""
         self._in_group = False
         self._dealer = Dealer(address)
 
     def close(self) -> None:
-        """Close; what was not sent is lost."""
+        """Close the socket. Frames that were not sent are lost."""
         self._dealer.close()
 
     def reconnect(self) -> None:
-        """Connect where no connection is left: another hub listens, or the script closed the descriptor."""
+        """Connect if there is no connection any more: the hub was replaced, or the script closed the descriptor."""
         if self._dealer.connect():
             self._hello_version = self._meeting_version = 0
             self.outbox.send_again()
 
     def receive(self) -> list[AskedOfRank]:
-        """Take the hub's messages; returns what it asks of this rank."""
+        """Read the hub's messages; return its requests to this rank."""
         asked: list[AskedOfRank] = []
         heard = 0
         while (frame := self._dealer.receive()) is not None:
@@ -69,7 +69,7 @@ class HubSocket:
             try:
                 message = decode_to_rank(frame)
             except WireError:
-                continue  # a newer hub may say things this probe does not know
+                continue  # A newer hub may send messages that this probe does not know.
             if isinstance(message, Ack):
                 self.outbox.acknowledged(message.seq)
             elif isinstance(message, Welcome):
@@ -88,7 +88,7 @@ class HubSocket:
         self._epoch = message.epoch
 
     def send(self) -> None:
-        """Send what the socket takes; the rest stays in the outbox."""
+        """Send as much as the socket takes. The rest stays in the outbox."""
         self.reconnect()
         if self._hello_version != self._identity.version:
             version = self._identity.version
@@ -103,11 +103,11 @@ class HubSocket:
                 self._make_way()
 
     def send_once(self, message: FromRank) -> bool:
-        """Send what is of no use later, now or not at all; whether the socket took it."""
+        """Send a message that is useless later, now or never; return whether the socket took it."""
         return self._dealer.send(encode(message))
 
     def introduce_nodes(self, start: CommonStart | None) -> None:
-        """Tell the hub which hubs of other nodes the process group's store names. start: as `exchange` takes it."""
+        """Tell the hub about hubs of other nodes in the process group's store. start: see `exchange`."""
         if not self._in_group and self._identity.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = exchange(self._identity, start)
@@ -117,16 +117,16 @@ class HubSocket:
         unanswered = version > 0 and self._exchange.unanswered and time.monotonic() - self._met_at >= MEET_AGAIN_S
         if self._meeting_version != version or unanswered:
             self._met_at = time.monotonic()
-            if self.send_once(self._exchange.message()):  # else it is sent at the next turn
+            if self.send_once(self._exchange.message()):  # otherwise it is sent in the next turn
                 self._meeting_version = version
 
     def finish_exchange(self) -> None:
-        """The process group is about to end: nothing is read of its store any more."""
+        """Stop reading the process group's store, because the group is about to end."""
         if self._exchange is not None:
             self._exchange.finish()
 
     def say_goodbye(self, bye: Bye) -> None:
-        """Send the rest and wait for the hub's word that it has it, if there ever was a hub."""
+        """Send the rest, and wait until the hub acknowledges it, if there ever was a hub."""
         deadline = time.monotonic() + GOODBYE_S
         said = False
         while (self._epoch or not said) and time.monotonic() < deadline:

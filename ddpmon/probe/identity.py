@@ -1,4 +1,4 @@
-"""Identifies the rank that this process is, for its Hello."""
+"""Collects the facts that identify this rank, for its Hello message."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ NOTE_CHARACTERS = 300
 
 
 def _number(name: str, otherwise: int) -> int:
-    """A whole number from the environment; whatever else is there counts as absent."""
+    """Return a whole number from the environment, or `otherwise` if the variable is not one."""
     value = os.environ.get(name, "")
     return int(value) if value.isdecimal() else otherwise
 
 
 class Identity:
-    """Facts about this rank; `version` rises with each change, so that the sender knows to tell the hub."""
+    """Facts about this rank. `version` rises with each change, so that the sender knows when to tell the hub."""
 
     def __init__(self, run_id: str) -> None:
         self.version = 1
         self._changing = threading.RLock()
-        """Both threads change facts; a signal handler of the script's may come here from within a change."""
+        """Guards changes from both threads. Reentrant, as a script's signal handler may change facts in a change."""
         self.cuda_device: int | None = None
         rank = _number("RANK", 0)
         self._facts: dict[str, Any] = {
@@ -63,7 +63,7 @@ class Identity:
 
     @property
     def restart(self) -> int:
-        """Return how often torchrun has started the ranks again."""
+        """Return how often torchrun has restarted the ranks."""
         return int(self._facts["restart"])
 
     @property
@@ -83,13 +83,13 @@ class Identity:
         return int(self._facts["stage"])
 
     def reached(self, stage: int) -> None:
-        """The rank has come at least this far."""
+        """Record that the rank has reached a stage; an earlier stage changes nothing."""
         with self._changing:
             if stage > self.stage:
                 self.change(stage=stage)
 
     def add_note(self, text: str) -> bool:
-        """Something that cannot be measured here; says whether it is new. Of very many, the first are kept."""
+        """Add a note about something that cannot be measured here; return whether it is new. The first are kept."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
             notes = self._facts["notes"]
@@ -114,23 +114,23 @@ class Identity:
             self.change(missing=missing, notes=notes)
 
     def add_gpu_error(self, error: str) -> None:
-        """Add a critical error of this rank's GPU, each kind of error once. Of very many, the first are kept."""
+        """Add a critical error of this rank's GPU, each kind once. Only the first `MAX_GPU_ERRORS` are kept."""
         with self._changing:
             errors = self._facts["gpu_errors"]
             if error not in errors and len(errors) < MAX_GPU_ERRORS:
                 self.change(gpu_errors=[*errors, error[:MAX_NAME]])
 
     def set_gpu_users(self, users: list[GpuUser] | None) -> None:
-        """Set the other processes that hold memory of this rank's GPU. None: they are not known."""
+        """Set the other processes that use memory of this rank's GPU. None means unknown, and changes nothing."""
         if users is not None and not are_alike(self._facts["gpu_users"], users):
             self.change(gpu_users=users)
 
     def take_group(self) -> None:
-        """The process group is up: take rank and world size from it."""
+        """Set rank and world size from the process group, which is now initialized."""
         rank, size = dist.get_rank(), dist.get_world_size()
         task = tasks.task(os.environ)
         if task is not None and (task.rank, task.size) != (rank, size):
-            task = None  # of the launcher of this rank's launcher
+            task = None  # It describes the launcher of this rank's launcher.
         self.change(
             rank=rank,
             world_size=size,
@@ -140,7 +140,7 @@ class Identity:
         )
 
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
-        """A model was wrapped in DDP: its device is this rank's; several models add up."""
+        """Add a model that was wrapped in DDP: its device becomes this rank's; sizes of several models add up."""
         self.take_device(next((p.device for p in model.parameters()), torch.device("cpu")))
         facts = self._facts
         self.change(
@@ -151,7 +151,7 @@ class Identity:
         )
 
     def take_device(self, device: torch.device) -> None:
-        """Take the device of a model's parameters as this rank's."""
+        """Set this rank's device to that of a model's parameters."""
         changes = {"device": str(device)}
         if device.type == "cuda":
             self.cuda_device = device.index
@@ -159,12 +159,12 @@ class Identity:
         self.change(**changes)
 
     def trains(self, parallelism: str, unmeasured: list[str], device: torch.device | None) -> None:
-        """Set how this process trains, and which phases are not measured then.
+        """Set how this process trains, and which phases are not measured.
 
         Args:
-            parallelism: The kinds of wrappers that are at work.
-            unmeasured: Phases that are not measured.
-            device: The GPU that the optimizer's parameters are on; None: they are on none, or it is not known.
+            parallelism: The kinds of wrappers in use.
+            unmeasured: Names of phases that are not measured.
+            device: GPU of the optimizer's parameters; None if they are on no GPU, or it is unknown.
 
         """
         if device is not None and self.cuda_device is None:
@@ -172,17 +172,17 @@ class Identity:
         self.change(parallelism=parallelism, unmeasured=unmeasured)
 
     def cuda_uuid(self) -> str | None:
-        """The device's UUID as torch spells it; indices differ under CUDA_VISIBLE_DEVICES."""
+        """Return the GPU's UUID as torch writes it. Indices would differ under CUDA_VISIBLE_DEVICES."""
         return None if self.cuda_device is None else str(torch.cuda.get_device_properties(self.cuda_device).uuid)
 
     def hello(self) -> Hello:
-        """The message that tells the hub who this rank is."""
+        """Return the message that tells the hub who this rank is."""
         return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
 
     def change(self, **facts: Any) -> None:
-        """Set facts by the names of their fields in `Hello`; the hub is told if any of them differs."""
+        """Set facts by field name of `Hello`. The hub is told if any of them differs."""
         with self._changing:
-            # A new dict, so that a reader on another thread never sees half a change.
+            # Build a new dict, so that a reader on another thread never sees half a change.
             changed = {**self._facts, **facts}
             if changed != self._facts:
                 self._facts = changed

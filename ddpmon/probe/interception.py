@@ -1,8 +1,8 @@
-"""Puts hooks around calls of torch's, one by one.
+"""Puts hooks around single functions of torch.
 
-Nothing here changes what is computed. Every wrapper calls the original with the arguments it got, returns what it
-returned and lets its exceptions through without a frame of ours in the traceback; the hooks around it may fail, and
-then the probe leaves while the call goes on.
+Nothing here changes a result. Every wrapper calls the original with the same arguments, returns its result, and lets
+its exceptions pass without a frame of ours in the traceback. If a hook fails, the probe disarms itself, and the call
+continues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddpmon.probe.thread_listener import ThreadListener
 
 
 def offers(listener: ThreadListener, owner: Any, *names: str) -> bool:
-    """Return whether this torch has all of these places. The first that it lacks is reported once."""
+    """Return whether this torch has all these attributes. Adds a note about the first one that is missing."""
     missing = next((name for name in names if not hasattr(owner, name)), None)
     if missing is not None:
         where = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "torch")
@@ -32,7 +32,7 @@ def offers(listener: ThreadListener, owner: Any, *names: str) -> bool:
 def guarded(
     listener: ThreadListener, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
 ) -> Callable[..., None]:
-    """Return a hook for torch to call that never raises; listens on the training thread. claims: see `replace`."""
+    """Return a hook for torch that never raises, and calls `listen` on the training thread. claims: see `replace`."""
     hot = listener.hot
 
     def hook(heard: Any, *_args: object) -> None:
@@ -56,17 +56,17 @@ def replace(
     claims: Callable[[], bool] | None = None,
     traced: bool = False,
 ) -> None:
-    """Put a wrapper that calls hooks in the place of `owner.path`. The hooks run on the training thread only.
+    """Replace `owner.path` by a wrapper that calls hooks. The hooks run on the training thread only.
 
     Args:
-        listener: Knows the training thread; leaves where a hook raises.
+        listener: Knows the training thread; it is disabled if a hook raises.
         owner: A module or class.
-        path: The name of a function in it, or of a class in it and its method.
-        before: Gets the positional and the named arguments.
-        after: Gets the result and the positional arguments.
-        failed: Is called where the original raised.
-        claims: Asked on any other thread: whether this call is heard there too. Must not raise.
-        traced: torch.compile may look into it from a function of the script, and must see nothing but the original.
+        path: Name of a function in it, or of a class in it and a method, joined by a dot.
+        before: Called first, with the positional and the named arguments.
+        after: Called with the result and the positional arguments.
+        failed: Called if the original raised.
+        claims: Called on any other thread; returns whether this call counts there too. Must not raise.
+        traced: True if torch.compile may trace this function from the script. It must then see only the original.
 
     """
     holder, _, name = path.rpartition(".")
@@ -103,34 +103,34 @@ def replace(
 
 
 def argument(arguments: tuple[Any, ...], named: dict[str, Any], place: int, name: str) -> Any:
-    """Return an argument that a caller may give by its place or by its name; None: it is not given."""
+    """Return an argument that may be passed by position or by name; None if it was not passed."""
     return arguments[place] if len(arguments) > place else named.get(name)
 
 
 def _failed(error: BaseException, listener: ThreadListener, failed: Callable[[], object] | None) -> None:
-    """The original raised: say so, and take our frame out of its traceback, to which a bare raise does not add it."""
+    """Call `failed`, and drop our frame from the traceback of the original's error; a bare raise re-adds none."""
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
     if failed is not None and listener.listening:
         try:
             failed()
-        except Exception as failure:  # after an error of CUDA every further call of it fails, an event's too
+        except Exception as failure:  # After a CUDA error every further CUDA call fails, even an event's.
             listener.disable(failure)
 
 
 def when_imported(
     listener: ThreadListener, modules: tuple[str, ...], name: str, method: str, install: Callable[[type], None]
 ) -> None:
-    """Have hooks installed into a class once the script has imported it, and nothing where it never does.
+    """Install hooks into a class once the script has imported it; never import it.
 
-    When something is set up, the library that trains with it is there already. Names in other libraries are looked for,
-    never assumed.
+    When a model or optimizer is set up, the script has imported the library that trains it. Names in other libraries
+    are looked up, and may be missing.
 
     Args:
-        listener: Calls what is in its `on_set_up` whenever something is set up.
-        modules: The class's module now, and in older versions.
-        name: The class.
-        method: A method that it must have.
-        install: Gets the class, once in a process.
+        listener: Calls the functions in its `on_set_up` whenever something is set up.
+        modules: The class's module, and its modules in older versions.
+        name: Name of the class.
+        method: A method that the class must have.
+        install: Called with the class, once per process.
 
     """
     waiting = [install]

@@ -1,7 +1,7 @@
 """Keeps the training thread's notes in order until the background thread reads them.
 
-A note costs the training thread one clock reading and one `append` to a deque, which no other thread can interrupt.
-What it means is worked out elsewhere, many notes at once, with warm caches. As long as no thread reads, each note is
+A note costs the training thread one clock reading and one `append` to a deque, which no other thread can interrupt. Its
+meaning is worked out elsewhere, for many notes at once, with warm caches. Until a background thread reads, each note is
 read as it is made.
 """
 
@@ -15,64 +15,65 @@ from typing import Any
 from ddpmon.probe.records import DeviceEvent
 
 Note = tuple[Any, int, DeviceEvent | None, Any, Any, Any]
-"""A note: its reader (or the reader's place in `Journal.every_step`), its moment (CLOCK_MONOTONIC nanoseconds), an
-event on the device's timeline or None, and three arguments of the reader."""
+"""A note: its reader (or the reader's index in `Journal.every_step`), its time (CLOCK_MONOTONIC nanoseconds), an event
+on the device's timeline or None, and three arguments for the reader.
+"""
 Release = Callable[[DeviceEvent], None]
 
 
 class Journal:
-    """Notes on their way from the training thread to an account of them.
+    """Queue of notes from the training thread to an account that interprets them.
 
-    For who reads them it is the clock and the device too: both stand where they stood when the note was made.
+    For the readers it also is the clock and the device: both have the values of the moment when the note was made.
     """
 
     def __init__(self, release: Release) -> None:
-        """release: takes an event of the device's timeline that marked nothing."""
+        """Begin without notes. release: called with an event of the device's timeline that marked nothing."""
         self.account: Any = None
         """First argument of each note's reader."""
         self.now = monotonic_ns()
-        """The moment of the note that is read."""
+        """Time of the note that is being read."""
         self.note: Callable[[Note], None] = self._read_at_once
-        """Takes a note."""
+        """Adds a note."""
         self.every_step: Sequence[Callable[..., object]] = ()
-        """Readers that notes name by their place here."""
+        """Readers that notes name by their index here."""
         self._waiting: deque[Any] = deque()
         self._held: deque[Any] | None = None
-        """Notes that are not read yet though others are, until `release`."""
+        """Notes that are held back until `release`, although others are read."""
         self._release = release
         self._event: DeviceEvent | None = None
         self._used = False
 
     def moment(self) -> int:
-        """The moment of the note that is read, in nanoseconds."""
+        """Return the time of the note that is being read, in nanoseconds."""
         return self.now
 
     def event(self) -> DeviceEvent | None:
-        """The event on the device's timeline that was recorded with the note that is read."""
+        """Return the event on the device's timeline that was recorded with the note that is being read."""
         self._used = True
         return self._event
 
     def defer(self) -> None:
-        """Let notes wait from now on until another thread calls `read`."""
+        """Queue notes from now on, until another thread calls `read`."""
         self.note = self._waiting.append
 
     def hold(self) -> None:
-        """Keep notes from being read, from now on until `release`. Called by the training thread."""
+        """Hold notes back from now on until `release`. Called by the training thread."""
         self._held = deque()
         self.note = self._held.append
 
     @property
     def held(self) -> int:
-        """Return how many notes are kept from being read."""
+        """Return the number of notes that are held back."""
         return 0 if self._held is None else len(self._held)
 
     def release(self) -> None:
-        """Let notes be read again. Called by the thread that reads, when it has read all before."""
+        """Let held notes be read. Called by the reading thread when it has read all earlier notes."""
         if self._held is not None:
             self._waiting, self._held = self._held, None
 
     def read(self, most: int) -> bool:
-        """Read so many notes at most; whether there may be more."""
+        """Read at most this many notes; return whether there may be more."""
         waiting = self._waiting
         take = waiting.popleft
         account = self.account
@@ -94,7 +95,7 @@ class Journal:
         return count == most
 
     def _read_at_once(self, note: Note) -> None:
-        """Read a note at once, as long as no other thread reads. The collector may add a note while one is read."""
+        """Read a note at once while no other thread reads. The garbage collector may add a note during this."""
         outer = self._event, self._used
         reader, self.now, self._event, first, second, third = note
         if type(reader) is int:

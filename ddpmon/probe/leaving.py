@@ -1,4 +1,4 @@
-"""Hands the last records over before a script leaves Python without its exit handlers: `os._exit` and `os.exec*`."""
+"""Sends the last records before a script leaves Python without its exit handlers: by `os._exit` or `os.exec*`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ddpmon.probe.changes import Changes
 
 
 def install(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
-    """Call `finish` before this process ends by `os._exit` or runs another program. leave: that one did not begin."""
+    """Call `finish` before this process exits by `os._exit` or becomes another program; `leave`, if that fails."""
     pid = os.getpid()
 
     def ends(*_: object) -> bool:
-        return os.getpid() == pid  # else a child that was forked from it ends
+        return os.getpid() == pid  # otherwise a forked child ends
 
     def begins_another(path: Any, *_: object, **__: object) -> bool:
-        # Those that search PATH try one folder after the other.
+        # The functions that search PATH try one folder after another.
         return os.getpid() == pid and os.access(path, os.X_OK)
 
     _replace(changes, "_exit", ends, finish, leave)
-    for name in ("execv", "execve"):  # which the other six call
+    for name in ("execv", "execve"):  # The other six call one of these.
         _replace(changes, name, begins_another, finish, leave)
 
 
@@ -39,7 +39,7 @@ def _replace(
     @functools.wraps(original)
     def leaving(*args: Any, **named: Any) -> Any:
         finished = False
-        with contextlib.suppress(Exception):  # the call says itself what is wrong with its arguments
+        with contextlib.suppress(Exception):  # The call itself reports wrong arguments.
             if applies(*args, **named):
                 finish()
                 finished = True

@@ -1,6 +1,6 @@
-"""Listens to the training thread's rarer calls; those of every step are in `every_step`.
+"""Handles the training thread's rarer calls. Those of every step are in `every_step`.
 
-One object per process. `hooks` calls it; `account` reads what it notes.
+There is one listener per process. `hooks` calls it, and `account` reads the notes that it writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CAPTURED = "a CUDA graph has captured the training, and ddpmon does not count th
 
 
 class Listener(EveryStep):
-    """Hears the training thread."""
+    """Receives all intercepted calls of the training thread."""
 
     def __init__(self, identity: Identity) -> None:
         self.on_start: Callable[[], None] | None = None
@@ -45,7 +45,7 @@ class Listener(EveryStep):
         self.reset(identity)
 
     def reset(self, identity: Identity) -> None:
-        """Start from nothing: a new process."""
+        """Reset all state, as in a new process."""
         super().reset(identity)
         self.loops = self.account.loops
         self._sync_depth = 0
@@ -53,13 +53,13 @@ class Listener(EveryStep):
         self._gc_began = monotonic_ns()
 
     def record_buckets(self, buckets: Buckets) -> None:
-        """Record every bucket from now on; once in a process."""
+        """Record every bucket from now on. Called once per process."""
         self.buckets = buckets
         self.hot.before_forward = True
         buckets.install()
 
     def start(self) -> None:
-        """This process is a rank."""
+        """Start the sender, because this process is a rank."""
         if self.on_start is not None:
             on_start, self.on_start = self.on_start, None
             api.attach(self)
@@ -80,13 +80,13 @@ class Listener(EveryStep):
 
     @property
     def has_group(self) -> bool:
-        """Return whether this process is a rank of a process group."""
+        """Return whether this process belongs to a process group."""
         return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
     def found_running(self, ranks: int) -> None:
-        """This process trained before it was watched: take what there is from its process group.
+        """Set up a process that was training before the attach, from its process group.
 
-        ranks: Count of ranks on this machine; 0: not known.
+        ranks: number of ranks on this machine; 0 if unknown.
         """
         if self.has_group:
             self._take_group()
@@ -104,7 +104,7 @@ class Listener(EveryStep):
         self.start()
 
     def model_found(self, model: DistributedDataParallel) -> None:
-        """There is a model wrapped in DDP; most are heard of when they are wrapped."""
+        """Register a model wrapped in DDP, most often when it is wrapped."""
         replica = self.replicas.replica_of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
         self.identity.reached(STAGE_MODEL)
@@ -116,7 +116,7 @@ class Listener(EveryStep):
             self._time_searches(replica)
 
     def _time_searches(self, replica: Replica) -> None:
-        """Time what DDP takes to find unused parameters. Nothing is put around it where no model asks for that."""
+        """Time DDP's search for unused parameters. The hook exists only if some model searches."""
         replica.search = UnusedSearch()
         if not self._times_searches:
             self._times_searches = True
@@ -124,7 +124,7 @@ class Listener(EveryStep):
             replace(self, torch.distributed, searches, before=self.search_begins, after=self.search_ends)
 
     def search_begins(self, _arguments: object, _named: object) -> None:
-        """DDP's reducer is about to search the graph for unused parameters."""
+        """Handle the start of DDP's search of the graph for unused parameters."""
         self._search_began = monotonic_ns()
 
     def search_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
@@ -137,13 +137,13 @@ class Listener(EveryStep):
         self.set_up()
 
     def set_up(self) -> None:
-        """Something was made that a step needs: the first step begins later, and not with the imports."""
+        """Run the setup hooks, and note that a step's prerequisite was made: the first step begins after it."""
         for look in self.on_set_up:
             look()
         self.record(Account.set_up, bool(self.hot.expecting) or self.hot.unreduced)
 
     def _follow_device(self) -> Events:
-        """Place steps on the GPU's timeline from here on."""
+        """Place steps on the GPU's timeline from now on."""
         events = self.hot.events
         if events is None:
             events = Events(lambda: self.identity.add_note(CAPTURED))
@@ -156,7 +156,7 @@ class Listener(EveryStep):
     # --- forward and backward that are not DDP's ----------------------------------------------------------------
 
     def parallel_begins(self, kind: str, model: object, inputs: Sequence[Any], named: dict[str, Any]) -> None:
-        """A forward begins of a model that something else than DDP runs."""
+        """Note that a forward begins of a model that something other than DDP runs."""
         if self.parallelism.forward_begins(kind, model):
             number = 0 if (inputs or named) and self.parallelism.is_counted(model) else -1
             training = getattr(getattr(model, "module", model), "training", True)
@@ -189,7 +189,7 @@ class Listener(EveryStep):
         self._synchronised(SYNC_COLLECTIVE, 0)
 
     def messages_exchanged(self, _arguments: object, _named: object) -> None:
-        """A message goes from one rank to another."""
+        """Count a message from one rank to another."""
         self.apart.exchanged(inf)
 
     def synchronisation_fails(self) -> None:
@@ -207,7 +207,7 @@ class Listener(EveryStep):
     def collective_done(self, result: object, arguments: tuple[Any, ...]) -> None:
         self.apart.collective(result, arguments, inside=self._sync_depth > 1)
         if hasattr(result, "wait"):
-            self._sync_depth -= 1  # asynchronous: nobody was blocked
+            self._sync_depth -= 1  # An asynchronous collective blocks nobody.
             if self._sync_depth == 0:
                 self.record(Account.synchronisation_was_none)
             return
@@ -215,11 +215,11 @@ class Listener(EveryStep):
         self._synchronised(SYNC_COLLECTIVE, 0 if payload is None else payload.numel() * payload.element_size())
 
     def loss_scaled(self, scaled: object, arguments: tuple[Any, ...]) -> None:
-        """GradScaler: backward will be called on `scaled`, but the loss is what it was made from."""
+        """Remember the loss from which GradScaler made `scaled`, on which the script will call backward."""
         self.hot.loss.scaled(scaled, arguments[1] if len(arguments) > 1 else None)
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
-        """Gc's callback: the collector stops every thread, whichever set it off."""
+        """Time garbage collections, as a callback of gc: each stops every thread, whichever triggered it."""
         now = monotonic_ns()
         if phase == "start":
             self._gc_began = now

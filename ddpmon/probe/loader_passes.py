@@ -1,7 +1,8 @@
-"""Passes over DataLoaders: which of them train, and whether one has the order, or its workers the seeds, of the last.
+"""Follows passes over DataLoaders: which of them train, and whether one repeats the order or the worker seeds of the
+last.
 
-A pass is read when its first batch is asked for: its sampler has its epoch then. Samplers are read of torch's own class
-alone: what a class of the script's own does with an epoch or a seed is not known.
+A pass is read when its first batch is requested, because its sampler has its epoch then. Only torch's own samplers are
+read: a script's own class may do anything with an epoch or a seed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, MAX_LOADERS, MAX_REPEATS,
 from ddpmon.messages.vocabulary import MAX_US
 
 PASSES = 16
-"""Passes that are remembered: of loaders that are read in turn, and of those that were left before their end."""
+"""Number of passes to remember: of loaders that are read alternately, and of those that were left before their end."""
 
 
 class _Pass:
-    """One pass over a DataLoader. The training thread notes what changes from pass to pass; the rest is read later."""
+    """One pass over a DataLoader. The training thread reads what changes with each pass, `described` the rest."""
 
     __slots__ = (
         *("again", "dataset", "epoch", "index_sampler", "iterator", "loader", "repeats", "seed", "seed_repeats"),
@@ -31,25 +32,26 @@ class _Pass:
         self.dataset = id(iterator._dataset)
         self.iterator = weakref.ref(iterator)
         self.loader: Loader | None = None
-        """None: it is not read yet."""
+        """Description of the loader; None until it is read."""
         self.index_sampler = index = iterator._index_sampler
-        """Until the loader is read: it leads to the dataset, which is not to be kept."""
+        """The sampler, until the loader is read. It leads to the dataset, which must not be kept alive."""
         self.workers: list[Any] = getattr(iterator, "_workers", _NO_WORKERS)
         self.worker_seed = iterator._base_seed if self.workers and not iterator._persistent_workers else None
-        """The seed of new workers; None: they are none, or are kept."""
+        """Seed of new workers; None if there are no workers or they are persistent."""
         sampler = index.sampler if type(index) is BatchSampler else index
         self.seed = self.epoch = None
-        """Seed and epoch that decide the order of a sampler that shuffles; None: it does not, or is none of torch's
-        own."""
+        """Seed and epoch that decide the order of a shuffling sampler; None if it does not shuffle or is not torch's
+        own.
+        """
         if type(sampler) is DistributedSampler and sampler.shuffle:
             self.seed, self.epoch = sampler.seed, sampler.epoch
         self.updates = self.repeats = self.seed_repeats = 0
-        """updates: of models while it was the pass that was read last. The others as in `Loader`."""
+        """`updates` counts updates of models while this pass was the last to be read. The others are as in `Loader`."""
         self.seed_varies = self.again = False
-        """again: an earlier pass over the same dataset came to its end."""
+        """`again` is True if an earlier pass over the same dataset reached its end."""
 
     def follow(self, before: _Pass) -> None:
-        """Compare with the last pass over the same dataset that trained and came to its end."""
+        """Compare this pass with the last pass over the same dataset that trained and reached its end."""
         self.again = True
         self.seed_varies = before.seed_varies or before.seed != self.seed
         if self.seed is not None and (self.seed, self.epoch) == (before.seed, before.epoch):
@@ -58,11 +60,11 @@ class _Pass:
             self.seed_repeats = min(MAX_REPEATS, before.seed_repeats + 1)
 
     def described(self) -> Loader:
-        """Return what is known of its loader. Not on the training thread."""
+        """Return the description of the loader. Not for the training thread."""
         if self.loader is None:
             loader = Loader(len(self.workers), repeats=self.repeats, seed_repeats=self.seed_repeats, again=self.again)
             loader.persistent = bool(self.workers) and self.worker_seed is None
-            with contextlib.suppress(Exception):  # values of the script's own
+            with contextlib.suppress(Exception):  # Values of the script's own may raise.
                 _describe(loader, self.index_sampler)
             if self.seed_varies:
                 loader.seed = SEED_VARIES
@@ -74,35 +76,35 @@ _NO_WORKERS: list[Any] = []
 
 
 class LoaderPasses:
-    """Takes passes from the training thread; `loaders` and `worker_pids` may be asked on another one."""
+    """Records passes on the training thread. Other threads may call `loaders` and `worker_pids`."""
 
     def __init__(self) -> None:
         self.begun = 0
-        """Passes so far."""
+        """Number of passes so far."""
         self._passes: dict[int, _Pass] = {}
-        """Passes by the id of the iterator."""
+        """Passes by the id of their iterator."""
         self._latest: dict[int, _Pass] = {}
-        """Latest passes by the id of the dataset."""
+        """Latest passes by the id of their dataset."""
         self._finished: dict[int, _Pass] = {}
-        """The same of passes that trained and came to their end."""
+        """Latest passes that trained and reached their end, by the id of their dataset."""
         self._current: _Pass | None = None
         self._updates_before = 0
 
     def read_from(self, iterator: Any, updates: int, *, begins: bool) -> None:
-        """Take note that another iterator than before is asked for a batch. updates: of models so far."""
+        """Record that another iterator than before is read. updates: of models so far. begins: this begins a pass."""
         self._count(updates)
         current = None if begins else self._passes.get(id(iterator))
         if current is None:
             try:
                 current = _Pass(iterator)
-            except AttributeError:  # another version of torch
+            except AttributeError:  # This is another version of torch.
                 self._current = None
                 return
             self._begin(id(iterator), current)
         self._current = current
 
     def ended(self, updates: int) -> None:
-        """Take note that the iterator that was asked last has no more."""
+        """Record that the iterator that was read last has no more batches."""
         self._count(updates)
         current = self._current
         if current is not None and current.updates:
@@ -135,18 +137,18 @@ class LoaderPasses:
         return [one.described() for one in training[-MAX_LOADERS:]]
 
     def worker_pids(self) -> list[int]:
-        """Return the process ids of the workers of all DataLoaders that can still be read from."""
+        """Return the pids of the workers of all DataLoaders that can still be read."""
         alive = [one for one in list(self._passes.values()) if one.iterator() is not None]
         return [worker.pid for one in alive for worker in one.workers if worker.pid]
 
     def awaited_pid(self) -> int:
-        """Return the process id of the worker whose batch comes next; 0: there is none, or it is not known."""
+        """Return the pid of the worker whose batch comes next; 0 if there is none, or it is unknown."""
         current = self._current
         iterator = None if current is None else current.iterator()
         try:
             number = iterator._task_info[iterator._rcvd_idx][0]  # type: ignore[union-attr]
             return int(iterator._workers[number].pid)  # type: ignore[union-attr]
-        except Exception:  # it asks for no batch, or this version of torch keeps that elsewhere
+        except Exception:  # No batch is requested, or this version of torch keeps that elsewhere.
             return 0
 
 
@@ -156,7 +158,7 @@ def _forget_oldest(passes: dict[int, _Pass]) -> None:
 
 
 def _describe(loader: Loader, index: Any) -> None:
-    """Read what torch's own classes say of the order of batches."""
+    """Read from torch's own samplers how they order batches."""
     sampler = index.sampler if type(index) is BatchSampler else index
     if type(sampler) in {DistributedSampler, RandomSampler, SequentialSampler}:
         loader.batches = len(index)

@@ -1,7 +1,7 @@
-"""The training loop as a whole: how many steps it will have, and which epoch of how many it is in.
+"""Finds the progress of the training loop: its total number of steps, its epoch and its number of epochs.
 
-Trainers report it (`trainers`), DistributedSampler is given the epoch, tqdm's bars show it. What the script
-says itself, with `ddpmon.step(total=…)`, is not here: it goes before all of these.
+Trainers report them (`trainers`), DistributedSampler gets the epoch, and tqdm's bars show them. What the script itself
+reports with `ddpmon.step(total=…)` is not handled here, and takes precedence.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from ddpmon.probe.bars import Bars
 
 
 class Progress(NamedTuple):
-    """Progress of a training loop and its end; None: unknown."""
+    """Progress of a training loop; None where unknown."""
 
     total: int | None = None
-    """Steps of this process, from its first to its last."""
+    """Number of steps of this process, from its first to its last."""
     epoch: int | None = None
-    """The one that runs, counted from 1."""
+    """Current epoch, counted from 1."""
     epochs: int | None = None
 
 
 class Loops:
-    """Gathers progress from trainers, samplers and bars.
+    """Combines progress from trainers, samplers and bars.
 
-    The training thread writes, the sending thread reads; what was written is replaced, never changed.
+    The training thread writes and the background thread reads: values are replaced, never changed.
     """
 
     def __init__(self, note: Callable[[str], object]) -> None:
-        """note: takes a line on what could not be read."""
+        """Begin without progress. note: called with a line about what could not be read."""
         self._note = note
         self.trainer: Callable[[], Progress] | None = None
-        """Returns the last progress that Hugging Face's or Lightning's trainer reported."""
+        """Returns the latest progress that Hugging Face's or Lightning's trainer reported."""
         self._sampler: tuple[int, float] | None = None
-        """Epoch that a sampler was last given, and when: Unix time."""
+        """Epoch that a sampler was last given, and the Unix time of that."""
         self._counts_from = 0
         self._bars = Bars()
         self._resumed = False
-        """True if the first epoch that a sampler was given was a late one."""
+        """True if the first epoch that a sampler was given was above 1, as in a resumed run."""
         self._ahead: int | None = None
-        """Epochs by which the samplers' count of a resumed run was ahead of the bars' at first."""
+        """Difference between the samplers' epoch and the bars' epoch when both were first known in a resumed run."""
         self._bars_fail = False
 
     def join_late(self) -> None:
@@ -50,15 +50,15 @@ class Loops:
         self._bars = Bars(join_late=True)
 
     def set_epoch(self, epoch: object) -> None:
-        """DistributedSampler.set_epoch: what a loop calls when an epoch begins."""
+        """Handle DistributedSampler.set_epoch, which a loop calls when an epoch begins."""
         if isinstance(epoch, int) and 0 <= epoch < MAX_STEP - 1:
             if self._sampler is None:
-                self._counts_from = int(epoch == 1)  # some loops count from one; fewer are resumed in their second
+                self._counts_from = int(epoch == 1)  # Some loops count from one; few are resumed in their second epoch.
                 self._resumed = epoch > 1
             self._sampler = epoch, time.time()
 
     def progress(self, step: int, at: float) -> Progress:
-        """The progress at this moment. step: finished so far. at: seconds of any clock."""
+        """Return the current progress. step: number of finished steps. at: time in seconds of any clock."""
         trainer = self.trainer
         said = trainer() if trainer is not None else Progress()
         sampler = self._sampler
@@ -67,7 +67,7 @@ class Loops:
             try:
                 bars.follow(step, at, sampler[1] if sampler else None)
             except Exception as error:
-                self._bars_fail = True  # a class of the script's own may be quite unlike tqdm's
+                self._bars_fail = True  # A class of the script's own may differ from tqdm's.
                 self._note(f"ddpmon could not read the progress bars ({type(error).__name__}), and no longer tries")
                 self._bars = bars = Bars()
         total = said.total or bars.total
@@ -85,7 +85,7 @@ class Loops:
 
 
 def _possible(epoch: int | None, epochs: int | None) -> tuple[int | None, int | None]:
-    """The same, without an epoch that is none, and without a number of epochs that is already passed."""
+    """Return epoch and epochs; None for an impossible epoch, or a number of epochs that is already exceeded."""
     if epoch is None or not 0 < epoch < MAX_STEP:
         return None, None
     return epoch, epochs if epochs is not None and epoch <= epochs < MAX_STEP else None

@@ -1,4 +1,4 @@
-"""The loss: the scalar on which the script calls backward, as the script means it."""
+"""Reads the loss: the scalar on which the script calls backward, before any scaling."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _tolist, _numel, _item = torch.Tensor.tolist, torch.Tensor.numel, torch.Tensor.i
 
 
 class Loss:
-    """Reads it, unscaled under GradScaler, without waiting for a GPU."""
+    """Reads losses, unscaled under GradScaler, without waiting for a GPU."""
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
         self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
 
     def scaled(self, scaled: object, loss: object) -> None:
-        """Remember what a scaled loss was made from."""
+        """Remember the loss from which a scaled loss was made."""
         if isinstance(scaled, torch.Tensor) and isinstance(loss, torch.Tensor):
             self._scaled = (weakref.ref(scaled), loss.detach())
 
     def read(self, output: object) -> object:
-        """The loss, if `output` is one: a float, or a value on its way from the device; None: it is no loss."""
+        """Return the loss if `output` is one: a float, or a value on its way from the device; otherwise None."""
         if not isinstance(output, torch.Tensor):
             return None
         try:
             if type(output) is torch.Tensor and self._scaled is None and not output.ndim and not output.is_cuda:
-                return _tolist(output)  # what almost every loss is; with cold caches a third of what `item` takes
+                return _tolist(output)  # the usual loss; with cold caches this takes a third of the time of `item`
             return self._read(output)
         except RuntimeError:
-            return None  # a tensor without values, on which a script only counts operations or estimates memory
+            return None  # a tensor without values, with which a script counts operations or estimates memory
 
     def _read(self, output: torch.Tensor) -> object:
         if _numel(output) != 1:

@@ -1,7 +1,7 @@
 """Keeps forwards without gradients apart until it is certain whether they are an evaluation or part of a step.
 
-Rollouts, a teacher's forward, guessed labels and gradient caching are part of the step that they serve. Only what comes
-later tells them from an evaluation.
+Rollouts, a teacher's forward, pseudo-labels and gradient caching are part of the step that they serve. Only what
+follows distinguishes them from an evaluation.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ class MaybeEvaluation:
     __slots__ = ("exhausted", "explained", "fetches", "intervals", "phases", "syncs", "used")
 
     def __init__(self, explained: bool) -> None:
-        """explained: a model that is trained was put into evaluation mode."""
+        """Begin at a forward without gradients. explained: a model that is trained was put into evaluation mode."""
         self.explained = explained
         self.exhausted = False
-        """True if a loader came to its end in it."""
+        """True if a loader reached its end in this time."""
         self.phases = [0, 0, 0, 0, 0, 0]
         self.syncs: list[RawSync] = []
         self.intervals: list[tuple[int, int]] = []
-        """Begin and end, in nanoseconds: several where a checkpoint was written in between."""
+        """Begin and end in nanoseconds. There are several if a checkpoint was written in between."""
         self.fetches: dict[int, int] = {}
-        """Batches that were fetched in it, by iterator."""
+        """Number of batches that were fetched in this time, by iterator."""
         self.used: list[Fetched] = []
-        """Batches that forwards without gradients were given."""
+        """Batches that forwards without gradients consumed."""
 
     def is_evaluation(self, trained_on: int | None, *, repeated: bool) -> bool:
         """Return whether it was an evaluation, now that something is trained again.
 
         Args:
-            trained_on: The iterator whose batch is trained on now; None if it was fetched before, or by no DataLoader.
-            repeated: A trained model was in evaluation mode in the step before too: what each cycle does is part of it.
+            trained_on: Iterator of the batch that is trained on now; None if it was fetched before, or by no
+                DataLoader.
+            repeated: True if a trained model was in evaluation mode in the step before, too. What every step does is
+                part of it.
 
         """
         if self.exhausted or (self.explained and not repeated):
@@ -43,9 +45,9 @@ class MaybeEvaluation:
         )
 
     def blocked(self) -> int:
-        """Nanoseconds blocked in synchronisations."""
+        """Return the nanoseconds blocked in synchronisations."""
         return sum(sync.end - sync.arrival for sync in self.syncs)
 
     def contains(self, moment: int) -> bool:
-        """Return whether a moment lies in it."""
+        """Return whether a time lies in one of the intervals."""
         return any(begin <= moment < end for begin, end in self.intervals)

@@ -1,16 +1,16 @@
 """Lets the hubs of several nodes find and trust each other, through the store of the ranks' own process group.
 
-Rank 0 puts there where its hub listens and with what public key; the first rank of every other node puts its hub's key
-there, and reads that of rank 0's hub once it lets this one in. Whoever can write to that store can ruin the training
-anyway. The store is torch's and private: where it is not to be had, each machine shows its own ranks, and says so.
+Rank 0 writes the address and public key of its hub there. The first rank of every other node writes its hub's key, and
+reads the card of rank 0's hub once that hub admits its own. Whoever can write to this store can ruin the training
+anyway. The store is private to torch. If it is not available, each machine shows its own ranks, and says so.
 
-torchrun tells its ranks which node is theirs. Where nobody does, ranks that speak to the same hub are a node: the first
-of them that comes to the store speaks for it, and has it numbered there, unless it turns out to be rank 0's.
+torchrun tells its ranks which node is theirs. Without torchrun, ranks that connect to the same hub are a node. The
+first of them that reaches the store speaks for the node, and numbers it there, unless rank 0 is on this node.
 
-A store is one process group's: the first rank that comes gives it a name, by which hubs tell ranks of this group from
-those of one before, whatever numbers they have now.
+A store belongs to one process group. The first rank that comes gives the group a name, by which hubs distinguish its
+ranks from those of an earlier group, whatever ranks they have now.
 
-All of it happens on a thread of its own, on a connection of its own to the store, and nothing waits there for a value.
+All of this happens on a separate thread, over a separate connection to the store, and never blocks on a value.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import Identity
 
 EVERY_S = 0.25
-"""Interval at which the store is asked at first."""
+"""Interval in seconds at which the store is read at first."""
 LATER_S = 2.0
-"""Interval after PATIENCE_S: a node may train without ddpmon, or come late."""
+"""Interval in seconds after PATIENCE_S, because a node may train without ddpmon, or come late."""
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
 WORLD = "ddpmon/world"
 FIRST = "ddpmon/first"
-"""Key of the hub of rank 0, where no launcher gives ranks their node."""
+"""Key of rank 0's run id, where no launcher gives ranks their node."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
-"""Keys of the number of other hubs so far, and of the ranks that have come to count theirs."""
+"""Keys of the number of other hubs so far, and of the number of ranks that have counted theirs."""
 ALONE = "ddpmon cannot find the other machines, so each machine shows only its own ranks"
 
 
 def node_key(node: int) -> str:
-    """Under which name the card of a node's hub is in the store."""
+    """Return the key of the card of a node's hub in the store."""
     return f"ddpmon/node/{node}"
 
 
 class Exchange(threading.Thread):
-    """Reads and writes until it has the card of every hub that it needs. `message`: what it has so far."""
+    """Reads and writes until it has the card of every hub that it needs. `message` returns what it has so far."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Exchange(threading.Thread):
         speaks: bool = True,
         start: CommonStart | None = None,
     ) -> None:
-        """Begin with nothing known.
+        """Begin without any card.
 
         Args:
-            identity: This rank's.
-            node: Its number; None: to be counted in the store.
-            nodes: Count of nodes, as far as that is known.
-            speaks: This rank may speak for its node.
+            identity: Identity of this rank.
+            node: Number of its node; None to let the store assign it.
+            nodes: Number of nodes, as far as it is known.
+            speaks: True if this rank may speak for its node.
             start: Agreement with the ranks of other nodes on the numbers of steps.
 
         """
@@ -79,25 +79,25 @@ class Exchange(threading.Thread):
         self._node, self._nodes = node or 0, nodes
         self._ending = threading.Event()
         self._all_came = self._numbered
-        """True if every node is counted."""
+        """True if every node has been counted."""
         self._card: Card | None = None
         """Card of this node's hub, for the others to read."""
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
         self.version = int(self._numbered and speaks)
-        """Rises with each new card; 0: there is nothing to tell the hub."""
+        """Rises with each new card; 0 if there is nothing to tell the hub."""
 
     def offer(self, card: Card) -> None:
-        """Take what this node's hub says of itself."""
+        """Accept the card of this node's hub, to be written into the store."""
         self._card = card
 
     @property
     def unanswered(self) -> bool:
-        """Return whether the hub has not said yet who it is."""
+        """Return whether this node's hub has not sent its card yet."""
         return self._card is None
 
     def message(self) -> Meeting:
-        """Return the meeting of this node, for its hub."""
+        """Return the message to this node's hub with what is known of the other nodes."""
         towards = os.environ.get("MASTER_ADDR", "")
         rank, pid = self._identity.rank, os.getpid()
         return Meeting(rank, pid, self._node, self._nodes, towards, self._root, dict(self._keys))
@@ -111,7 +111,7 @@ class Exchange(threading.Thread):
     def run(self) -> None:
         try:
             self._exchange(distributed_c10d._get_default_store().clone())
-        except Exception as error:  # the group or the store is gone, or they are others than those we know
+        except Exception as error:  # The group or the store is gone, or this torch differs.
             if not self._ending.is_set() and self._nodes > 1 and self._speaks:
                 reason = str(error).partition("\n")[0][:80]
                 self._identity.add_note(f"{ALONE}: {type(error).__name__}: {reason}")
@@ -127,7 +127,7 @@ class Exchange(threading.Thread):
         if not self._numbered and self._identity.rank != 0:
             if store.add(f"ddpmon/hub/{self._identity.run_id}", 1) != 1:
                 store.add(COME, 1)
-                return  # another rank speaks for this node
+                return  # Another rank speaks for this node.
         elif not self._numbered:
             store.set(FIRST, self._identity.run_id)
             store.add(COME, 1)
@@ -144,7 +144,7 @@ class Exchange(threading.Thread):
             self._ending.wait(every_s)
 
     def _counted(self, store: Any) -> bool:
-        """Count the nodes where no launcher gives their number; whether there is nothing to be exchanged."""
+        """Number this node, or on rank 0 count the nodes, if no launcher does; return whether all is exchanged."""
         if self._identity.rank != 0:
             if not store.check([FIRST]):
                 return False
@@ -156,7 +156,7 @@ class Exchange(threading.Thread):
                 self.version += 1
             store.add(COME, 1)
             return alone
-        self._all_came = store.add(COME, 0) >= self._identity.world_size  # before the nodes: these are complete then
+        self._all_came = store.add(COME, 0) >= self._identity.world_size  # before the nodes, which are complete then
         nodes = 1 + store.add(COUNT, 0)
         if nodes > self._nodes:
             self._nodes = nodes
@@ -164,7 +164,7 @@ class Exchange(threading.Thread):
         return self._all_came and nodes == 1
 
     def _learnt(self, store: Any, written: Card) -> bool:
-        """Read what is new; whether nothing more is to be read or written."""
+        """Read new cards from the store; return whether everything has been read and written."""
         if self._identity.rank == 0:
             for node in range(1, self._nodes):
                 if node not in self._keys and (card := _read(store, node_key(node))):
@@ -180,10 +180,10 @@ class Exchange(threading.Thread):
 
 
 def exchange(identity: Identity, start: CommonStart | None = None) -> Exchange | None:
-    """Begin, if this is a rank of a process group of several that may span nodes, or others may follow; else None.
+    """Start the exchange of a rank whose process group may span nodes now or later; return None for all other ranks.
 
-    Where their hubs were given a place to meet, the group is given a name all the same, and nothing else is exchanged
-    but where steps begin to count. start: the agreement on that, if the ranks trained before they were watched.
+    If the hubs of all machines were given an address, the exchange only names the group and agrees where steps begin to
+    count. start: that agreement, if the ranks trained before the attach.
     """
     settings = run_settings.current()
     given = settings.hub_given
@@ -207,7 +207,7 @@ def exchange(identity: Identity, start: CommonStart | None = None) -> Exchange |
 
 
 def _read(store: Any, name: str) -> Card | None:
-    """Return what is there under a name; None: nothing of ours."""
+    """Return the card under a key of the store; None if there is no valid one."""
     if not store.check([name]):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Sums up what torch's profiler recorded: operators by phase, and slices of time for a trace.
+"""Summarises the records of torch's profiler: the time of operators by phase, and slices of time for a trace.
 
-Runs on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
+It runs on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ddpmon.plain import utf8
 from ddpmon.probe.records import OTHER, RawSync
 
 ANCHOR = "ddpmon"
-"""Name of the event that shows which thread trains."""
+"""Name of the event that marks the training thread."""
 TRAINING_THREAD, COLLECTIVES = "training thread", "collectives"
 
 
 class Slice(NamedTuple):
-    """A stretch of time of one track."""
+    """A span of time on one track."""
 
     track: str
     start: int
     end: int
     name: str
     key: int
-    """Number by which a kernel finds the operator that launched it; 0: none."""
+    """Number that a kernel shares with the operator that launched it; 0 if there is none."""
 
 
 class Recorded(NamedTuple):
-    """Events of the profiler, by kind."""
+    """Slices from the profiler's events, by kind."""
 
     operators: list[Slice]
     kernels: list[Slice]
@@ -40,10 +40,17 @@ class Recorded(NamedTuple):
 
 
 class Phases:
-    """Phases of the training thread through time."""
+    """The phases of the training thread over time."""
 
     def __init__(self, changes: Sequence[tuple[int, int]], begin: int, end: int) -> None:
-        """changes: moments from which on the thread was in a phase, rising. begin, end: of the profile."""
+        """Build the slices of the phases.
+
+        Args:
+            changes: (time, phase) for each change of the phase, in order of time.
+            begin: Begin of the profile.
+            end: End of the profile.
+
+        """
         self._moments = [moment for moment, _ in changes]
         self._phases = [min(phase, OTHER) for _, phase in changes]
         moments = [*self._moments, end]
@@ -54,7 +61,7 @@ class Phases:
         ]
 
     def split(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield each phase between two moments, with its length."""
+        """Yield (phase, length) for each phase between two times."""
         for place in range(max(0, bisect_right(self._moments, begin) - 1), len(self._moments)):
             since = max(begin, self._moments[place])
             if since >= end:
@@ -63,18 +70,18 @@ class Phases:
             yield self._phases[place], min(end, until) - since
 
     def at(self, moment: int) -> int:
-        """Return the phase at a moment."""
+        """Return the phase at a time."""
         place = bisect_right(self._moments, moment) - 1
         return self._phases[place] if place >= 0 else OTHER
 
 
 def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
-    """Read torch's events.
+    """Convert the events of torch's profiler to slices.
 
     Args:
-        events: Of torch's profiler, as kineto has them.
+        events: Kineto events of torch's profiler.
         ahead: Nanoseconds by which their clock, Unix time, is ahead of CLOCK_MONOTONIC.
-        cpu: Type of the device "CPU".
+        cpu: The device type of the CPU.
         make_way: Called after each event.
 
     """
@@ -89,7 +96,7 @@ def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[
             continue
         end = start + event.duration_ns()
         if event.device_type() != cpu:
-            # Annotations repeat the time of the kernels in them. Older torch does not tell them apart.
+            # Annotations repeat the time of the kernels inside them. Older versions of torch do not mark annotations.
             if not (hasattr(event, "is_user_annotation") and event.is_user_annotation()):
                 stream = f"GPU {event.device_index()} stream {event.device_resource_id()}"
                 key = event.linked_correlation_id() or event.correlation_id()
@@ -104,16 +111,16 @@ def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[
 
 
 class Totals:
-    """Calls and time of each operator in each phase."""
+    """Sums up calls and time of each operator in each phase."""
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
         self._sums: dict[tuple[str, int], list[int]] = {}
-        """Calls, CPU time and GPU time."""
+        """Calls, CPU time and GPU time by name and phase."""
         self._phase_of: dict[int, int] = {}
-        """Phase of the operator with each key."""
+        """Phase of each operator, by its key."""
         self._covered = [0] * len(OWN_PHASES)
-        """Time of the training thread in operators."""
+        """Time that the training thread spent in operators, by phase."""
 
     def add(self, found: Recorded, make_way: Callable[[], None]) -> None:
         """Add all operators and kernels."""
@@ -129,7 +136,7 @@ class Totals:
             self._count(kernel.name, phase, 0, kernel.end - kernel.start)
 
     def _add_nested(self, slices: Sequence[Slice], make_way: Callable[[], None], *, trains: bool) -> None:
-        """Add operators of a thread, each without what is inside it."""
+        """Add the operators of a thread, each without the time of those inside it."""
         outer: list[Slice] = []
         for one in slices:
             make_way()
@@ -153,9 +160,9 @@ class Totals:
         sums[2] += device
 
     def operators(self, syncs: Iterable[RawSync]) -> list[Operator]:
-        """Return those with the most time, and for each phase the time outside of them.
+        """Return the operators with the most time, and for each phase the time outside of operators.
 
-        syncs: Times in which the training thread was blocked.
+        syncs: times in which the training thread was blocked.
         """
         outside = [-covered for covered in self._covered]
         for one in self._phases.slices:
@@ -171,7 +178,7 @@ class Totals:
 
 
 def tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track], int]:
-    """Return the names, the tracks and how many slices were left out: the shortest, of too many."""
+    """Return the names, the tracks, and the number of slices left out: the shortest, if there are too many."""
     kept = heapq.nlargest(MAX_SLICES, slices, key=lambda one: one.end - one.start)
     names: dict[str, int] = {}
     made: dict[str, Track] = {}

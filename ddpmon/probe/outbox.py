@@ -1,4 +1,4 @@
-"""Holds frames on their way to the hub: numbered, kept until acknowledged, bounded, oldest dropped first."""
+"""Holds frames for the hub in order until they are acknowledged; when there are too many, it drops the oldest."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from ddpmon.messages.folder import MAX_FRAME_BYTES
 
 CAPACITY = 16_384
-"""Records that are held for a hub that does not answer."""
+"""Number of records to hold for a hub that does not answer."""
 
 
 class PendingFrame(NamedTuple):
-    """An encoded batch."""
+    """An encoded batch, with its number and its count of records."""
 
     seq: int
     payload: bytes
@@ -20,18 +20,18 @@ class PendingFrame(NamedTuple):
 
 
 class Outbox:
-    """Frames to send and frames sent but not acknowledged, in order."""
+    """Frames to send, and frames that were sent but not acknowledged, in order."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.dropped = 0
-        """Records thrown away so far because the hub did not take them in time, or takes no frame of that size."""
+        """Number of records dropped so far, because the hub did not take them in time or their frame was too large."""
         self._waiting: deque[PendingFrame] = deque()
         self._unacknowledged: deque[PendingFrame] = deque()
         self._records = 0
 
     def add(self, frame: PendingFrame) -> None:
-        """Take a frame; the oldest go when there are too many. One that no hub takes would end every connection."""
+        """Add a frame unless it exceeds what hubs accept. The oldest are dropped if there are too many frames."""
         if len(frame.payload) > MAX_FRAME_BYTES:
             self.dropped += frame.records
             return
@@ -39,7 +39,7 @@ class Outbox:
         self._records += frame.records
         while self._records > self.capacity and len(self._waiting) + len(self._unacknowledged) > 1:
             if self._unacknowledged:
-                # Most likely received: the hub knows by their numbers if they were not.
+                # The hub most likely received it, and otherwise notices the gap in the numbers.
                 self._records -= self._unacknowledged.popleft().records
             else:
                 oldest = self._waiting.popleft()
@@ -47,25 +47,25 @@ class Outbox:
                 self.dropped += oldest.records
 
     def next(self) -> PendingFrame | None:
-        """The frame to send now."""
+        """Return the frame to send next; None if there is none."""
         return self._waiting[0] if self._waiting else None
 
     def sent(self) -> None:
-        """The frame from `next` was taken by the socket."""
+        """Move the frame from `next` to the unacknowledged ones, after the socket took it."""
         self._unacknowledged.append(self._waiting.popleft())
 
     def acknowledged(self, seq: int) -> None:
-        """The hub has recorded everything up to `seq`."""
+        """Drop all frames up to `seq`, which the hub has recorded."""
         while self._unacknowledged and self._unacknowledged[0].seq <= seq:
             self._records -= self._unacknowledged.popleft().records
 
     def send_again(self) -> None:
-        """A new hub: what the old one did not acknowledge goes out once more, first."""
+        """Queue unacknowledged frames again, before all others, because the hub is a new one."""
         self._waiting.extendleft(reversed(self._unacknowledged))
         self._unacknowledged.clear()
 
     def unacknowledged(self) -> list[PendingFrame]:
-        """Return what the hub has not acknowledged, in order."""
+        """Return all frames that the hub has not acknowledged, in order."""
         return [*self._unacknowledged, *self._waiting]
 
     @property

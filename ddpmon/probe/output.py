@@ -1,10 +1,11 @@
-"""Has a rank that a launcher of the script's own started go on printing into logs of its own, and relieves spools.
+"""Gives a rank that the script's own launcher started separate logs for its output, and empties spools that nobody
+reads.
 
-torchrun is told to keep what its ranks print apart. Under `ddpmon exec` all that a command starts prints into one
-spool, that of launcher.log. A process that turns out to be a rank leaves that one, and that one alone, for two of its
-own; a pipe of its launcher or a file of the user's stays what it is. Its children inherit what it has then.
+torchrun itself separates the output of its ranks. Under `ddpmon exec`, all processes of a command print into one spool,
+that of launcher.log. A process that turns out to be a rank replaces this spool, and only this one, by two of its own. A
+pipe of its launcher or a file of the user stays. The rank's children inherit what it has then.
 
-Where no drain comes, whoever prints would wait for ever once a spool is full: the rank's background thread empties it.
+If no drain comes, a full spool would block every write forever, so the rank's background thread empties it.
 """
 
 from __future__ import annotations
@@ -21,32 +22,32 @@ from ddpmon.messages.folder import EXEC
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 _NEARLY_FULL = 0.9
-"""Share of a pipe. A drain that is awake leaves that in none from one call to the next."""
+"""Share of a pipe that is full. A running drain leaves less than this in every pipe from one call to the next."""
 _GRACE_S = 3.0
-"""Longest time until a drain that was killed is replaced."""
+"""Longest time in seconds until a drain that was killed is replaced."""
 _full_since: dict[int, float] = {}
 _untold: dict[int, int] = {}
-"""Bytes that were dropped, and that no line tells of yet."""
+"""Dropped bytes that no line reports yet, by descriptor."""
 
 
 def keep_apart(rank: int, restart: int) -> None:
-    """Print into the rank's own logs from now on, where it printed into launcher.log until now. Never raises."""
+    """Redirect output from launcher.log to the rank's own logs. Never raises."""
     try:
         spool = _spools()
         shared = f"/{spool.name('launcher.log')}"
         for descriptor, name in _STREAMS:
             if shared in _link(descriptor):
-                with contextlib.suppress(Exception):  # whatever the script has put there
+                with contextlib.suppress(Exception):  # The script may have replaced it.
                     getattr(sys, name).flush()
                 spool.replace(descriptor, f"ranks/{EXEC}/attempt_{restart}/{rank}/{name}.log")
     except (OSError, KeyError, ImportError):
-        return  # no drain listens, a closed stdout: it goes on where it was
+        return  # No drain listens, or stdout is closed; the output stays where it was.
 
 
 def relieve() -> None:
-    """Empty the spools of this process where nobody has taken anything for long. Never raises.
+    """Empty the spools of this process that nobody has read for long. Never raises.
 
-    Takes 10 µs. A line stands in the place of what is missing.
+    Takes 10 µs. A line in the log replaces the missing output.
     """
     for descriptor, _ in _STREAMS:
         with contextlib.suppress(OSError, KeyError):
@@ -73,7 +74,7 @@ def _held_bytes(descriptor: int) -> int:
 
 
 def _drop(descriptor: int) -> None:
-    # An end of its own: to read or write through the script's could block.
+    # Open a separate end: a read or write through the script's own descriptor could block.
     end = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         dropped = _untold.get(descriptor, 0) + len(os.read(end, fcntl.fcntl(end, fcntl.F_GETPIPE_SZ)))
@@ -87,7 +88,7 @@ def _drop(descriptor: int) -> None:
 
 
 def _spools() -> ModuleType:
-    """Return what lies beside sitecustomize, where nothing of ddpmon is imported."""
+    """Return the module beside sitecustomize, which imports nothing of ddpmon."""
     from ddpmon.probe.inject import ddpmon_spool
 
     return ddpmon_spool

@@ -1,13 +1,13 @@
-"""Puts a spool between this process and a log: a pipe into which it prints, and which the run's drain empties.
+"""Puts a spool between this process and a log: a pipe into which the process prints, and which the run's drain empties.
 
-A pipe takes what is printed whatever becomes of the disk, has no limit of its size (`ulimit -f`), and loses nothing to
-a shell that opens /dev/stderr for writing, which would empty a file. Each descriptor of it is both of its ends: without
-a reader, writing blocks once the pipe is full, and never fails. Its name says whose it is, so that any drain of the run
-finds it in /proc; nothing of it is left in a folder:
+A pipe accepts output whatever happens to the disk, is not subject to `ulimit -f`, and loses nothing to a shell that
+opens /dev/stderr for writing, which would truncate a file. Each of its descriptors is open for reading and writing.
+So a write blocks once the pipe is full and no one reads, and never fails. Its name identifies run and log, so that any
+drain of the run finds it in /proc. No file of it remains in a folder:
 
     ddpmon RUN_ID PATH RANDOM        PATH is the log's, inside the run's logs, with | for /
 
-It lies beside sitecustomize because that runs it in ranks, before the script, and imports next to nothing.
+This file lies beside sitecustomize, which runs it in ranks before the script, and imports next to nothing.
 """
 
 import os
@@ -15,17 +15,17 @@ import sys
 
 _PREFIX = "ipc://"
 PIPE_BYTES = (1 << 20, 1 << 18)
-"""Pipe sizes to ask for, largest first; without privileges all pipes of a user may take 64 MB together."""
+"""Pipe sizes in bytes to request, largest first. Without privileges, all pipes of a user may have 64 MB together."""
 
 
 def take_over() -> None:
-    """Print into spools from now on, where torchrun had this rank print into files. Raises OSError."""
+    """Redirect output that torchrun sends to files into spools from now on. Raises OSError."""
     folder = os.path.join(os.path.realpath(_sockets()), "")
     before = None
     for descriptor in (1, 2):
         try:
             target = os.readlink(f"/proc/self/fd/{descriptor}")
-        except OSError:  # a closed one
+        except OSError:  # The descriptor is closed.
             continue
         if target == before:
             os.dup2(1, descriptor)
@@ -35,12 +35,12 @@ def take_over() -> None:
 
 
 def name(log: str) -> str:
-    """Return what the name of a spool of a log of this run begins with."""
+    """Return the beginning of the names of the spools of one of this run's logs."""
     return f"ddpmon {os.environ['DDPMON_RUN_ID']} {log.replace('/', '|')} "
 
 
 def replace(descriptor: int, log: str) -> None:
-    """Have what is printed to `descriptor` go to a log through a spool of its own. OSError: it goes where it went."""
+    """Redirect `descriptor` to a log through a new spool. On OSError it is unchanged."""
     spool = _pipe(os.path.join(_sockets(), name(log) + os.urandom(8).hex()))
     try:
         _hand_over(spool)
@@ -50,7 +50,7 @@ def replace(descriptor: int, log: str) -> None:
 
 
 def _sockets() -> str:
-    """The folder of the run's sockets."""
+    """Return the folder of the run's sockets."""
     return os.path.dirname(os.environ["DDPMON_SOCKET"][len(_PREFIX) :])
 
 
@@ -66,13 +66,13 @@ def _pipe(path: str) -> int:
         try:
             fcntl.fcntl(made, fcntl.F_SETPIPE_SZ, size)
             break
-        except OSError:  # the pipes of this user are large enough together
+        except OSError:  # The user's pipes already have the largest total size.
             continue
     return made
 
 
 def drain_listens() -> bool:
-    """Say whether there is a drain, awake or not."""
+    """Return whether a drain exists, even if it is busy or stopped."""
     try:
         _drain().close()
     except OSError:
@@ -93,7 +93,7 @@ def _drain():
 
 
 def _hand_over(file: int) -> None:
-    """Give the drain a descriptor. It need not be awake: the kernel keeps it until it is."""
+    """Send a descriptor to the drain, which need not be running now: the kernel keeps it until the drain reads."""
     import _socket
 
     drain = _drain()

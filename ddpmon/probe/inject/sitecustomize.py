@@ -1,7 +1,7 @@
-"""Python imports this by itself when its folder is on PYTHONPATH: it arms the probe once torch has been imported.
+"""Arms the probe once torch has been imported. Python imports this file by itself if its folder is on PYTHONPATH.
 
-It runs in every Python that a run starts, so it imports next to nothing, leaves `sys.path` and the script's world
-as they would be without it, hands over to another sitecustomize if there is one, and never raises.
+It runs in every Python process of a run. So it imports next to nothing, leaves `sys.path` and the script's environment
+as they would be without it, runs another sitecustomize if there is one, and never raises.
 """
 
 import os
@@ -11,11 +11,11 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class _TorchFinder:
-    """Stands before all finders until torch has been executed, whoever asked for it and however often.
+    """A finder before all others that notices when torch has been executed, however and however often it is imported.
 
-    It finds nothing itself: it hands on what the finders behind it find, with a loader that notices when torch has
-    been executed. To look torch up is not to import it, an import may fail and be tried again, and a finder that was
-    put before this one may load torch without it: then the next module that is imported brings it to notice.
+    It finds nothing itself. It returns what the finders after it find, with a loader that notices when torch has been
+    executed. Finding torch is not importing it, and an import may fail and be tried again. A finder that was inserted
+    before this one may load torch without it; this one then notices torch at the next import of any module.
     """
 
     def __init__(self):
@@ -25,7 +25,7 @@ class _TorchFinder:
 
     def find_spec(self, name, path=None, target=None):
         if self._over:
-            self._leave()  # somebody put back an older sys.meta_path
+            self._leave()  # Somebody restored an older sys.meta_path.
             return None
         if name != "torch" and not self._missed_torch():
             return None
@@ -37,15 +37,15 @@ class _TorchFinder:
         return spec
 
     def _missed_torch(self):
-        """Return whether torch has been executed without this having seen it."""
+        """Return whether torch was executed without this finder noticing it."""
         torch = sys.modules.get("torch")
         if torch is None or self._executing:
             return False
         try:
-            # Not through the module's own attributes: to ask a lazy one for any would execute it.
+            # Read the module's dict directly: asking a lazy module for an attribute would execute it.
             own = object.__getattribute__(torch, "__dict__")
             return "__version__" in own and not getattr(own.get("__spec__"), "_initializing", True)
-        except Exception:  # something that is no module
+        except Exception:  # It may be an object that is no module.
             return False
 
     def _find(self, name, path, target):
@@ -60,7 +60,7 @@ class _TorchFinder:
         return None
 
     def _watch(self, name, spec):
-        """Have the loader of a module notice when the module has been executed."""
+        """Wrap a module's loader, so that it notices when the module has been executed."""
         loader = None if spec is None else spec.loader
         if loader is None or isinstance(loader, type) or any(loader is watched for watched, _ in self._watched):
             return
@@ -73,7 +73,7 @@ class _TorchFinder:
             try:
                 execute(module)
             except BaseException as error:
-                # Without our frame; a bare raise does not add it again.
+                # Drop our frame; a bare raise does not add it again.
                 error.__traceback__ = error.__traceback__.tb_next
                 raise
             finally:
@@ -85,7 +85,7 @@ class _TorchFinder:
         self._watched.append((loader, before))
 
     def _arm(self):
-        """Torch is there: leave no trace in the import system, then arm the probe."""
+        """Remove all traces from the import system, then arm the probe, as torch has been imported."""
         try:
             self._over = True
             for loader, before in self._watched:
@@ -98,23 +98,21 @@ class _TorchFinder:
             from ddpmon.probe import arm
 
             arm.from_environment()
-        except Exception as error:  # the training must not notice
+        except Exception as error:  # The training must not fail for it.
             print(f"ddpmon: cannot watch this process: {type(error).__name__}: {error}", file=sys.stderr)
 
     def _leave(self):
-        # A new list: another thread may be going through this one, and would pass over a finder.
+        # Assign a new list: another thread that iterates over this one would skip a finder.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 def _is_agent():
-    """Return whether this process is torchrun itself, whose ranks are the ones to watch."""
+    """Return whether this process is torchrun itself, whose ranks are to be watched."""
     return "torch.distributed.run" in sys.orig_argv[1:4]
 
 
 def _spare_collections():
-    """Keep garbage collection away from torchrun's imports, which stay until it ends: it was a third of its start and
-    its end.
-    """
+    """Skip garbage collection of torchrun's imports, which stay until it ends; it took a third of its start and end."""
     import atexit
     import gc
 
@@ -123,7 +121,7 @@ def _spare_collections():
 
 
 def _take_over_output():
-    """Let a full disk be no matter of this process, if it is a rank that prints into a file of torchrun's."""
+    """Redirect the output of a torchrun rank from a file into a spool, so that a full disk does not stop the rank."""
     try:
         import ddpmon_spool
 
@@ -135,7 +133,7 @@ def _take_over_output():
 
 
 def _hand_over():
-    """Take our folder off sys.path and run the sitecustomize that would have run without us."""
+    """Remove our folder from sys.path, and run the sitecustomize that Python would have run without us."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]
     ours = sys.modules.pop("sitecustomize", None)
     try:
