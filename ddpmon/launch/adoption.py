@@ -1,7 +1,9 @@
-"""Runs whose supervisor was killed or stopped: the next command that touches one sees to it.
+"""Gives a run whose supervisor was killed or stopped a supervisor that works; every command that touches a run calls
+it.
 
-A stopped supervisor is told to go on. A killed one gets a successor, which watches the run to its end, keeps a hub, and
-learns the exit code where that can be learnt. However many commands come at once, one successor gets the run's lock.
+A supervisor that a signal stopped is continued. A killed one is replaced by a successor, which watches the run to its
+end, keeps a hub alive, and finds out the exit code where that is possible. If several commands do this at once, only
+one successor gets the run's lock.
 """
 
 from __future__ import annotations
@@ -17,17 +19,24 @@ from ddpmon.launch.start import NotStartedError, supervise
 from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
-"""Longest time for a successor that finds no process left: it has the report written."""
+"""Longest wait, in seconds, for a successor that finds no process of the run left: it still has the report written."""
 SIGNED_S = 10.0
-"""Longest time for a successor to sign that another command has started."""
+"""Longest wait, in seconds, until a successor that another command started has entered itself in run.json."""
 
 
 def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
-    """Give a run that goes on from here a supervisor and a hub that are awake; the run as it is then.
+    """Make sure that a live run has a supervisor and a hub that are not stopped, and return the run as it is then.
 
-    say: takes a line on what had to be done. A run that is over, or of another machine or boot, is left as it is. Where
-    nothing is left of a lost run, it waits until its end is written down as far as it was seen. DdpmonError if a
-    successor cannot start.
+    A run that has ended, or that belongs to another machine or boot, is returned unchanged. If no process of a lost run
+    is left, this waits until its end is written down as far as it can be found out.
+
+    Args:
+        run: The run.
+        say: Receives a line on each thing that had to be done.
+
+    Raises:
+        DdpmonError: A successor cannot start.
+
     """
     run = runs.load(run.id)
     if run.ended or run.sight is not Sight.PIDS:
@@ -41,7 +50,7 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
 
 
 def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
-    """Start a successor for a lost run, unless somebody else does so just now."""
+    """Start a successor for a lost run, unless another command is doing so at this moment."""
     if not runs.held(run.id):
         try:
             supervise(run.id, "--take-over")
@@ -58,7 +67,7 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
             if say:
                 say(f"the supervisor of {run.name} ({run.id}) was killed; a new one replaces it")
     deadline = time.monotonic() + SIGNED_S
-    # who has taken the lock need not have signed yet: until then there is nobody to ask for anything
+    # Whoever has taken the lock may not have signed run.json yet; until then nobody can be asked to do anything.
     while not (run := runs.load(run.id)).ended and not _supervisor_lives(run) and time.monotonic() < deadline:
         time.sleep(0.02)
     if not run.ended and not remaining_processes.of_run(run.id):
@@ -74,7 +83,7 @@ def _supervisor_lives(run: Run) -> bool:
 
 
 def wake(process: Process | None) -> bool:
-    """Continue a process that a signal stopped; says whether it was stopped."""
+    """Continue a process that a signal stopped; return whether it was stopped."""
     if process is None or not process.alive() or not proc.is_stopped(process.pid):
         return False
     processes.send(process, signal.SIGCONT)

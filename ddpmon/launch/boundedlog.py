@@ -1,7 +1,8 @@
 """A log of bounded length on a disk that may be full. Standard library only.
 
-It consists of the files that `ddpmon.runs.rotated` names. What is not kept is counted, and the log says so where it is
-missing: a line at that place where the disk took nothing, the end of the `.first` file where it had grown too long.
+A log consists of the files that `ddpmon.runs.rotated` names. Bytes that are not stored are counted, and a line in the
+log reports them where they are missing: at that place if the disk accepted nothing, at the end of the `.first` file if
+the log had grown too long.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from ddpmon.errors import UsageError
 from ddpmon.runs import rotated
 
 RUN_BYTES = 256 << 20
-"""Bytes of all logs of the ranks of a run together, where DDPMON_LOGS does not say."""
+"""Most bytes that all logs of a run's ranks take together if DDPMON_LOGS is not set."""
 LEAST_BYTES = 1 << 20
-"""The least that one log may take, however many logs there are."""
+"""Smallest limit of one log in bytes, however many logs there are."""
 FIRST_BYTES = 64 << 10
 AGAIN_S = 1.0
-"""Time after which a disk that took nothing is tried again."""
+"""Seconds after which ddpmon tries again to write to a disk that accepted nothing."""
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this are missing[^\n]*\n\Z")
@@ -37,7 +38,7 @@ _FULL = {
 
 
 def bound_bytes(environment: Mapping[str, str]) -> int:
-    """Return what a run's logs take at most, by DDPMON_LOGS. UsageError where it is no size."""
+    """Return how many bytes a run's logs may take, from DDPMON_LOGS. Raise UsageError if its value is not a size."""
     text = environment.get("DDPMON_LOGS", "")
     if not text:
         return RUN_BYTES
@@ -48,13 +49,13 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
 
 
 def _half_of(most_bytes: int) -> int:
-    """Return how many bytes one of the two files may hold, where the shell limits the size of files too."""
+    """Return how many bytes each of the two files may hold, within the shell's limit of file sizes."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return most_bytes // 2 if limit == resource.RLIM_INFINITY else min(most_bytes // 2, limit)
 
 
 class BoundedLog:
-    """One log. Nothing here raises; `full` says whether the disk refused the last bytes."""
+    """One log. No method raises; `full` says whether the disk refused the last bytes."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.full = False
@@ -63,37 +64,37 @@ class BoundedLog:
         self._file = -1
         self._size = 0
         self._in_line = False
-        """True if the last line that was written has no end yet."""
+        """True if the last line that was written has no newline yet."""
         self._not_kept = 0
         self._why = ""
         self._again_at = 0.0
         self._reported = self._reported_before = 0
-        """Missing bytes that lines of this file, and of the one before it, report; less the length of these lines."""
+        """Missing bytes that lines of this file, and of the one before it, report, less the length of these lines."""
 
     @property
     def empty(self) -> bool:
-        """Return whether nothing has been written into it yet."""
+        """Return whether nothing has been written to the log yet."""
         return not self.full and self.open() and not self._size and not rotated.older(self._path).exists()
 
     @property
     def half_bytes(self) -> int:
-        """Bytes that one of its two files holds at most."""
+        """Most bytes that each of the log's two files holds."""
         return self._half
 
     def fit(self, most_bytes: int) -> None:
-        """Limit the log to so many bytes from now on."""
+        """Limit the log to `most_bytes` from now on."""
         self._half = _half_of(most_bytes)
         with contextlib.suppress(OSError):
             if rotated.older(self._path).stat().st_size + self._size > most_bytes:
                 self._discard_older()
 
     def write(self, data: bytes) -> int:
-        """Append; returns how many bytes were taken, fewer than all only if the disk is full."""
+        """Append data; return how many bytes were written, which is fewer than all only if the disk is full."""
         written = 0
         while written < len(data) and self.open() and self._say_what_is_missing():
             piece = data[written : written + max(0, self._half - self._size)]
             if len(piece) < len(data) - written:
-                piece = piece[: piece.rfind(b"\n") + 1]  # the next file begins with a line
+                piece = piece[: piece.rfind(b"\n") + 1]  # The next file begins with a whole line.
                 if not piece and self._size:
                     self._rotate()
                     continue
@@ -102,36 +103,42 @@ class BoundedLog:
         return written
 
     def printed_at(self, unix_ns: int) -> None:
-        """Date the file with the time of its last line: of several logs, the latest has the last word."""
+        """Set the file's modification time to that of its last line: the newest log has a run's last words."""
         if self._file >= 0 and not self._path.name.startswith("stdout"):
             with contextlib.suppress(OSError):
                 os.utime(self._file, ns=(unix_ns, unix_ns))
 
     def try_again(self) -> None:
-        """A disk that took nothing is to be tried at once, not after `AGAIN_S`."""
+        """Allow the next write to try a disk that accepted nothing, without waiting for `AGAIN_S`."""
         self._again_at = 0.0
 
     def drop(self, count: int, why: str = "") -> None:
-        """So many bytes will be missing in the log. why: the reason; empty, the one that the disk gave stands."""
+        """Count bytes that will be missing in the log.
+
+        Args:
+            count: The number of bytes.
+            why: The reason; if empty, the last error of the disk stays the reason.
+
+        """
         self._not_kept += count
         self._why = why or self._why
 
     def finish(self) -> None:
-        """Write down what is missing, if the disk allows, and close."""
+        """Write the line on missing bytes, if the disk allows, and close the log."""
         self.try_again()
         if self._not_kept and self.open():
             self._say_what_is_missing()
         self._close()
 
     def open(self) -> bool:
-        """Make the file if there is none; says whether it can be written."""
+        """Create or open the file if it is not open; return whether it can be written."""
         if self.full and time.monotonic() < self._again_at:
             return False
         if self._file >= 0:
             return True
         try:
             logs = next((each for each in self._path.parents if each.name == "logs"), self._path.parent)
-            os.stat(logs)  # a run that was removed is not made again
+            os.stat(logs)  # The folder of a deleted run must not be created again.
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
@@ -166,13 +173,13 @@ class BoundedLog:
         self._again_at = time.monotonic() + AGAIN_S
 
     def _say_what_is_missing(self) -> bool:
-        """Put a line in the place of what was dropped; says whether the disk took it."""
+        """Write a line where bytes were dropped; return whether the disk accepted it."""
         if not self._not_kept:
             return True
         line = f"[ddpmon] {self._not_kept:,} bytes of output are missing: {self._why}\n".encode()
         before = self._size
         if self._append(b"\n" + line if self._in_line else line) < len(line):
-            with contextlib.suppress(OSError):  # half of the sentence is taken away again
+            with contextlib.suppress(OSError):  # Remove a line that was written in part.
                 os.ftruncate(self._file, before)
                 self._size = before
             self.full = True
@@ -188,14 +195,14 @@ class BoundedLog:
         self._reported_before, self._reported = self._reported, 0
         try:
             os.replace(self._path, rotated.older(self._path))
-        except OSError:  # its folder is gone, or not to be written to: it begins anew where it is
+        except OSError:  # The folder is gone or not writable, so the log starts again in the same file.
             with contextlib.suppress(OSError):
                 os.truncate(self._path, 0)
                 self.drop(self._size, "ddpmon could not rename the full log")
         self.open()
 
     def _discard_older(self) -> None:
-        """Delete the file that was rotated out before, but keep its first lines."""
+        """Delete the file that was rotated out before, but keep its first lines in the `.first` file."""
         gone, first_lines = rotated.older(self._path), rotated.first(self._path)
         try:
             size = gone.stat().st_size
@@ -215,7 +222,7 @@ class BoundedLog:
             dropped_before = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
             missing = size + self._reported_before - len(head) - dropped_before
         with contextlib.suppress(OSError):
-            gone.unlink()  # first: its space may be all that is left
+            gone.unlink()  # First, because its space may be all that is left on the disk.
         line = f"[ddpmon] {missing:,} bytes after this are missing: the limit for this log is {2 * self._half:,}\n"
         with contextlib.suppress(OSError):
             draft = first_lines.with_name(f"{first_lines.name}.new")

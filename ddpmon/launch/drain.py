@@ -1,15 +1,16 @@
-"""python -m ddpmon.launch.drain RUN_ID SUPERVISOR: takes what a run prints and keeps the end of it.
+"""python -m ddpmon.launch.drain RUN_ID SUPERVISOR: copies what a run prints into logs of bounded length.
 
-Standard library only. SUPERVISOR: the pid of who started it.
+Standard library only. SUPERVISOR is the pid of the process that started this one.
 
-Processes of the run print into spools (`ddpmon.launch.spool`), whatever becomes of the disk. This process empties them
-into the run's logs, which together are bounded. A spool comes over a socket when it is made; one that a drain before
-this one had is found in /proc.
+Processes of the run print into spools (`ddpmon.launch.spool`), whatever the state of the disk. This process empties
+them into the run's logs, whose total size is bounded. A process that makes a spool sends its descriptor over a socket;
+spools that an earlier drain had are found in /proc.
 
-Where the disk takes nothing, the last `HELD_BYTES` of all wait for it in memory; what is dropped is counted.
+While the disk accepts nothing, the last `HELD_BYTES` of all spools wait in memory; the bytes that are dropped are
+counted.
 
-    SIGTERM    take what there is, and end
-    It ends by itself once its supervisor is gone and no process has a spool of the run open.
+    SIGTERM    drain what there is, and end
+    The drain ends by itself once its supervisor is gone and no process has a spool of the run open.
 """
 
 from __future__ import annotations
@@ -32,27 +33,35 @@ from ddpmon.runs import Run, open_files, proc
 
 PAUSE_S = 0.1
 POLL_S = 1.0
-"""Interval at which it searches for files that torchrun has opened."""
+"""Interval, in seconds, at which the drain searches for files that torchrun has opened."""
 ALONE_S = 2.0
-"""Interval at which a drain without a supervisor checks whether anybody still prints."""
+"""Interval, in seconds, at which a drain without a supervisor checks whether any process still prints."""
 RELEASE_S = 60.0
-"""Interval at which it lets go of spools into which nobody can print any more."""
+"""Interval, in seconds, at which the drain closes spools into which no process can print any more."""
 HELD_BYTES = 16 << 20
 LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
 TURN_BYTES = 4 << 20
-"""Bytes that are taken of one spool before the next one's turn."""
+"""Most bytes that are read from one spool before the next spool's turn."""
 INTRODUCTION_S = 10.0
-"""Longest time for a process that connects to send its spool."""
+"""Longest time, in seconds, for a process that connects to send its spool."""
 TAKE_OVER_S = 10.0
 _ENDS = {signal.SIGTERM, signal.SIGINT}
 
 
 class Drain:
-    """All spools of one run, and the logs they go to."""
+    """All spools of one run, and the logs that they are written to."""
 
     def __init__(self, run: Run, most_bytes: int, supervisor: int) -> None:
-        """supervisor: its pid; it may have been killed before this process could ask who its parent is."""
+        """Prepare to drain a run.
+
+        Args:
+            run: The run.
+            most_bytes: Limit of all its logs together.
+            supervisor: Pid of the supervisor, which may have been killed before this process could ask for its parent's
+                pid.
+
+        """
         self._run_id = run.id
         self._logs_folder = runs.run_dir(run.id) / "logs"
         self._sockets = os.path.realpath(runs.socket_dir(run.id))
@@ -60,14 +69,14 @@ class Drain:
         self._expected = 2 * (run.world_size // max(1, run.nnodes)) + 1
         self._spools: dict[tuple[int, int], tuple[Spool, BoundedLog]] = {}
         self._done: set[tuple[int, int]] = set()
-        """Plain files that nobody will print into any more."""
+        """Plain files into which no process will print any more."""
         self._logs: dict[str, BoundedLog] = {}
         self._listener: socket.socket | None = None
         self._waiting: list[tuple[float, socket.socket]] = []
         self._supervisor = supervisor
 
     def run(self) -> None:
-        """Drain until told to end, or until nobody is left to print."""
+        """Drain until a signal ends this process, or until no process is left that could print."""
         self._find()
         scan_at = release_at = alone_at = 0.0
         while True:
@@ -96,7 +105,7 @@ class Drain:
             log.try_again()
             with contextlib.suppress(OSError):
                 unread += spooled.unread()
-        for _ in range(unread // TURN_BYTES + 2):  # what is printed meanwhile is the next drain's
+        for _ in range(unread // TURN_BYTES + 2):  # What is printed meanwhile is left to the next drain.
             if not self._pump():
                 break
         for spooled, log in self._spools.values():
@@ -106,7 +115,7 @@ class Drain:
             log.finish()
 
     def _pump(self) -> bool:
-        """One turn of every spool; whether any has more."""
+        """Drain each spool once; return whether any has more."""
         more = False
         held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
         for identity, (spooled, log) in list(self._spools.items()):
@@ -118,7 +127,7 @@ class Drain:
         return more
 
     def _take_in(self, path: str, log: str) -> None:
-        """Drain what is open at a path from now on, if it can be."""
+        """Start to drain the spool at a path, if it can be opened."""
         try:
             status = os.stat(path)
             identity = status.st_dev, status.st_ino
@@ -136,14 +145,14 @@ class Drain:
         self._spools[opened.identity] = opened, self._logs[log]
 
     def _find(self) -> bool:
-        """Take in what processes have open; whether there was any."""
+        """Start to drain the spools that processes have open; return whether there are any."""
         open_spools = list(spool.held(self._run_id, self._sockets, os.getpid()))
         for path, log in open_spools:
             self._take_in(path, log)
         return bool(open_spools)
 
     def _open_new_spools(self) -> None:
-        """Take in the files that torchrun opened, and be there for whoever has a new spool."""
+        """Start to drain the files that torchrun opened, and make sure that the socket for new spools exists."""
         if self._listener is None or not os.path.exists(os.path.join(self._sockets, "drain.sock")):
             self._listen()
         for path in glob.glob(os.path.join(glob.escape(self._sockets), "ranks/*/attempt_*/*/std*.log")):
@@ -155,7 +164,7 @@ class Drain:
         with contextlib.suppress(OSError):
             status = os.lstat(self._sockets)
             if status.st_uid != os.getuid() or status.st_mode & 0o077:
-                return  # somebody else's in the place of ours
+                return  # Another user's folder is in the place of ours.
             path = os.path.join(self._sockets, "drain.sock")
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -172,7 +181,7 @@ class Drain:
             self._listener = listener
 
     def _accept(self, now: float) -> None:
-        """Take in the spools that were sent."""
+        """Receive the spools that processes sent over the socket."""
         while self._listener is not None:
             try:
                 connection, _ = self._listener.accept()
@@ -207,7 +216,7 @@ class Drain:
             os.close(file)
 
     def _release(self) -> None:
-        """Let go of empty files that nobody has open: a run may be restarted without end, its descriptors are few."""
+        """Close empty files that no process has open: a run may restart without end, but descriptors are few."""
         if len(self._spools) <= 2 * self._expected:
             return
         open_now = set()
@@ -224,7 +233,7 @@ class Drain:
 
 
 def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
-    """Write into a log what its spool holds; whether there is more. held_bytes: what waits for a full disk."""
+    """Write a spool's contents into its log; return whether there is more. `held_bytes` may wait for a full disk."""
     if not spooled.read(1):
         return False
     printed_ns = spooled.printed_ns()
@@ -246,14 +255,14 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
     else:
         return True
     log.printed_at(printed_ns)
-    return is_flood and not log.full  # whoever prints so much may be waiting for room
+    return is_flood and not log.full  # A process that prints this much may be waiting for room in the pipe.
 
 
 def _alone(run_id: str) -> None:
-    """Have no other drain of the run beside this one: an older one is told to end. The lock is held to the end."""
+    """Make this the run's only drain: tell an older one to end, and hold the lock until this process ends."""
     try:
         lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:  # somebody removed the folder: spools are reached through /proc
+    except OSError:  # Somebody removed the folder, so spools are found through /proc.
         return
     begin = time.monotonic()
     while True:
@@ -279,13 +288,13 @@ def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
 
 
 def main() -> None:
-    """Drain one run."""
+    """Drain the run that the command line names."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    open_files.allow_most()  # two for each stream of each attempt
+    open_files.allow_most()  # The drain needs two descriptors for each stream of each attempt.
     try:
         most_bytes = bound_bytes(os.environ)
-    except UsageError:  # said where the run was started
+    except UsageError:  # `start` has already reported the error where the run was started.
         most_bytes = RUN_BYTES
     try:
         run = runs.load(sys.argv[1])

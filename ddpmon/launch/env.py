@@ -1,4 +1,4 @@
-"""The environment that arms the probe in whatever Python starts under it."""
+"""The environment variables that load the probe into every Python process of a run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from ddpmon import runs
 from ddpmon.runs import job_key
 
 INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
-"""Holds the sitecustomize.py that arms the probe, and what it needs before anything of ddpmon is imported."""
+"""Folder with the sitecustomize.py that loads the probe, and what that file needs before it imports ddpmon."""
 
 
 def armed(
     run_id: str, base: Mapping[str, str], *, buckets: bool = False, alone: bool = False, hub_given: bool = False
 ) -> dict[str, str]:
-    """The environment of a run's ranks: `base`, where the run's hub listens, and the folder it keeps.
+    """Return the environment of a run's ranks: `base`, the address of the run's hub, and the run's folder.
 
-    buckets: have the probe record every bucket's all-reduce. alone: no rank is on another machine, nor will be.
-    hub_given: hubs need not find each other through the ranks. The key of hubs is none of the ranks' business.
+    The key that hubs share is left out: ranks do not need it.
+
+    Args:
+        run_id: The run.
+        base: The variables that the ranks would have without ddpmon.
+        buckets: The probe records every bucket's all-reduce.
+        alone: No rank is on another machine, now or later.
+        hub_given: The root hub's address was given, so hubs need not find each other through the ranks.
+
     """
     inject = str(INJECT_DIR)
     python_path = base.get("PYTHONPATH", "")

@@ -1,5 +1,6 @@
-"""Finds out how a run ended that no supervisor saw end, from traces of the kernel, torchrun and the ranks. Standard
-library only.
+"""Finds out how a run ended whose end no supervisor saw, from traces of the kernel, torchrun and the ranks.
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -15,27 +16,28 @@ from ddpmon import runs
 from ddpmon.runs import Process, Run, proc, rotated
 
 _GET_INFO = 0xC040FF0B
-"""PIDFD_GET_INFO of a struct pidfd_info of 64 bytes (linux/pidfd.h), since Linux 6.13."""
+"""The ioctl PIDFD_GET_INFO for a struct pidfd_info of 64 bytes (linux/pidfd.h); since Linux 6.13."""
 _INFO = struct.Struct("=QQ11Ii")
-"""mask, cgroup id, eleven ids, wait status."""
+"""Layout of struct pidfd_info: mask, cgroup id, eleven ids, wait status."""
 _EXIT = 1 << 3
-"""In the mask: the wait status is wanted, or there; since Linux 6.15, once the parent has reaped the process."""
+"""Bit of the mask that requests the wait status, or says that it is there. Since Linux 6.15, once the parent has reaped
+the process."""
 _TABLE = re.compile(r"^(Failures|Root Cause)\b", re.MULTILINE)
 _TAIL_BYTES = 262_144
 
 
 class Stranger:
-    """A process that is no child of this one, so that nothing reports its end."""
+    """A process that is not a child of this one, so that the kernel does not report its end to this process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self.descriptor = -1
-        """A pidfd, which becomes readable when the process ends; -1: there is none."""
+        """A pidfd, which becomes readable when the process ends; -1 if there is none."""
         with contextlib.suppress(OSError):
             self.descriptor = os.pidfd_open(process.pid)
-        # who may not read this sees 0 in the place of an exit code
+        # A process without permission to read this sees 0 in place of the exit code.
         self._readable = proc.descriptors_readable(process.pid)
-        if not process.alive() and self.descriptor >= 0:  # the pid may be another's by now
+        if not process.alive() and self.descriptor >= 0:  # By now the pid may belong to another process.
             os.close(self.descriptor)
             self.descriptor = -1
 
@@ -43,8 +45,8 @@ class Stranger:
         return self._process.alive()
 
     def exit_code(self) -> int | None:
-        """Return its exit code as `os.waitstatus_to_exitcode` does, once it has ended; None where the kernel does not
-        tell.
+        """Return the exit code of the ended process, as `os.waitstatus_to_exitcode` does; None if the kernel does not
+        report it.
         """
         status = self._status_unreaped()
         if status is None:
@@ -52,14 +54,14 @@ class Stranger:
         return None if status is None else os.waitstatus_to_exitcode(status)
 
     def _status_unreaped(self) -> int | None:
-        """The wait status of a process whose parent has not asked for it yet."""
+        """Return the wait status of a process that its parent has not reaped yet."""
         stat = proc.stat(self._process.pid)
         if stat is None or stat.start_ticks != self._process.start_ticks or stat.state != "Z":
             return None
         return stat.wait_status if self._readable else None
 
     def _status_reaped(self) -> int | None:
-        """The wait status of a process whose parent has."""
+        """Return the wait status of a process that its parent has reaped."""
         if self.descriptor < 0:
             return None
         answer = bytearray(_INFO.pack(_EXIT, *[0] * 13))
@@ -72,10 +74,10 @@ class Stranger:
 
 
 def exit_code(run: Run) -> int | None:
-    """torchrun's exit code by what it and its ranks left behind; None where that does not tell.
+    """Return torchrun's exit code, derived from what torchrun and its ranks left behind; None if that is not enough.
 
-    1 if its output ends in its table of failures. 0 if there is none and every rank of the last attempt said goodbye
-    and told of no failure. A command other than torchrun leaves nothing that tells.
+    The code is 1 if torchrun's output ends in its table of failures. It is 0 if there is no table, and every rank of
+    the last attempt sent a goodbye and reported no failure. A command other than torchrun leaves no such traces.
     """
     if run.world_size == 0:
         return None
@@ -85,9 +87,7 @@ def exit_code(run: Run) -> int | None:
 
 
 def all_said_goodbye(run: Run) -> bool:
-    """Return whether the recording has a goodbye of every rank of this machine's last attempt, and no failure of
-    theirs.
-    """
+    """Return whether the recording has a goodbye, and no failure, of every rank of the last attempt on this machine."""
     path = runs.run_dir(run.id) / "telemetry.db"
     last = 'SELECT pid, rank, "left" FROM processes WHERE attempt = (SELECT max(attempt) FROM processes)'
     try:
@@ -102,12 +102,12 @@ def all_said_goodbye(run: Run) -> bool:
 
 
 def last_sign_at(run: Run) -> float:
-    """Return when something of the run was last written, Unix seconds."""
+    """Return when a file of the run was last written, as Unix time in seconds."""
     folder = runs.run_dir(run.id)
     times = [run.created_at]
     for pattern in ("telemetry.db*", "logs/*.log", "logs/ranks/**/*.log", "tail/*"):
         for path in folder.glob(pattern):
-            if path.name != "supervisor.log":  # the supervisor that took over writes it too
+            if path.name != "supervisor.log":  # The supervisor that took over writes this file too.
                 with contextlib.suppress(OSError):
                     times.append(path.stat().st_mtime)
     return max(times)

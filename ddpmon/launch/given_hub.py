@@ -1,4 +1,4 @@
-"""`--hub HOST:PORT`: where the hub of the whole job is to listen, and whether it is this machine's."""
+"""Checks `--hub HOST:PORT`, where the root hub of a job listens, and finds out whether that is this machine."""
 
 from __future__ import annotations
 
@@ -16,21 +16,31 @@ _WITHOUT = "--hub and --hub-key belong together: give --hub HOST:PORT and --hub-
 
 @dataclass(frozen=True)
 class GivenHub:
-    """A hub's place from `--hub`, and its key, checked."""
+    """Address and key of the root hub, from `--hub` and `--hub-key`, checked."""
 
     endpoint: str
-    """HOST:PORT"""
+    """The address, as HOST:PORT."""
     is_here: bool
-    """The hub of this machine is the one that the others connect to."""
+    """True if the hub of this machine is the root hub, to which the others connect."""
     key: str = field(repr=False)
 
 
 def given_hub(
     endpoint: str | None, key_file: Path | None, environment: Mapping[str, str], node: int | None = None
 ) -> GivenHub | None:
-    """None: no hub is given. node: this machine's number, where it is said. UsageError says what is wrong.
+    """Return the root hub from the options, or None if there are none.
 
-    It is here where HOST is this machine, and not numbered otherwise: two nodes may be on one machine.
+    The root hub is here if HOST is an address of this machine and `node` is 0 or None: two nodes may share a machine.
+
+    Args:
+        endpoint: The value of `--hub`.
+        key_file: The value of `--hub-key`.
+        environment: The variables in which the key may be instead.
+        node: This node's number, if it has one.
+
+    Raises:
+        UsageError: The options are wrong or incomplete.
+
     """
     if endpoint is None:
         if key_file is not None:
@@ -49,12 +59,12 @@ def given_hub(
 
 
 def check_free(endpoint: str) -> None:
-    """UsageError where nothing can listen there on this machine."""
+    """Raise UsageError if no hub can listen at this address on this machine."""
     host, port = addresses.split(endpoint)
     address = addresses.own_for_others(host)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as ZeroMQ does it
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ZeroMQ sets this option too.
         try:
             tried.bind((address, port))
             tried.listen(1)

@@ -1,7 +1,7 @@
-"""Several `ddpmon exec` of one job on one machine: the first starts a run, the others join it.
+"""Joins several `ddpmon exec` of one job on one machine: the first starts a run, the others join it.
 
-Who joins becomes its own command, so that signals and the exit code are between that and its launcher, as if ddpmon
-were not there; the run only knows of it (`runs.jobs`).
+A `ddpmon exec` that joins replaces itself by its command, so that signals and the exit code pass between the command
+and its launcher as if ddpmon were not there. The run only records the process (`runs.jobs`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from ddpmon.runs.jobs import Job
 from ddpmon.tasks import Task
 
 FIRST_S = 3.0
-"""Time that the others of a machine leave its first task to start the run, whose lines it prints then."""
+"""Seconds that the other tasks of a machine wait for its first task to start the run, because the starter prints the
+run's lines."""
 POLL_S = 0.05
 DRAIN_S = 5.0
-"""Longest time for the run's drain to begin."""
+"""Longest time, in seconds, for the run's drain to begin."""
 
 
 def place(environment: Mapping[str, str]) -> Task | None:
-    """This command's place among several of a job; None where it has none, or that cannot be seen."""
+    """Return this command's place among several of a job; None if it has none or the place cannot be found out."""
     parent = runs.Process.of(os.getppid())
     task = tasks.task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
     return task if task is not None and task.job else None
@@ -41,9 +42,14 @@ def place(environment: Mapping[str, str]) -> Task | None:
 
 @contextlib.contextmanager
 def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
-    """Nobody else of the job begins its run here until `begin` has. Where there is one already, this does not return.
+    """Hold the job's lock while this command starts the run, or join the run that the job has here already.
 
-    DdpmonError where that cannot be asked for.
+    Nobody else of the job starts a run on this machine until `begin` has. If the run exists, this function does not
+    return: the process becomes the command.
+
+    Raises:
+        DdpmonError: The job's folder cannot be used.
+
     """
     if task is None:
         yield None
@@ -69,7 +75,15 @@ def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
 
 
 def begin(spec: Spec, run_id: str, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
-    """Start a run, and let others of its job join it. stdin: what its command reads, as `start` takes it."""
+    """Start a run, and let others of its job join it.
+
+    Args:
+        spec: The run to start.
+        run_id: Its id.
+        job: The locked job, if the run belongs to one.
+        stdin: The descriptor of the command's standard input, as for `start`.
+
+    """
     run = start(spec, run_id, stdin)
     if job is not None:
         job.begin(run.id)
@@ -85,9 +99,9 @@ def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
         file=sys.stderr,
         flush=True,
     )
-    with contextlib.suppress(OSError):  # it prints where its launcher listens
+    with contextlib.suppress(OSError):  # Without the drain, the command prints where its launcher listens.
         _print_into_the_run(run.id)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two; the command must not inherit that.
         signal.signal(number, signal.SIG_DFL)
     try:
         armed = env.armed(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
@@ -97,7 +111,7 @@ def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
 
 
 def _print_into_the_run(run_id: str) -> None:
-    """Have the command print where the run's own does. OSError where that is not possible."""
+    """Send the command's output where that of the run's own command goes. Raise OSError if that is not possible."""
     made = spool.make(run_id, str(runs.socket_dir(run_id)), "launcher.log")
     drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

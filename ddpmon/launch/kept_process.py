@@ -22,21 +22,22 @@ from ddpmon.runs import Process
 
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
-"""Life of a process after which it counts as healthy: the pause before the next start is the first one again."""
+"""Lifetime, in seconds, after which a process counts as healthy, so that the pause before its next start is the first
+one again."""
 KILLED_S = 1.0
-"""Longest time for the kernel to end a process that was sent SIGKILL."""
+"""Longest time, in seconds, for the kernel to end a process that was sent SIGKILL."""
 
 
 class KeptProcess(ABC):
-    """Starts the process of one run, and starts it again. Times are seconds of one monotonic clock."""
+    """Starts one process of a run, and starts it again when it ends. Times are seconds of one monotonic clock."""
 
     NAME: ClassVar[str]
-    """Name of the process in lines for people."""
+    """Name of the process in messages."""
     MEANWHILE: ClassVar[str]
-    """What happens, or what to read, until it is started again."""
+    """End of the message that the process ended: what happens until it is started again, or which file to read."""
     FIRST_PAUSE_S: ClassVar[float]
     END_S: ClassVar[float]
-    """Longest time for its last work, once the run is over."""
+    """Longest time, in seconds, for the process to finish its work once the run has ended."""
 
     def __init__(self, run_id: str, say: Callable[[str], None]) -> None:
         self.process: Process | None = None
@@ -48,18 +49,26 @@ class KeptProcess(ABC):
 
     @abstractmethod
     def _start(self) -> int:
-        """Start it; returns its pid. Raises OSError."""
+        """Start the process; return its pid. Raise OSError if that fails."""
 
     def _spawn(self, module: str, words: tuple[str, ...], log: Path | int) -> int:
-        """Start a module of ddpmon. log: where its output goes. Raises OSError."""
-        # -P: a file of the user's working directory must not stand in for a module of the process
+        """Start a module of ddpmon and return its pid. Raise OSError if that fails.
+
+        Args:
+            module: The module.
+            words: Its arguments after the run's id.
+            log: The file or descriptor that its output goes to.
+
+        """
+        # -P: a file of the user's working directory must not replace a module that the process imports.
         command = [sys.executable, "-P", "-m", module, self._run_id, *words]
-        # SIGTERM is blocked until the process handles it: before, it would end what has its last work still to do.
+        # SIGTERM is blocked until the process handles it: before that, it would end a process whose last work is still
+        # to do.
         blocked = {signal.SIGTERM}
         return processes.spawn(command, dict(os.environ), log, blocked=blocked, ignored=processes.SCHEDULERS)
 
     def start_if_due(self, at: float, even_if_not: bool = False) -> bool:
-        """Start it if none runs and the pause is over; says whether one was started."""
+        """Start the process if it is not running and the pause is over; return whether it was started."""
         if self.process is not None or not (even_if_not or at >= self._next_at):
             return False
         self._started_at = at
@@ -72,13 +81,13 @@ class KeptProcess(ABC):
         return True
 
     def ended(self, at: float, code: int | None) -> None:
-        """It ended, by waitpid's answer; None: the code is unknown."""
+        """Record that the process ended with an exit code as waitpid reports it, or None if the code is unknown."""
         self.process = None
         if not self._is_ending:
             self._failed(at, "ended" if code is None else f"ended with {code} after {at - self._started_at:.1f} s")
 
     def _failed(self, at: float, failure: str) -> None:
-        """Say so, and wait before the next try: longer each time."""
+        """Report the failure, and wait before the next start, longer each time."""
         if at - self._started_at > WELL_AFTER_S:
             self._pause_s = self.FIRST_PAUSE_S
         pause_s = self._pause_s
@@ -86,17 +95,20 @@ class KeptProcess(ABC):
         self._say(f"{self.NAME} {failure}; ddpmon starts it again in {pause_s:g} s{self.MEANWHILE}")
 
     def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
-        """Let it do its last work, then make sure that it has ended.
+        """Let the process finish its work, then make sure that it has ended.
 
-        Where it is down just now, one is started for that. wait(seconds, condition): waits until the condition holds,
-        at most so long.
+        If it is not running at this moment, it is started for its last work.
+
+        Args:
+            wait: Called as wait(seconds, condition); waits until the condition holds, at most that long.
+
         """
         self.start_if_due(time.monotonic(), even_if_not=True)
         if (process := self.process) is None:
             return
         self._is_ending = True
         processes.send(process, signal.SIGTERM)
-        processes.send(process, signal.SIGCONT)  # one that was stopped has not taken what came last
+        processes.send(process, signal.SIGCONT)  # A process that was stopped has not processed its last input yet.
         wait(self.END_S, lambda: not process.alive())
         if process.alive():
             self._say(f"{self.NAME} does not end; sending SIGKILL")
@@ -105,7 +117,7 @@ class KeptProcess(ABC):
 
 
 class HubKeeper(KeptProcess):
-    """The hub of one run."""
+    """Keeps the hub of one run alive."""
 
     NAME = "the hub"
     MEANWHILE = "; see hub.log"
@@ -114,12 +126,12 @@ class HubKeeper(KeptProcess):
     _is_child = True
 
     def take_over(self, process: Process) -> None:
-        """Keep a hub that another supervisor started."""
+        """Keep a hub alive that another supervisor started."""
         self.process = process
         self._is_child = False
 
     def notice_end(self, at: float) -> None:
-        """Take notice of the end of a hub that is no child."""
+        """Check whether a hub that is not a child has ended."""
         if self.process is not None and not self._is_child and not self.process.alive():
             self.ended(at, None)
 
@@ -127,11 +139,11 @@ class HubKeeper(KeptProcess):
         self._is_child = True
         try:
             return self._spawn("ddpmon.hub", (), runs.run_dir(self._run_id) / "logs" / "hub.log")
-        except OSError:  # a full disk: a hub without a log is better than none
+        except OSError:  # The disk is full: a hub without a log is better than none.
             return self._spawn("ddpmon.hub", (), Path(os.devnull))
 
     def ended(self, at: float, code: int | None) -> None:
-        # so that a socket is there only while a hub listens on it
+        # The socket must exist only while a hub listens on it.
         with contextlib.suppress(OSError):
             (runs.socket_dir(self._run_id) / "view.sock").unlink(missing_ok=True)
         super().ended(at, code)
@@ -142,7 +154,7 @@ _POLL_S = 0.02
 
 
 class Draining(KeptProcess):
-    """The drain of one run."""
+    """Keeps the drain of one run alive."""
 
     NAME = "the process that writes the logs"
     MEANWHILE = ", and until then the output waits in pipes"
@@ -151,13 +163,13 @@ class Draining(KeptProcess):
     _spool: int | None = None
 
     def start(self, at: float) -> None:
-        """Start it before the command is started, whose output it must be ready to take."""
-        with contextlib.suppress(OSError):  # the command's start will say so
+        """Start the drain before the command, so that it is ready for the command's output."""
+        with contextlib.suppress(OSError):  # If this fails, the command's start reports it.
             self.output()
         self.keep(at)
 
     def take_over(self, at: float) -> None:
-        """Start it for a run whose supervisor was killed, and wait until it has opened what the run prints into."""
+        """Start the drain of a run whose supervisor was killed, and wait until it has opened the run's spools."""
         ready = runs.socket_dir(self._run_id) / "drain.sock"
         with contextlib.suppress(OSError):
             ready.unlink(missing_ok=True)
@@ -167,7 +179,7 @@ class Draining(KeptProcess):
             time.sleep(_POLL_S)
 
     def keep(self, at: float) -> None:
-        """Have one run: start it if none does, wake it if somebody stopped it."""
+        """Start the drain if it is not running; continue it if somebody stopped it."""
         if self.process is not None:
             processes.send(self.process, signal.SIGCONT)
         else:
@@ -177,13 +189,16 @@ class Draining(KeptProcess):
         return self._spawn("ddpmon.launch.drain", (str(os.getpid()),), sys.stderr.fileno())
 
     def output(self) -> int:
-        """Return what the run's command is to print into: a descriptor that only this process has by now. Raises
-        OSError.
+        """Return a descriptor for the output of the run's command, which only this process has open so far.
+
+        Raises:
+            OSError: The descriptor cannot be opened.
+
         """
         if self._spool is None:
             try:
                 self._spool = spool.make(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
-            except OSError as error:  # the folder is gone
+            except OSError as error:  # The folder is gone.
                 self._say(
                     f"cannot make a pipe ({error.strerror}), so the output of the ranks goes directly to launcher.log"
                 )

@@ -1,6 +1,7 @@
-"""The last launch as it was typed, with which the form begins: `$DDPMON_HOME/launch.json`, for its user alone.
+"""Stores the last launch as it was typed in `$DDPMON_HOME/launch.json`, readable for its user alone; the launch form
+begins with it.
 
-Its secrets are not kept: the form asks for them again.
+Secrets are not stored: the form asks for them again.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from ddpmon.redaction import HIDDEN, hidden_name, redact_words
 from ddpmon.runs import writing
 
 _LONGEST = 100_000
-"""Bytes of the file; more was not written by us."""
+"""Longest size of the file in bytes; ddpmon does not write a larger one."""
 
 
 @dataclass(frozen=True)
 class LaunchForm:
-    """The fields of the form."""
+    """The fields of the launch form."""
 
     script: str = ""
-    """A file, or -m and a module."""
+    """A file, or `-m` and a module."""
     arguments: str = ""
-    """Arguments of the script, to be split as a shell would."""
+    """Arguments of the script, split as a shell would split them."""
     processes: str = "1"
     name: str = ""
-    """Empty: after the script."""
+    """Empty: the run is named after the script."""
     environment: str = ""
-    """KEY=VALUE, several with spaces between."""
+    """Variables as KEY=VALUE, separated by spaces."""
     folder: str = ""
-    """Empty: where ddpmon was started."""
+    """Empty: the folder in which ddpmon was started."""
 
     def asked(self) -> Asked:
-        """The run that the fields describe. UsageError where they describe none."""
+        """Return the run that the fields describe. Raise UsageError if they do not describe one."""
         script = self.script.strip()
         if not script:
             raise UsageError("give a script: a file, or -m and the name of a module")
@@ -60,7 +61,7 @@ class LaunchForm:
 
 
 def typed(options: Asked) -> LaunchForm:
-    """Return how it would be typed."""
+    """Return the form's fields as a person would type them for this launch."""
     return LaunchForm(
         f"-m {options.script}" if options.module else options.script,
         shlex.join(options.args),
@@ -94,14 +95,14 @@ def _without_secrets(started: LaunchForm) -> LaunchForm:
 
 
 def _redacted(text: str) -> str:
-    """The same text where there is no secret in it, so that it stays as it was typed."""
+    """Return the text with its secrets hidden; without secrets, return it exactly as it was typed."""
     words = shlex.split(text)
     redacted = redact_words(words)
     return text if redacted == words else shlex.join(redacted)
 
 
 def last() -> LaunchForm:
-    """Return what was last started, or empty fields where nothing readable is kept."""
+    """Return the form of the last launch, or empty fields if the file is missing or unreadable."""
     try:
         if _path().stat().st_size > _LONGEST:
             return LaunchForm()
@@ -120,7 +121,7 @@ def last() -> LaunchForm:
 
 
 def remember(started: LaunchForm) -> None:
-    """Keep what was started. A full disk is no reason not to have started it."""
+    """Store what was started, without its secrets. Ignore a full disk: the run has started all the same."""
     with contextlib.suppress(OSError, UnsafePathError):
         writing.write(runs.private_dir(runs.home()) / _path().name, asdict(_without_secrets(started)))
 

@@ -1,4 +1,5 @@
-"""The end of a run as a state machine: events in, what to do next out. No processes and no clock of its own.
+"""The end of a run as a state machine: events come in, the next action goes out. It has no processes and no clock of
+its own.
 
 running ──stop──▶ asked ──── too long, or a stop now ──▶ killing ──▶ over
    │  └─killed──▶   │ the command ended, no rank is left        ▲
@@ -10,18 +11,19 @@ from __future__ import annotations
 from enum import Enum
 
 STOP_MARGIN_S = 4.0
-"""Beyond the grace: torchrun kills its ranks when the grace is over and needs a moment to say so."""
+"""Seconds beyond the grace: torchrun kills its ranks when the grace is over and needs a moment to report it."""
 SETTLE_S = 6.0
-"""Time for orphans after an ordinary end: a DataLoader worker looks for its parent every 5 s."""
+"""Seconds that orphans get after an ordinary end: a DataLoader worker checks for its parent every 5 s."""
 TERMINATE_S = 2.0
 GIVE_UP_S = 10.0
-"""A process that survives SIGKILL for this long is stuck in the kernel."""
+"""Seconds after which a process that survives SIGKILL counts as stuck in the kernel."""
 HUB_END_S = 15.0
-"""Longest time for the hub to write the last records once the run is over, for one that was only just started too."""
+"""Longest time, in seconds, for the hub to write its last records once the run is over, even if the hub was only just
+started."""
 
 
 class Do(Enum):
-    """Next action of the supervisor."""
+    """The supervisor's next action; the value is the text of its log line."""
 
     NOTHING = "nothing"
     ASK = "sending the command a signal to end"
@@ -32,7 +34,7 @@ class Do(Enum):
 
 
 class Life:
-    """Progress of the end of one run. Times are seconds of any clock that does not go back."""
+    """State of one run's end. Times are seconds of any clock that does not go back."""
 
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
@@ -42,9 +44,14 @@ class Life:
         self._grace_until = 0.0
 
     def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
-        """Go on where nobody watched. grace_until: when the grace of a stop is over that was asked for before.
+        """Begin in the state of a run that nobody watched for a while.
 
-        Where the command was gone by then, the run is over when all processes have ended.
+        If the command had ended by then, the run is over when all its processes have ended.
+
+        Args:
+            command_ended: The command is gone.
+            grace_until: When the grace of an earlier stop is over; None if nobody requested one.
+
         """
         self.command_ended = command_ended
         if grace_until is not None:
@@ -52,7 +59,7 @@ class Life:
             self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
 
     def stop(self, at: float, now: bool = False) -> Do:
-        """Someone wants the run to end. A further stop joins the first; only `now` shortens the grace."""
+        """Handle a request to end the run. A further request joins the first; only `now` shortens the grace."""
         if self.state in {"killing", "over"}:
             return Do.NOTHING
         if now:
@@ -63,9 +70,10 @@ class Life:
         return Do.ASK
 
     def ended(self, at: float, by_signal: bool) -> Do:
-        """The command ended. What it leaves behind may finish its work.
+        """Handle the end of the command. Processes that it leaves behind may finish their work.
 
-        Ranks whose launcher was killed train on for nobody: they are asked to end, and have all of the grace to save.
+        Ranks whose launcher was killed would train on with nobody to use the result: they are asked to end, and have
+        all of the grace to save.
         """
         self.command_ended = True
         if self.state == "running":
@@ -76,14 +84,22 @@ class Life:
         return Do.NOTHING
 
     def tick(self, at: float, left: int, ranks: int = 0) -> Do:
-        """Time has passed; `left` processes of the run still live, the command included, `ranks` of them ranks."""
+        """Return the action that is due at a time.
+
+        Args:
+            at: The time.
+            left: How many processes of the run still live, the command included.
+            ranks: How many of these are ranks.
+
+        """
         if self.state == "over" or (self.command_ended and left == 0):
             self.state = "over"
             return Do.FINISH
         if self.state == "asked" and self.command_ended and not ranks:
             self._settle(min(at + SETTLE_S, self._grace_until))
         if self.state == "running" or at < self._deadline:
-            return Do.KILL if self.state == "killing" else Do.NOTHING  # again: one may have been forking
+            # SIGKILL is repeated, because a process may have been forking.
+            return Do.KILL if self.state == "killing" else Do.NOTHING
         if self.state == "settling":
             return self._terminate(at)
         if self.state == "killing":
@@ -101,7 +117,7 @@ class Life:
 
     def _terminate(self, at: float) -> Do:
         self.state = "terminating"
-        # whatever outlived its launcher and listens to SIGTERM may be a rank: it has all of the grace too
+        # A process that outlived its launcher and handles SIGTERM may be a rank, so it has all of the grace too.
         self._deadline = max(at + TERMINATE_S, self._grace_until)
         return Do.TERMINATE
 

@@ -1,7 +1,8 @@
-"""Tells from the kernel's counters whether it killed processes for want of memory. Standard library only.
+"""Reads from the kernel's counters whether it killed processes because memory ran out. Standard library only.
 
-A killed process is told nothing: it ends by SIGKILL, as if somebody had done it by hand. The counters are `oom_kill` in
-`memory.events` of a cgroup (version 2) or in `memory.oom_control` (version 1), and of all of the host in /proc/vmstat.
+A process that the kernel kills gets no notice: it ends by SIGKILL, as if somebody had sent that by hand. The counters
+are `oom_kill` in a cgroup's `memory.events` (version 2) or `memory.oom_control` (version 1), and in /proc/vmstat for
+the whole host.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class MemoryKills:
-    """Number of processes that were killed so far; None where nothing counts them."""
+    """How many processes the kernel has killed so far; None where nothing counts them."""
 
     cgroup: int | None
     """Kills in this process's memory cgroup, or in the closest above it that counts."""
     host: int | None
 
     def since(self, before: MemoryKills) -> str:
-        """Return where more were killed than before: "cgroup", else "host", else ""."""
+        """Return where the kernel has killed more than `before`: "cgroup", else "host", else ""."""
         if self.cgroup is not None and before.cgroup is not None:
-            return "cgroup" if self.cgroup > before.cgroup else ""  # the host's others are not ours
+            return "cgroup" if self.cgroup > before.cgroup else ""  # Kills elsewhere on the host are not this run's.
         return "host" if self.host is not None and before.host is not None and self.host > before.host else ""
 
 
 def count(proc: Path = ROOT) -> MemoryKills:
-    """Return what the counters say now."""
+    """Return the current values of the counters."""
     files = map(_counting_file, cgroups_of("memory", proc))
     cgroup = next((kills for file in files if (kills := _kills(file)) is not None), None)
     return MemoryKills(cgroup, _kills(proc / "vmstat"))

@@ -1,4 +1,4 @@
-"""Turns a person's request into a run that can start, with every check before: a new run, or one once more."""
+"""Turns a user's request into a run that can start, after all checks: a new run, or an old one once more."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Asked:
     """Arguments of `ddpmon run`."""
 
     script: str
-    """A file, or with `module` what python -m would take."""
+    """A file, or with `module` the name that `python -m` would take."""
     args: list[str] = field(default_factory=list)
     module: bool = False
     nproc: str = "1"
     """Ranks on this machine: a number, gpu, cpu or auto."""
     name: str | None = None
-    """None: after the script."""
+    """None: the run is named after the script."""
     cwd: str | None = None
-    """Folder in which it runs; None: here."""
+    """Folder in which the script runs; None: the current folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: NodeOptions = field(default_factory=NodeOptions)
     max_restarts: int = 0
@@ -45,7 +45,7 @@ class Asked:
 
 
 def prepare(options: Asked, run_id: str) -> Spec:
-    """Return what is to be started under an id from `runs.new_id`. UsageError says what is wrong."""
+    """Return the checked description of a run, for an id from `runs.new_id`. Raise UsageError on a wrong request."""
     check_folder(options.cwd)
     check_environment(options.environment)
     ranks = spec.processes(options.nproc)
@@ -85,9 +85,11 @@ def prepare(options: Asked, run_id: str) -> Spec:
 
 
 def again(run: Run, run_id: str) -> Spec:
-    """The same run once more, under another id: command, name, folder, and the variables that were set for it.
+    """Return the description of the same run under another id: its command, name, folder, and the variables set for it.
 
-    UsageError where it still runs, spans machines, or what it needs is no longer there.
+    Raises:
+        UsageError: The run is still running, spans machines, or needs something that no longer exists.
+
     """
     if run.state() in {"running", "unknown"}:
         elsewhere = run.elsewhere()
@@ -128,7 +130,7 @@ def again(run: Run, run_id: str) -> Spec:
 
 
 def command_line(run: Run) -> list[str]:
-    """Return the words that start a run like this one in its folder."""
+    """Return the command line that starts a run like this one in its folder."""
     if run.attached or not run.argv:
         return run.argv or [run.script, *run.script_args]
     if _log_option(run) is None:
@@ -140,25 +142,25 @@ def command_line(run: Run) -> list[str]:
 
 
 def _log_option(run: Run) -> str | None:
-    """Return the option with which `ddpmon run` says where the ranks print; None: something else started them."""
+    """Return the option with which `ddpmon run` sets the ranks' log folder; None if another command started them."""
     ends = f"/{run.id}/ranks", f"/{run.id}/logs/ranks"
     return next((word for word in run.argv if word.startswith("--log-dir=") and word.endswith(ends)), None)
 
 
 def _is_module(run: Run) -> bool:
-    """Return whether `ddpmon run` was given a module."""
+    """Return whether `ddpmon run` was given a module rather than a file."""
     ours = run.argv[: run.argv.index("--")] if "--" in run.argv else run.argv
     return "-m" in ours[ours.index(_log_option(run) or ours[0]) :]
 
 
 def check_folder(path: str | None) -> None:
-    """A folder to run in; None is where we are."""
+    """Raise UsageError if the folder to run in does not exist; None means the current folder."""
     if path is not None and not os.path.isdir(path):
         raise UsageError(f"no folder {path}")
 
 
 def check_environment(variables: Mapping[str, str]) -> None:
-    """Variables that can be set, and are none of ours."""
+    """Raise UsageError if a variable's name is invalid or begins with `DDPMON_`."""
     for name in variables:
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"environment: {name!r} is not the name of a variable; write KEY=VALUE")
@@ -167,7 +169,8 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def _log_dir(run_id: str) -> str:
-    """Return where torchrun has its ranks print, for the run's drain to take: not on the disk of the runs, which may
-    fill.
+    """Return the log folder for torchrun: among the run's sockets, because the disk with the runs may fill up.
+
+    The run's drain reads the ranks' output there.
     """
     return str(runs.socket_dir(run_id) / "ranks")

@@ -1,4 +1,4 @@
-"""Linux processes, as the supervisor needs them: started, found and signalled. Standard library only."""
+"""Starts, finds and signals Linux processes for the supervisor. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ddpmon.runs import Process, proc
 
 PR_SET_CHILD_SUBREAPER = 36
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
-"""<linux/pidfd.h>, since 6.9."""
+"""Flag from <linux/pidfd.h>; since Linux 6.9."""
 
 SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that schedulers send before they end a job, some to all of its processes: for the ranks, to end nobody else.
-"""
-# Whoever started ddpmon may have ignored some of these (nohup, a background job); a run starts as if not.
+"""Signals that schedulers send before they end a job, some of them to all of its processes. They are meant for the
+ranks and must end no other process."""
+# The process that started ddpmon may ignore some of these (nohup, a background job); a run starts with the defaults.
 _TO_DEFAULT = {
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ, *SCHEDULERS,
 }  # fmt: skip
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan below this process, so that none leaves its tree. OSError if the kernel refuses."""
+    """Adopt every orphan below this process, so that none leaves its tree. Raise OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -42,12 +42,20 @@ def spawn(
     umask: int | None = None,
     hands_on_stdin: bool = False,
 ) -> int:
-    """Start a program in a session of its own; returns its pid.
+    """Start a program in a session of its own; return its pid.
 
-    log: what its output is appended to, or an open descriptor. blocked: signals that wait until it asks for them.
-    ignored: signals that it ignores as this process does.
-    umask: the program's; None: as this process's. hands_on_stdin: its standard input is this process's; else it has
-    none. Raises OSError if it cannot be started.
+    Args:
+        argv: The program and its arguments.
+        environment: Its environment.
+        log: The file that its output is appended to, or an open descriptor.
+        blocked: Signals that wait until the program unblocks them.
+        ignored: Signals whose handling the program inherits from this process.
+        umask: The program's umask; None: that of this process.
+        hands_on_stdin: The program inherits this process's standard input; otherwise it reads from /dev/null.
+
+    Raises:
+        OSError: The program cannot be started.
+
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     output = (
@@ -55,7 +63,7 @@ def spawn(
         if isinstance(log, int)
         else (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), append, 0o600)
     )
-    ours = None if umask is None else os.umask(umask)  # posix_spawn hands on what is set
+    ours = None if umask is None else os.umask(umask)  # The program inherits the umask that is set at this moment.
     try:
         return os.posix_spawnp(
             argv[0],
@@ -76,7 +84,7 @@ def spawn(
 
 
 def descendants(*roots: int) -> list[tuple[int, Process]]:
-    """Every live process below these, each with its parent's pid. Zombies are dead."""
+    """Return every live process below these, each with its parent's pid. Zombies count as dead."""
     stats = proc.stats()
     children = proc.children(stats)
     below: list[tuple[int, Process]] = []
@@ -91,7 +99,7 @@ def descendants(*roots: int) -> list[tuple[int, Process]]:
 
 
 def with_run_id(run_id: str) -> list[Process]:
-    """Every live process of this user that was started with this run's environment."""
+    """Return every live process of this user that was started with this run's environment."""
     variable = f"DDPMON_RUN_ID={run_id}".encode()
     started = []
     for pid in proc.pids():
@@ -102,7 +110,7 @@ def with_run_id(run_id: str) -> list[Process]:
 
 
 def is_rank(pid: int) -> bool:
-    """Return whether a launcher started this process as a rank: it found RANK in its environment."""
+    """Return whether a launcher started this process as a rank: its environment has RANK."""
     try:
         variables = proc.environment(pid)
     except OSError:
@@ -111,7 +119,7 @@ def is_rank(pid: int) -> bool:
 
 
 def reaped(child: Process) -> bool:
-    """Return whether a child has ended; it is none any more then."""
+    """Return whether a child has ended; if so, it has been reaped."""
     try:
         pid, _ = os.waitpid(child.pid, os.WNOHANG)
     except ChildProcessError:
@@ -120,19 +128,24 @@ def reaped(child: Process) -> bool:
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Signal a process if it is still the one that was meant."""
+    """Send a signal to a process, unless its pid belongs to another process by now."""
     _send(process, number, lambda: os.kill(process.pid, number))
 
 
 def send_group(process: Process, number: signal.Signals) -> None:
-    """Signal a process and all of its process group, as Ctrl-C in a terminal does."""
+    """Send a signal to a process and its whole process group, as Ctrl-C in a terminal does."""
     _send(process, number, lambda: os.killpg(process.pid, number), PIDFD_SIGNAL_PROCESS_GROUP)
 
 
 def _send(process: Process, number: signal.Signals, otherwise: Callable[[], None], flags: int = 0) -> None:
-    """Signal through a pidfd: it reaches the process that was meant even if its pid has gone to another one meanwhile.
+    """Send a signal through a pidfd, so that it cannot reach another process that has the same pid by now.
 
-    otherwise: for a kernel without pidfds, or without the flags.
+    Args:
+        process: The process.
+        number: The signal.
+        otherwise: Sends the signal on a kernel without pidfds, or without these flags.
+        flags: Flags of pidfd_send_signal.
+
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:

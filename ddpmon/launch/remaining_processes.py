@@ -1,13 +1,13 @@
-"""Finds the processes that are left of a run, however they tried to leave it. Standard library only.
+"""Finds the processes that are left of a run, even if they tried to detach from it. Standard library only.
 
 A process belongs to a run if
 
 - it was started with the run's environment,
-- it prints where the run's processes print, whatever became of its environment (`env -i`, `exec -c`),
-- it is in the session or the process group of the run's command, or a rank that ddpmon has attached to,
-- or one of these is above it.
+- it prints into the run's logs or spools, even if its environment was cleared (`env -i`, `exec -c`),
+- it is in the session or the process group of the run's command, or is a rank that ddpmon has attached to,
+- or one of its ancestors belongs to the run for one of these reasons.
 
-The run's supervisor and hub are none of them.
+The run's supervisor and hub do not count.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ddpmon.launch import processes, spool
 from ddpmon.runs import Process, Sight, proc
 
 _OURS = ("supervisor.log", "hub.log")
-"""Logs into which no process of the run prints."""
+"""Logs that no process of the run itself prints into."""
 
 
 def of_run(run_id: str) -> list[Process]:
-    """Every live process of a run that can be seen from here; zombies are dead."""
+    """Return every live process of a run that is visible from here. Zombies count as dead."""
     members = set(processes.with_run_id(run_id)) | _printing(run_id)
     not_counted = {Process.of(os.getpid())}
     try:
         run = runs.load(run_id)
-    except RunNotFoundError:  # damaged: what it started says the rest
+    except RunNotFoundError:  # run.json is damaged, so only the environment and the output identify processes.
         pass
     else:
         if run.sight is Sight.PIDS:
@@ -44,13 +44,13 @@ def of_run(run_id: str) -> list[Process]:
 
 
 def _printing(run_id: str) -> set[Process]:
-    """Return those whose standard output or error is one of the run's."""
+    """Return the processes whose standard output or error is a log or spool of the run."""
     logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
     sockets = os.path.realpath(runs.socket_dir(run_id))
     printing = set()
     for pid in proc.pids():
         for descriptor in (1, 2):
-            with contextlib.suppress(OSError):  # another user's, or gone meanwhile
+            with contextlib.suppress(OSError):  # The process belongs to another user, or has ended meanwhile.
                 output = proc.descriptor_link(descriptor, pid)
                 into_a_log = output.startswith(logs) and output.removeprefix(logs) not in _OURS
                 if into_a_log or spool.log_of(output, run_id, sockets) is not None:
@@ -59,10 +59,10 @@ def _printing(run_id: str) -> set[Process]:
 
 
 def _together_with(agent: Process) -> set[Process]:
-    """Return those in the session or the process group that began with the run's command.
+    """Return the processes in the session or the process group of the run's command.
 
-    A pid is not given away while a session or a group is called after it, so that these are the command's as long as no
-    other process has its pid.
+    The kernel does not reuse a pid while a session or a group has this number, so these belong to the command as long
+    as no other process has its pid.
     """
     if Process.of(agent.pid) not in {None, agent}:
         return set()

@@ -1,4 +1,4 @@
-"""Delete a run: all that is kept of it, or nothing."""
+"""Deletes a run: either all of its files or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ASIDE = ".deleted-"
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return what a folder takes on the disk."""
+    """Return the size of a folder's files in bytes."""
     total = 0
     for inside, _, files in os.walk(folder):
         for name in files:
@@ -26,12 +26,12 @@ def folder_bytes(folder: Path) -> int:
 
 
 def size_text(run: Run) -> str:
-    """Return what a run takes on the disk, for people: 12 MB."""
+    """Return the size of a run's folder as text, such as "12 MB"."""
     return bytes_text(folder_bytes(runs.run_dir(run.id)))
 
 
 def bytes_text(size_bytes: float) -> str:
-    """A number of bytes for people: 12 MB."""
+    """Return a number of bytes as text, such as "12 MB"."""
     size = float(size_bytes)
     for unit in ("bytes", "kB", "MB"):
         if size < 999.5:
@@ -41,9 +41,12 @@ def bytes_text(size_bytes: float) -> str:
 
 
 def check(run: Run, *, force: bool = False) -> Run:
-    """The run as it is now, if nothing of it lives any more; UsageError says what does.
+    """Return the run as it is now if none of its processes lives; raise UsageError otherwise.
 
-    force: whoever asks knows that of a run which cannot be seen from here.
+    Args:
+        run: The run.
+        force: The user is certain that a run which is not visible from here has ended.
+
     """
     run = runs.load(run.id)
     state, elsewhere = run.state(), run.elsewhere()
@@ -67,10 +70,18 @@ def check(run: Run, *, force: bool = False) -> Run:
 
 
 def delete(run: Run, *, force: bool = False) -> None:
-    """Delete a run's folder and its sockets. UsageError where `check` says so: then nothing is deleted.
+    """Delete a run's folder and its sockets.
 
-    The folder is renamed first, so that there is never half of a run. DdpmonError if it cannot be, or if the disk
-    keeps what is no run any more.
+    The folder is renamed first, so that a run is never half deleted.
+
+    Args:
+        run: The run.
+        force: As for `check`.
+
+    Raises:
+        UsageError: `check` refuses; then nothing is deleted.
+        DdpmonError: The folder cannot be renamed, or some files of the deleted run remain on the disk.
+
     """
     run = check(run, force=force)
     folder = runs.run_dir(run.id)
@@ -81,7 +92,7 @@ def delete(run: Run, *, force: bool = False) -> None:
         raise DdpmonError(f"{folder} cannot be deleted: {error.strerror}") from None
     runs.remove_sockets(run.id)
     _remove(aside)
-    for abandoned in folder.parent.glob(f"{_ASIDE}*"):  # what somebody else began and did not end
+    for abandoned in folder.parent.glob(f"{_ASIDE}*"):  # Another command began to delete these and did not finish.
         shutil.rmtree(abandoned, ignore_errors=True)
 
 
@@ -89,7 +100,7 @@ def _remove(aside: Path) -> None:
     try:
         shutil.rmtree(aside)
     except OSError as error:
-        if not aside.exists():  # somebody else was faster
+        if not aside.exists():  # Another command deleted the folder first.
             return
         raise DdpmonError(
             f"the run is deleted, except for some files in {aside}, which ddpmon could not delete: "

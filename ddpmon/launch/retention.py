@@ -1,4 +1,4 @@
-"""Bounds the folder of all runs: when it is too large, the oldest runs that have ended go."""
+"""Limits the size or age of all stored runs by deleting the oldest that have ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpmon.runs import Run
 VARIABLE = "DDPMON_KEEP"
 GRAMMAR = "a total size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
 NEAR = 0.8
-"""Share of the bound from which on a line warns that it comes near."""
+"""Share of the limit from which a line warns that the limit is near."""
 _BOUND = re.compile(r"(\d+(?:\.\d+)?) *(MB|GB|TB|h|d|w)", re.IGNORECASE)
 _BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -25,22 +25,22 @@ _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 @dataclass(frozen=True)
 class Bound:
-    """Bound of the folder: so many bytes, or runs that ended at most so many seconds ago."""
+    """The limit of stored runs: a total size in bytes, or the age of ended runs in seconds."""
 
     text: str
-    """The bound as it was given."""
+    """The limit as the user wrote it."""
     size_bytes: float = float("inf")
     age_s: float = float("inf")
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A run on the disk."""
+    """A stored run with its size and age."""
 
     run: Run
     size_bytes: int
     ended_at: float
-    """Unix time; of one that did not say so, when something of it was last written."""
+    """When the run ended, as Unix time; if it did not record its end, when one of its files was last written."""
 
     def __str__(self) -> str:
         size = removal.bytes_text(self.size_bytes)
@@ -49,20 +49,29 @@ class Stored:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Effect of a bound on the runs that there are."""
+    """The effect of a limit on the stored runs."""
 
     bound: Bound
     going: Sequence[Stored]
     """The oldest first."""
     count: int
     size_bytes: int
-    """Bytes of all runs, those that go included."""
+    """Size of all runs in bytes, including those in `going`."""
     near: str
-    """One line where it comes near; "" where it does not, or something goes already."""
+    """A line that warns of a near limit; "" if the limit is not near or `going` has runs."""
 
 
 def parse(text: str, name: str) -> Bound:
-    """A bound from what a person wrote. UsageError says what is wrong; name: of the option or variable."""
+    """Parse a limit that a user wrote.
+
+    Args:
+        text: The limit.
+        name: The option or variable that it comes from, for the error.
+
+    Raises:
+        UsageError: The text is not a limit.
+
+    """
     bound = _BOUND.fullmatch(text.strip())
     if bound is None or float(bound[1]) <= 0:
         raise UsageError(f"{name} {text!r}: give {GRAMMAR}")
@@ -73,14 +82,14 @@ def parse(text: str, name: str) -> Bound:
 
 
 def from_environment() -> Bound | None:
-    """Return what $DDPMON_KEEP says; None: all is kept. UsageError if it is no bound."""
+    """Return the limit in $DDPMON_KEEP; None if the variable is not set. Raise UsageError if it is not a limit."""
     text = os.environ.get(VARIABLE, "")
     return parse(text, VARIABLE) if text else None
 
 
 def plan(bound: Bound) -> Pruning:
-    """Return which runs a bound lets go: the oldest that have ended. Never one that runs, or of which that cannot be
-    seen.
+    """Return which runs a limit deletes: the oldest that have ended, never one that runs or whose state is not visible
+    from here.
     """
     now = time.time()
     readable = runs.all_runs()
@@ -109,24 +118,24 @@ def plan(bound: Bound) -> Pruning:
 
 
 def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
-    """Delete runs one by one; yields each with "", or with why it stays."""
+    """Delete runs one by one; yield each with "", or with the reason why it could not be deleted."""
     for stored in going:
         try:
             removal.delete(stored.run)
         except DdpmonError as error:
-            deleted = not runs.run_dir(stored.run.id).exists()  # another command was faster
+            deleted = not runs.run_dir(stored.run.id).exists()  # Another command may have deleted the run first.
             yield stored, "" if deleted else str(error)
         else:
             yield stored, ""
 
 
 def sum_text(going: Sequence[Stored]) -> str:
-    """Return how many runs, and what they take: 3 runs, 4.2 GB."""
+    """Return the number of runs and their total size as text, such as "3 runs, 4.2 GB"."""
     return f"{count_text(len(going))}, {removal.bytes_text(sum(stored.size_bytes for stored in going))}"
 
 
 def count_text(count: int) -> str:
-    """1 run, 2 runs."""
+    """Return a number of runs as text, such as "1 run" or "2 runs"."""
     return f"{count} run{'' if count == 1 else 's'}"
 
 

@@ -1,7 +1,7 @@
-"""run.json as its supervisor keeps it: what it knows is in memory, and reaches the disk when there is room.
+"""The supervisor's copy of run.json: changes are made in memory and reach the disk when there is room.
 
-Beside run.json lies `run.json.reserve`, made before the run is started: room for how the run ended, if the disk is full
-by then.
+Before the run starts, `run.json.reserve` is created beside run.json. It reserves the space to record how the run ended,
+in case the disk is full by then.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import Run
 
 GROWTH_BYTES = 4096
-"""Bytes by which run.json may grow after its room was reserved: pids, times, the reason of a failure."""
+"""Bytes by which run.json may grow after its space was reserved: pids, times, the reason of a failure."""
 
 
 class RunFile:
-    """The run that a supervisor supervises. Nothing that becomes of the file changes it, but another name."""
+    """The run that a supervisor supervises. Of changes that others make to run.json, only a new name is adopted."""
 
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
         self.run = run
         self._say = say
         self._behind = False
-        """True if run.json lacks something of `run`."""
+        """True if run.json lacks a change of `run`."""
         self.trouble = ""
-        """Why it cannot be written, while it cannot."""
+        """Why run.json cannot be written at present; "" if it can."""
         self._folder = runs.run_dir(run.id)
         self._reserve = self._folder / "run.json.reserve"
 
     def reserve(self) -> None:
-        """Take the room for the end. OSError if there is none."""
+        """Reserve disk space for recording the end. Raise OSError if there is none."""
         size = len(runs.text(self.run).encode()) + GROWTH_BYTES
         try:
             with open(os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -44,13 +44,15 @@ class RunFile:
             raise
 
     def change(self, **changes: Any) -> None:
-        """Change fields; what cannot be written now is tried again by `write`."""
+        """Change fields and write run.json. If that fails, `write` tries again later."""
         self.run = dataclasses.replace(self.run, **changes)
         self._behind = True
         self.write()
 
     def change_for_sure(self, **changes: Any) -> None:
-        """Change fields, in the reserved room where there is no other. OSError if not even that can be had."""
+        """Change fields and write run.json, in the reserved space if there is no other. Raise OSError if even that
+        fails.
+        """
         self.change(**changes)
         if self._behind:
             with open(os.open(self._reserve, os.O_WRONLY), "wb") as file:
@@ -60,14 +62,14 @@ class RunFile:
             self._behind, self.trouble = False, ""
 
     def finish(self, **changes: Any) -> None:
-        """Change fields for the last time, in the reserved room if need be, and give back what is left of it."""
-        with contextlib.suppress(OSError):  # `write` goes on
+        """Change fields for the last time, in the reserved space if necessary, and free what is left of it."""
+        with contextlib.suppress(OSError):  # If this fails, `write` tries again later.
             self.change_for_sure(**changes)
         with contextlib.suppress(OSError):
             self._reserve.unlink(missing_ok=True)
 
     def write(self) -> bool:
-        """Write what is not written yet; whether run.json holds everything now."""
+        """Write the changes that are not on the disk yet; return whether run.json has all of them now."""
         if not self._behind:
             return True
         mine = {field.name: getattr(self.run, field.name) for field in dataclasses.fields(Run)}
@@ -75,7 +77,7 @@ class RunFile:
         try:
             try:
                 name = runs.update(self.run.id, **mine).name
-            except RunNotFoundError:  # somebody damaged it
+            except RunNotFoundError:  # Somebody damaged run.json.
                 name = self.run.name
                 runs.save(self.run)
         except OSError as error:
@@ -90,5 +92,5 @@ class RunFile:
 
     @property
     def wanted(self) -> bool:
-        """Return whether the run's folder is still there to be written to."""
+        """Return whether the run's folder still exists."""
         return os.path.isdir(self._folder)

@@ -1,4 +1,4 @@
-"""The processes of a run: found, asked to end, signalled. Standard library only."""
+"""Finds the processes of a run, asks them to end, and signals them. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,30 +13,40 @@ from ddpmon.launch.life import Do
 from ddpmon.runs import Process, Run, proc
 
 PASS_ON_S = 2.0
-"""Longest time for a launcher to hand a signal to its ranks."""
+"""Longest time, in seconds, for a launcher to forward a signal to its ranks."""
 FORKING_S = 5.0
-"""Age of a rank up to which its launcher may not know it: torchrun notes its ranks once it has forked them all, and one
-that is asked to end meanwhile leaves them behind. They have nothing to save yet."""
+"""Age of a rank, in seconds, up to which its launcher may not know it: torchrun records its ranks once it has forked
+them all, and leaves them behind if it is asked to end before. Such young ranks have nothing to save yet."""
 
 
 class RunProcesses:
-    """Everything that a run started and that still lives, but its hub and its drain."""
+    """Every live process that a run started, except its hub and its drain."""
 
     def __init__(self, run_id: str, say: Callable[[str], None], elsewhere: bool) -> None:
-        """elsewhere: some of it is not below this process, but below one before it, or below others' launchers."""
+        """Prepare to find a run's processes.
+
+        Args:
+            run_id: The run.
+            say: Writes a line into the supervisor's log.
+            elsewhere: Some processes are not below this one, but below an earlier supervisor or launchers of others.
+
+        """
         self._run_id = run_id
         self._say = say
         self._elsewhere = elsewhere
         self._passing_on: tuple[signal.Signals, float] | None = None
-        """The signal that the launcher is to hand to its ranks, and when it was sent; None once that is checked."""
+        """The signal that the launcher should forward to its ranks, and when it was sent; None once that has been
+        checked."""
         self._known_until_ticks = math.inf
-        """Start of the youngest ranks that a launcher knew when it was asked to end."""
+        """Start time of the youngest ranks, in clock ticks since boot, that the launcher knew when it was asked to
+        end."""
         self._terminated: set[Process] = set()
-        """Processes that got their SIGTERM: a second one would start another checkpoint in the midst of the first."""
+        """Processes that were sent SIGTERM: a second one would start another checkpoint while the first is being
+        written."""
         self._last_line = ""
 
     def remaining(self, *ours: Process | None) -> list[tuple[int, Process]]:
-        """Every process of the run that still lives, with its parent's pid; none of ours: the hub, the drain."""
+        """Return every live process of the run with its parent's pid, except `ours`: the hub and the drain."""
         alive = processes.descendants(os.getpid())
         if self._elsewhere:
             listed = {process for _, process in alive}
@@ -51,10 +61,18 @@ class RunProcesses:
     def ask(
         self, remaining: list[tuple[int, Process]], agent: Process | None, members: list[Process], grace_s: float
     ) -> None:
-        """SIGTERM where somebody listens to it (to save a checkpoint), else SIGINT, as Ctrl-C would be.
+        """Ask the run to end: with SIGTERM if a process handles it (to save a checkpoint), else with SIGINT, as Ctrl-C
+        would.
 
-        torchrun hands either one to its ranks. It must never get SIGUSR1: that kills it and leaves its ranks.
-        members: who joined the run, each the head of processes of its own.
+        torchrun forwards either one to its ranks. It must never be sent SIGUSR1, which kills it and leaves its ranks
+        behind.
+
+        Args:
+            remaining: Every live process of the run, with its parent's pid.
+            agent: The run's command.
+            members: Commands that joined the run, each with processes of its own below it.
+            grace_s: The run's grace in seconds, for the log.
+
         """
         alive = agent is not None and agent.alive()
         heads = [*([agent] if agent and alive else []), *members]
@@ -63,14 +81,16 @@ class RunProcesses:
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
         below = () if catch else processes.descendants(*(member.pid for member in members))
-        for process in (*members, *(process for _, process in below)):  # as Ctrl-C would: their group is others' too
+        # Ctrl-C would reach these too; their process group also holds processes of others.
+        for process in (*members, *(process for _, process in below)):
             processes.send(process, number)
         if not heads:
             for process in listeners:
                 processes.send(process, number)
             self._terminated.update(listeners if catch else ())
         elif agent is not None and alive:
-            if catch:  # to the launcher alone: a rank in its group needs its DataLoader workers while it saves
+            # To the launcher alone: a rank needs its DataLoader workers, which are in the group, while it saves.
+            if catch:
                 processes.send(agent, number)
             else:
                 processes.send_group(agent, number)
@@ -78,10 +98,10 @@ class RunProcesses:
             booted_s = time.clock_gettime(time.CLOCK_BOOTTIME)
             self._known_until_ticks = (booted_s - FORKING_S) * os.sysconf("SC_CLK_TCK")
         for _, process in remaining:
-            _wake(process)  # a stopped process cannot end
+            _wake(process)  # A stopped process cannot end.
 
     def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
-        """Signal the ranks ourselves where their launcher does not take the signal, or never knew them."""
+        """Signal the ranks directly if their launcher does not forward the signal, or never knew them."""
         if agent is not None and not agent.alive():
             unknown = [process for process in rank_processes if process.start_ticks > self._known_until_ticks]
             if unknown:
@@ -98,7 +118,7 @@ class RunProcesses:
             )
 
     def terminate(self, reason: str, targets: list[Process]) -> None:
-        """SIGTERM, once for each."""
+        """Send SIGTERM to each process that has not been sent one before."""
         fresh = [process for process in targets if process not in self._terminated]
         self._terminated.update(fresh)
         self._send(reason, fresh, signal.SIGTERM)
@@ -108,7 +128,8 @@ class RunProcesses:
 
     def _send(self, reason: str, targets: list[Process], number: signal.Signals) -> None:
         text = f"{reason}: {', '.join(str(process.pid) for process in targets)}"
-        if targets and text != self._last_line:  # SIGKILL is repeated until nothing is left: once in the log is enough
+        # SIGKILL is repeated until nothing is left; one line in the log is enough.
+        if targets and text != self._last_line:
             self._say(text)
             self._last_line = text
         for process in targets:
@@ -117,15 +138,16 @@ class RunProcesses:
 
 
 def ranks(remaining: list[tuple[int, Process]]) -> list[Process]:
-    """The ranks that a launcher started; not their DataLoader workers, which inherit the ranks' environment."""
+    """Return the ranks that a launcher started, without their DataLoader workers, which inherit their environment."""
     is_rank = processes.is_rank
     return [process for parent, process in remaining if is_rank(process.pid) and not is_rank(parent)]
 
 
 def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:
-    """Send a signal to the ranks here that have a handler for it; how many have, and how many have none.
+    """Send a signal to the ranks on this machine that have a handler for it; return how many have one, and how many do
+    not.
 
-    Never to their launcher, nor to a rank without a handler: it would end them.
+    It is sent neither to their launcher nor to a rank without a handler, because it would end them.
     """
     agent = run.agent
     if agent is None or not agent.alive():

@@ -1,5 +1,6 @@
-"""Makes this process the supervisor of a run: detached from who started it, and named in run.json. Standard library
-only.
+"""Makes this process a run's supervisor: detached from the process that started it, and named in run.json.
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from ddpmon.runs import Process
 def become_supervisor(
     program: str, signals: Collection[signal.Signals], say: Callable[[str], None]
 ) -> tuple[RunFile, bool, int]:
-    """Detach from whoever started this process, then sign run.json.
+    """Detach from the process that started this one, then enter this process in run.json as the supervisor.
 
-    The first process ends with 0 once the second has signed; else with 1, after one line on standard output that says
-    why not. Only the second returns.
+    The function forks. The first process ends with code 0 once the second has signed run.json, otherwise with 1, after
+    one line on standard output with the reason. Only the second process returns.
 
     Args:
-        program: The module that runs; its command line names the run, and has --take-over for a killed one's successor.
-        signals: Those that it wants to wait for; they are blocked.
+        program: The module that runs. Its command line names the run, and has --take-over if a supervisor was killed.
+        signals: The signals that the supervisor waits for; they are blocked.
         say: Writes a line into the supervisor's log.
 
     Returns:
-        The run, whether it takes over from a killed supervisor, and the umask of the starter.
+        The run, whether it takes over from a killed supervisor, and the umask of the process that started it.
 
     """
     parser = argparse.ArgumentParser(prog=program)
@@ -51,21 +52,21 @@ def become_supervisor(
     except (DdpmonError, OSError) as error:
         print(error)
         sys.exit(1)
-    if os.fork():  # the one that started us waits for this first process only; init takes over the second
+    if os.fork():  # The starter waits for this first process only; init adopts the second.
         os.close(ready)
         os._exit(0 if os.read(signed, 1) else 1)
-    processes.become_subreaper()  # does not pass through a fork
+    processes.become_subreaper()  # A child does not inherit this through a fork.
     for number in (signal.SIGHUP, *processes.SCHEDULERS):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    umask = os.umask(0o077)  # what this process and the hub write is for their user alone
+    umask = os.umask(0o077)  # Files that this process and the hub write are for their user alone.
     file = RunFile(run, say)
     try:
         _sign(file, takes_over=takes_over)
     except DdpmonError as error:
         print(error, flush=True)
         os._exit(1)
-    os.dup2(2, 1)  # nobody reads this process's words there any more
+    os.dup2(2, 1)  # From here on nobody reads this process's standard output.
     os.write(ready, b"signed")
     os.close(ready)
     os.close(signed)
@@ -73,7 +74,12 @@ def become_supervisor(
 
 
 def _sign(file: RunFile, *, takes_over: bool) -> None:
-    """Become the supervisor that run.json names. DdpmonError if that cannot be written: then nothing is started."""
+    """Enter this process in run.json as the supervisor.
+
+    Raises:
+        DdpmonError: run.json cannot be written; then nothing is started.
+
+    """
     myself = Process.of(os.getpid())
     try:
         if takes_over:
@@ -90,5 +96,5 @@ def _sign(file: RunFile, *, takes_over: bool) -> None:
 
 
 def shell_code(code: int) -> int:
-    """Return an exit code as a shell gives it: a signal's number and 128."""
+    """Return an exit code as a shell reports it: 128 plus the number for a signal."""
     return 128 - code if code < 0 else code

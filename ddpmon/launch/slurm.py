@@ -1,4 +1,4 @@
-"""This machine's place among several, as Slurm's srun tells it to each task of a job step."""
+"""Finds this machine's place among several, from the variables that Slurm's srun sets for each task of a job step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from ddpmon.errors import UsageError
 from ddpmon.launch.torchrun import NodeOptions
 
 FIRST_PORT, PORTS = 10_000, 20_000
-"""Ports for the rendezvous: below those that Linux gives away by itself (from 32768)."""
+"""Port range for the rendezvous: below the ephemeral ports of Linux, which begin at 32768."""
 
 
 def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
-    """The nodes of the job step that this process is a task of; None where there is none, or it has one node.
+    """Return the nodes of the job step that this process is a task of; None if there is no step, or it has one node.
 
-    The names are srun's (its man page, "output environment variables"). UsageError where a node has several tasks, or
-    a variable is not what srun writes.
+    The variables are srun's (its man page, "output environment variables").
+
+    Raises:
+        UsageError: A node has several tasks, or a variable's value is not one that srun writes.
+
     """
     count = _number(environment, "SLURM_STEP_NUM_NODES")
     if count is None or count < 2:
@@ -39,7 +42,9 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
 
 
 def first_host(listed: str) -> str:
-    """The first name of a list of Slurm's: node03 of node[03-05,9],login. UsageError where it is no such list."""
+    """Return the first name of a Slurm node list: node03 of "node[03-05,9],login". Raise UsageError if it is not a
+    list.
+    """
     named = re.match(r"(?:[^\[\],]|\[[^\[\],]+(?:,[^\[\],]+)*\])+", listed)
     if named is None or listed[named.end() :][:1] not in {"", ","}:
         raise UsageError(f"SLURM_STEP_NODELIST is {listed}, which is not a list of nodes")
@@ -47,8 +52,8 @@ def first_host(listed: str) -> str:
 
 
 def _port(environment: Mapping[str, str]) -> int:
-    """The same on each node of a step, another one for another step."""
-    reserved = environment.get("SLURM_STEP_RESV_PORTS", "")  # srun --resv-ports
+    """Return a port that is the same on each node of a job step and differs between job steps."""
+    reserved = environment.get("SLURM_STEP_RESV_PORTS", "")  # Set by srun --resv-ports.
     if first_port := re.match(r"\d+", reserved):
         return int(first_port[0])
     return FIRST_PORT + sum(_number(environment, name) or 0 for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")) % PORTS

@@ -1,4 +1,4 @@
-"""Describes a run, checked before anything starts. Every error is one line for people (UsageError)."""
+"""Describes a run and checks it before anything starts. Every error is a UsageError of one line."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from ddpmon.errors import UsageError
 from ddpmon.launch.given_hub import GivenHub
 
 MOST_PROCESSES = 1024
-"""On one machine; more is a slip of the finger, and would bring the machine down."""
+"""Most ranks on one machine; a larger number is a typing mistake and would bring the machine down."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A run as it was asked for."""
+    """The description of a requested run."""
 
     command: list[str]
-    """The supervisor's command; its first word is a program."""
+    """The command that the supervisor starts; its first word is a program."""
     name: str
     script: str
-    """Name by which people know it: the script, the module, or the command of `ddpmon exec`."""
+    """The name that users know: the script, the module, or the command of `ddpmon exec`."""
     script_args: list[str] = field(default_factory=list)
     world_size: int = 0
-    """0: unknown until the ranks say so (`ddpmon exec`)."""
+    """0: unknown until the ranks report it (`ddpmon exec`)."""
     nnodes: int = 1
     grace_s: float = 20.0
     buckets: bool = False
-    """Record every bucket's all-reduce."""
+    """True if every bucket's all-reduce is recorded."""
     cwd: str | None = None
-    """Folder in which it runs; None: here."""
+    """Folder in which the command runs; None: the current folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that are set for it."""
+    """Variables that are set for the command."""
     notes: list[str] = field(default_factory=list)
-    """Requests that cannot be met, a line each."""
+    """Requests that cannot be met, one line each."""
     on_alert: list[str] = field(default_factory=list)
-    """The program, with its arguments, that is run when the run needs a look; empty: none."""
+    """The program, with its arguments, that is run when the run needs attention; empty: none."""
     notify: list[str] = field(default_factory=list)
-    """URLs of services that are told when the run needs a look; they are secrets."""
+    """URLs of services that are notified when the run needs attention; they are secrets."""
     job: str = ""
     job_rank: int | None = None
-    """See `Run`."""
+    """The same as the field of `Run`."""
     hub: GivenHub | None = None
-    """Place of the hub of the whole job; None: hubs of several machines find each other."""
+    """Address and key of the root hub of the job; None: hubs of several machines find each other."""
 
 
 def here() -> str:
-    """The folder that we are in. UsageError if it is gone."""
+    """Return the current folder. Raise UsageError if it no longer exists."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def here() -> str:
 
 
 def check_script(path: str, cwd: str | None = None) -> None:
-    """A file that Python can compile, as seen from a folder."""
+    """Raise UsageError unless the path, relative to a folder, is a file that Python can compile."""
     file = Path(cwd or "", path)
     if file.is_dir():
         raise UsageError(f"{path} is a folder; give a script in this folder")
@@ -73,7 +73,7 @@ def check_script(path: str, cwd: str | None = None) -> None:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the script's own, shown when it runs
+            warnings.simplefilter("ignore")  # The script shows its own warnings when it runs.
             compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
@@ -83,7 +83,9 @@ def check_script(path: str, cwd: str | None = None) -> None:
 
 
 def check_module(name: str, cwd: str | None = None) -> None:
-    """A module that `python -m NAME` would find from a folder. Imports nothing, not even its packages."""
+    """Raise UsageError unless `python -m NAME` would find the module from a folder. Import nothing, not even its
+    packages.
+    """
     folder = cwd or here()
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -106,7 +108,7 @@ def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec |
 
 
 def check_torch() -> None:
-    """Check that the ranks will find torch, without importing it."""
+    """Raise UsageError unless the ranks will find torch. Do not import it."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
             f"no torch in {sys.executable}; install ddpmon into the environment that has torch, "
@@ -115,7 +117,7 @@ def check_torch() -> None:
 
 
 def processes(text: str) -> int:
-    """Return how many ranks `--nproc` means here: a number, or gpu, cpu, auto as torchrun takes them."""
+    """Return how many ranks a value of `--nproc` means here: a number, or gpu, cpu or auto as torchrun defines them."""
     if text in {"gpu", "auto"} and (gpus := _gpus()):
         return gpus
     if text == "gpu":
@@ -132,7 +134,7 @@ def processes(text: str) -> int:
 
 
 def _gpus() -> int:
-    """GPUs that the ranks would see, without torch."""
+    """Return how many GPUs the ranks would see, without importing torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         listed = [entry.strip() for entry in visible.split(",")]
@@ -147,6 +149,6 @@ def _gpus() -> int:
 
 
 def name_for(script: str) -> str:
-    """A run's name from what it runs: training/mnist.py is mnist, package.train is train."""
+    """Derive a run's name from what it runs: training/mnist.py becomes mnist, package.train becomes train."""
     last = script.rstrip("/").rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:64] or "run"

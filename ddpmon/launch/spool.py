@@ -1,7 +1,7 @@
-"""The reading end of a spool, into which processes print. Standard library only.
+"""Reads spools, into which the processes of a run print. Standard library only.
 
-Spools are pipes (`ddpmon.probe.inject.ddpmon_spool` says how, and how they are called), or, where a process of the run
-could not make one, the plain files that torchrun opens for its ranks.
+A spool is a pipe (`ddpmon.probe.inject.ddpmon_spool` describes how it is made and named), or, where a process of the
+run could not make one, the plain file that torchrun opens for a rank.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 _NAME = re.compile(r".*/ddpmon (\S+) ([^/]+) [0-9a-f]{16} \(deleted\)", re.DOTALL)
 _PIPE_BYTES = (1 << 20, 1 << 18)
 _MOVED_BYTES = 1 << 20
-"""Bytes that are moved out of a pipe before the next one's turn."""
+"""Most bytes that are moved out of one pipe before the next pipe's turn."""
 _LOG = re.compile(r"launcher\.log|ranks/[^/]+/attempt_\d+/\d+/std(?:out|err)\.log")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 def make(run_id: str, folder: str, log: str) -> int:
-    """Return a new spool to print into, made in a folder of which nothing is left there. Raises OSError."""
+    """Return a descriptor of a new pipe to print into. Its name in `folder` is removed at once. Raise OSError if that
+    fails.
+    """
     path = os.path.join(folder, f"ddpmon {run_id} {log.replace('/', '|')} {os.urandom(8).hex()}")
     os.mkfifo(path, 0o600)
     try:
@@ -38,21 +40,25 @@ def make(run_id: str, folder: str, log: str) -> int:
     finally:
         os.unlink(path)
     for size in _PIPE_BYTES:
-        with contextlib.suppress(OSError):  # the pipes of this user are large enough together
+        with contextlib.suppress(OSError):  # The pipes of this user have reached their total limit.
             fcntl.fcntl(made, fcntl.F_SETPIPE_SZ, size)
             break
     return made
 
 
 def is_log(path: str) -> bool:
-    """Return whether this is a log of a run, as a path inside the run's logs."""
+    """Return whether a path inside the run's logs is the log of a spool."""
     return _LOG.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
 
 
 def log_of(link: str, run_id: str, folder: str) -> str | None:
-    """The log that a descriptor belongs to, by its link in /proc; None: it is no spool of this run.
+    """Return the log that a descriptor belongs to; None if it is not a spool of this run.
 
-    folder: where torchrun has its files.
+    Args:
+        link: Target of the descriptor's link in /proc.
+        run_id: The run.
+        folder: The folder in which torchrun creates its files.
+
     """
     name = _NAME.fullmatch(link)
     if name is not None:
@@ -63,9 +69,13 @@ def log_of(link: str, run_id: str, folder: str) -> str | None:
 
 
 def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
-    """Spools of a run that live processes have open: the descriptor's path in /proc, and the log's inside the logs.
+    """Yield each spool of a run that live processes have open: the descriptor's path in /proc, and the path of its log.
 
-    spools: the folder of torchrun's. but: a process that does not count.
+    Args:
+        run_id: The run.
+        spools: The folder in which torchrun creates its files.
+        but: Pid of a process that does not count.
+
     """
     for pid in proc.pids():
         if pid == but:
@@ -77,9 +87,11 @@ def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
 
 
 def opened(path: str) -> Spool:
-    """Return the reading end of a spool, by the path of it or of a descriptor in /proc.
+    """Open the reading end of a spool, by its path or the path of its descriptor in /proc.
 
-    Raises OSError, also where it is no pipe or file of this user's.
+    Raises:
+        OSError: It cannot be opened, or is not a pipe or file of this user.
+
     """
     status = os.stat(path)
     if status.st_uid == os.getuid() and stat.S_ISFIFO(status.st_mode):
@@ -90,31 +102,33 @@ def opened(path: str) -> Spool:
 
 
 class Spool(Protocol):
-    """One spool. Every method may raise OSError."""
+    """The reading end of one spool. Every method may raise OSError."""
 
     identity: tuple[int, int]
-    """Device and inode."""
+    """Device and inode of the file."""
     ended: bool
-    """Nobody will print into it any more."""
+    """True if no process will print into the spool any more."""
 
     def close(self) -> int:
-        """Let go of it; return how many bytes are lost by that."""
+        """Close the spool; return how many bytes are lost by that."""
 
     def unread(self) -> int:
-        """Return how many bytes are to be taken, at least."""
+        """Return how many bytes can be read, at least."""
 
     def printed_ns(self) -> int:
-        """Return when it was last printed into, Unix time; asked before taking, which may change it."""
+        """Return when the spool was last printed into, as Unix time in ns. Call it before `take`, which may change
+        this.
+        """
 
     def read(self, most_bytes: int) -> bytes:
-        """Return what comes next. It stays until it is said to be taken."""
+        """Return the next bytes. They stay in the spool until `take` removes them."""
 
     def take(self, count: int) -> None:
-        """So many bytes are taken."""
+        """Remove the next `count` bytes from the spool."""
 
 
 class Pipe:
-    """A pipe. What it holds is moved into this process's memory at once, so that nobody who prints has to wait."""
+    """A pipe. Its contents are moved into this process's memory at once, so that processes that print need not wait."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -152,10 +166,10 @@ class Pipe:
 
 
 class PlainFile:
-    """A file, emptied from its beginning.
+    """A file that is emptied from its beginning.
 
-    Nothing is ever cut off, because a writer may be at work: what was taken is punched out, which frees its space and
-    leaves zeros. So a file that a killed drain left tells by itself where its successor goes on.
+    The file is never truncated, because a process may be writing to it. Instead, bytes that were taken are punched out,
+    which frees their space and leaves zeros. So a drain that replaces a killed one can see in the file where to go on.
     """
 
     def __init__(self, path: str) -> None:
@@ -173,7 +187,7 @@ class PlainFile:
 
     def unread(self) -> int:
         size = os.fstat(self._file).st_size
-        if size < self._at:  # somebody opened /dev/stdout for writing, which empties a file
+        if size < self._at:  # A process opened /dev/stdout for writing, which empties a file.
             self._at = self._freed = 0
         return size - self._at
 
@@ -186,7 +200,7 @@ class PlainFile:
             return b""
         before = 1 if self._at and self._freed == self._at else 0
         data = os.pread(self._file, min(most_bytes, unread) + before, self._at - before)
-        if before and data[:1] != b"\0":  # emptied, and printed into again
+        if before and data[:1] != b"\0":  # The file was emptied and printed into again.
             self._at = self._freed = 0
             return os.pread(self._file, most_bytes, 0)
         data = data[before:]
@@ -195,15 +209,15 @@ class PlainFile:
         return data
 
     def _skip_hole(self) -> bool:
-        """Pass over what somebody else took: another drain before this one, or a rank that no drain came to relieve."""
+        """Skip what another process removed: an earlier drain, or a rank whose output no drain came to collect."""
         size = os.fstat(self._file).st_size
         page = -(-self._at // _PAGE) * _PAGE
         try:
             begin = os.lseek(self._file, page, os.SEEK_DATA) if page < size else page
-        except OSError:  # no data at all
+        except OSError:  # The file has no data at all.
             begin = size
         if begin == page and self._at:
-            return False  # zeros that were printed
+            return False  # These zeros were printed.
         page_bytes = os.pread(self._file, _PAGE, begin)
         at = begin + len(page_bytes) - len(page_bytes.lstrip(b"\0"))
         passed, self._at = at > self._at, at
@@ -214,4 +228,4 @@ class PlainFile:
         begin = self._freed // _PAGE * _PAGE
         if _libc.fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, begin, self._at - begin) == 0:
             self._freed = self._at
-        # else this file system punches no holes: it grows until the run has ended
+        # Else this file system cannot punch holes: the file grows until the run has ended.

@@ -1,4 +1,4 @@
-"""Start a run: its folder, its sockets' folder, and the supervisor that does the rest."""
+"""Starts a run: creates its folder and its sockets' folder, and starts the supervisor, which does the rest."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ from ddpmon.runs import job_key
 
 
 def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
-    """Start what was asked for, under an id from `runs.new_id`; returns once its supervisor is up.
+    """Start a run under an id from `runs.new_id`; return once its supervisor is up.
 
-    stdin: a descriptor that becomes the command's standard input; DEVNULL: it has none.
-    Raises DdpmonError where a folder is unsafe, DDPMON_LOGS is no size, the hub's port is taken, or the supervisor
-    does not come up.
+    Args:
+        spec: The description of the run.
+        run_id: The run's id.
+        stdin: A descriptor that becomes the command's standard input; DEVNULL: it has none.
+
+    Raises:
+        DdpmonError: A folder is unsafe, DDPMON_LOGS is not a size, the hub's port is taken, or the supervisor does not
+            come up.
+
     """
     bound_bytes(os.environ)
     run = new_run(
@@ -55,7 +61,7 @@ def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
 
 
 def new_run(run_id: str, **fields: Any) -> runs.Run:
-    """Return a run on this machine, created now. fields: what is not the same for all runs of this moment."""
+    """Return a run on this machine, created now. `fields` sets what differs between runs that are created now."""
     place = runs.here()
     return runs.Run(
         id=run_id,
@@ -70,9 +76,16 @@ def new_run(run_id: str, **fields: Any) -> runs.Run:
 
 
 def start_run(run: runs.Run, hub_key: str | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
-    """Make the folders of a run and start its supervisor; returns once that is up.
+    """Create the folders of a run and start its supervisor; return once that is up.
 
-    hub_key: of the hubs of a job, where it was given. DdpmonError where that is not possible; then nothing is left.
+    Args:
+        run: The run.
+        hub_key: The key that the hubs of the job share, if it was given.
+        stdin: The descriptor of the command's standard input.
+
+    Raises:
+        DdpmonError: The run cannot be started; then no files of it are left.
+
     """
     runs.make_socket_dir(run.id)
     try:
@@ -94,17 +107,25 @@ def start_run(run: runs.Run, hub_key: str | None = None, stdin: int = subprocess
 
 
 class NotStartedError(DdpmonError):
-    """A supervisor that could not begin, and said why."""
+    """Says why a supervisor could not begin."""
 
 
 def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
-    """Start a run's supervisor in a folder, detached from this process, and wait until it has signed run.json.
+    """Start a run's supervisor, detached from this process, and wait until it has signed run.json.
 
-    NotStartedError if it cannot: another one is there, or run.json cannot be written.
+    Args:
+        run_id: The run.
+        *options: Options for the supervisor.
+        cwd: The folder in which it starts.
+        stdin: The descriptor of its standard input.
+
+    Raises:
+        NotStartedError: Another supervisor is there, or run.json cannot be written.
+
     """
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"
     package = "attach" if runs.load(run_id).attached else "launch"
-    # -P: a file of the working directory must not stand in for a module of the standard library
+    # -P: a file of the working directory must not replace a module of the standard library.
     command = [sys.executable, "-P", "-m", f"ddpmon.{package}.supervisor", run_id, *options]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600), "ab") as output:
         first = subprocess.run(
@@ -124,7 +145,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
 
 
 def versions() -> dict[str, str]:
-    """Return what ran the run: Python, ddpmon, torch; read from metadata, nothing is imported."""
+    """Return the versions of Python, ddpmon and torch. They are read from metadata; nothing is imported."""
     versions = {"python": platform.python_version(), "ddpmon": ddpmon.__version__}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         versions["torch"] = importlib.metadata.version("torch")

@@ -1,4 +1,4 @@
-"""Stop a run, whoever started it and whatever became of its supervisor."""
+"""Stops a run, whoever started it and in whatever state its supervisor is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from ddpmon.runs import Sight
 
 
 def request(run: runs.Run, now: bool = False) -> None:
-    """Ask for the end of a run and return: its ranks get their grace, or with `now` none.
+    """Request the end of a run and return at once: its ranks get their grace, or none with `now`.
 
-    Asking again joins the first; only `now` shortens the grace. A run whose supervisor was killed gets a new one for
-    this. Nothing happens to a run that has ended. DdpmonError where its processes cannot be signalled from here.
+    Another request joins the first; only `now` shortens the grace. If the run's supervisor was killed, a new one is
+    started for this. For a run that has ended, nothing happens.
+
+    Raises:
+        DdpmonError: The run's processes cannot be signalled from here.
+
     """
     run = runs.load(run.id)
     if run.ended:
@@ -30,18 +34,18 @@ def request(run: runs.Run, now: bool = False) -> None:
 
 
 def check_reach(run: runs.Run) -> None:
-    """DdpmonError says where a run is to be stopped whose processes cannot be signalled from here."""
+    """Raise DdpmonError, which says where to stop the run, if its processes cannot be signalled from here."""
     if elsewhere := run.elsewhere():
         raise DdpmonError(f"{run.name} ({run.id}) {elsewhere}; stop the run there with ddpmon stop {run.id}")
 
 
 def longest_s(run: runs.Run) -> float:
-    """Return how long a stop can take at the very most."""
+    """Return the longest time in seconds that a stop can take."""
     return run.grace_s + STOP_MARGIN_S + TERMINATE_S + GIVE_UP_S + HUB_END_S + 5.0
 
 
 def wait_until_gone(run: runs.Run, timeout_s: float) -> runs.Run | None:
-    """Wait for the end of a run and of its supervisor; the run as it ended, None if it has not by then."""
+    """Wait for the end of a run and of its supervisor; return the ended run, or None if it has not ended in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         run = runs.load(run.id)

@@ -1,5 +1,6 @@
-"""The work that both supervisors do, of a run that ddpmon started and of a job that it attached to. Standard library
-only.
+"""The base of both supervisors: of a run that ddpmon started, and of a job that ddpmon attached to.
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ddpmon.launch.run_file import RunFile
 
 IDLE_S = 1.0
 ENDING_S = 0.1
-"""Interval at which it looks while the run ends: a process that is left need not be a child, whose end would be
-signalled."""
+"""Interval, in seconds, at which the supervisor checks a run that is ending: a remaining process need not be its child,
+so no signal would report its end."""
 WRITE_END_S = 600.0
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
 
 class Supervising(ABC):
-    """Keeps the hub and run.json of one run to its end."""
+    """Supervises the hub and run.json of one run until the run's end."""
 
     def __init__(self, file: RunFile, say: Callable[[str], None]) -> None:
         self.file = file
@@ -37,14 +38,14 @@ class Supervising(ABC):
 
     @abstractmethod
     def _look(self, seconds: float) -> int | None:
-        """Wait for a signal at most so long, and take notice of children that ended; returns the signal."""
+        """Wait for a signal at most so many seconds, and handle children that ended; return the signal."""
 
     @abstractmethod
     def _is_over(self) -> bool:
-        """Check the run once, and do what follows."""
+        """Check the run once, and act on what has changed; return whether the run is over."""
 
     def _until_over(self) -> None:
-        """Check the run until it is over. A fault of ours must not leave it without a supervisor."""
+        """Check the run until it is over. A bug of ddpmon must not leave it without a supervisor."""
         last_fault = ""
         while True:
             try:
@@ -63,13 +64,13 @@ class Supervising(ABC):
             self.file.change(hub=self.hub.process)
 
     def _pause(self, seconds: float) -> int | None:
-        """Wait, and keep the hub meanwhile; returns the signal that came."""
+        """Wait, and restart the hub if necessary; return the signal that came."""
         number = self._look(seconds)
         self._keep_hub()
         return number
 
     def _until_written(self) -> None:
-        """Have run.json say how the run ended, as far as that can be waited for."""
+        """Wait until run.json says how the run ended, at most `WRITE_END_S`."""
         deadline = time.monotonic() + WRITE_END_S
         while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
             if self._pause(IDLE_S) in STOPS:
@@ -77,39 +78,40 @@ class Supervising(ABC):
                 return
 
     def _conclude(self) -> None:
-        """Let the hub write its last records, and remove what only a run that goes on needs."""
+        """Let the hub write its last records, and remove what only a live run needs."""
         self._look(0.0)
-        self._keep_hub(even_if_not_due=True)  # if it is down just now, one must still write the report
+        # If the hub is down at this moment, a new one must still write the report.
+        self._keep_hub(even_if_not_due=True)
         self.hub.end(self._wait_until)
         runs.remove_sockets(self.run.id)
         self._say("run ended")
 
     def _wait_until(self, seconds: float, so: Callable[[], bool]) -> None:
-        """Wait for something at most so long, and take notice of children that end meanwhile."""
+        """Wait until `so` returns True, at most so many seconds, and handle children that end meanwhile."""
         deadline = time.monotonic() + seconds
         while not so() and time.monotonic() < deadline:
             self._look(ENDING_S)
 
 
 KEPT_BYTES = 65_536
-"""Lines that are kept while they cannot be written; the oldest are dropped first."""
+"""Most bytes of lines that are held while they cannot be written; the oldest are dropped first."""
 
 
 class SupervisorLog:
-    """Lines for an open file, which is written to without buffers in between."""
+    """Writes lines to an open file without a buffer in between, and holds those that cannot be written yet."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._unwritten = b""
 
     def say(self, text: str) -> None:
-        """Write a line with its time, after those that wait."""
+        """Write a line with its time, after the lines that are still to be written."""
         line = f"{time.strftime('%H:%M:%S')} {text}\n".encode(errors="backslashreplace")
         self._unwritten = (self._unwritten + line)[-KEPT_BYTES:]
         self.write()
 
     def write(self) -> None:
-        """Try again to write what waits."""
+        """Try again to write the lines that are still to be written."""
         try:
             while self._unwritten:
                 self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]

@@ -1,17 +1,17 @@
 """python -m ddpmon.launch.supervisor RUN_ID: the parent of a run's command and of its hub.
 
-Standard library only. It lives in a session of its own, so that no closed terminal reaches it, and adopts
-every orphan below it, so that no process of the run can outlive the run. It writes run.json after its creation;
-nobody else changes anything in there but the run's name. For its life it holds the run's lock, so that a run has one
-supervisor at most.
+Standard library only. It lives in a session of its own, so that a closed terminal cannot end it, and adopts every
+orphan below it, so that no process of the run can outlive the run. After run.json is created, only the supervisor
+writes it; others change nothing in it but the run's name. As long as it lives it holds the run's lock, so that a run
+has at most one supervisor.
 
     SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; further ones change nothing
     SIGQUIT           stop now
     --take-over       watch a run whose supervisor was killed to its end
 
-A disk that is full, or folders that somebody removes, delay what it writes and never end it. Where it cannot write down
-how the run ended, not even in the room that it reserved for that, it tries for another ten minutes (`WRITE_END_S`),
-unless it is told to stop: whoever waits for the exit code waits as long.
+A full disk or removed folders delay what it writes but never end it. If it cannot record how the run ended, not even in
+the space that it reserved for that, it tries for another ten minutes (`WRITE_END_S`) unless it is told to stop. A
+command that waits for the exit code waits as long.
 """
 
 from __future__ import annotations
@@ -36,17 +36,24 @@ from ddpmon.runs import Process, jobs
 
 SIGNALS = STOPS | {signal.SIGCHLD}
 GOODBYES_S = 5.0
-"""Longest time for the hub to record the goodbyes that ranks left behind."""
+"""Longest time, in seconds, for the hub to record the goodbyes that ranks left behind."""
 
 journal = SupervisorLog(sys.stderr.fileno())
 say = journal.say
 
 
 class Supervisor(Supervising):
-    """One run from its start, or from where a killed supervisor left it, to the end of its last process."""
+    """Supervises one run from its start, or from where a killed supervisor left it, to the end of its last process."""
 
     def __init__(self, file: RunFile, takes_over: bool = False, umask: int = 0o077) -> None:
-        """umask: the command's; whoever started the run knows what its files are to be."""
+        """Prepare to supervise a run.
+
+        Args:
+            file: The run.
+            takes_over: An earlier supervisor of the run was killed.
+            umask: The umask of the command: whoever started the run decides the permissions of its files.
+
+        """
         super().__init__(file, say)
         self.umask = umask
         self.takes_over = takes_over
@@ -56,14 +63,14 @@ class Supervisor(Supervising):
         self.exit_code: int | None = None
         agent = file.run.agent if takes_over else None
         self._command = exit_traces.Stranger(agent) if agent and agent.alive() else None
-        """The command of a run that was taken over, while it lives."""
+        """The command of a run that was taken over, while the command lives."""
         self._goodbyes_tell = True
-        """True if a command that nobody saw end ended well if its ranks did: nobody asked them to end."""
+        """True if goodbyes of the ranks show that an unobserved command ended well: nobody asked the ranks to end."""
         self._goes_on_without = False
-        """The command has ended, and members of the job have not."""
+        """True if the command has ended, but members of the job have not."""
 
     def supervise(self) -> None:
-        """Start the run (or find what is left of it), wait for its end, sweep, and tell the hub."""
+        """Start the run (or find what is left of it), wait for its end, end what remains, and tell the hub."""
         before = memory_kills.count()
         over_since = None
         if self.takes_over:
@@ -74,7 +81,7 @@ class Supervisor(Supervising):
         self._keep_hub()
         if self.takes_over or self._start_command():
             self._until_over()
-        self.drain.end(self._wait_until)  # who learns that the run has ended reads its last words
+        self.drain.end(self._wait_until)  # A process that learns of the run's end reads the run's last words.
         killed = "" if self.takes_over else memory_kills.count().since(before)
         if self.takes_over:
             self.exit_code = self._unseen_exit_code()
@@ -83,13 +90,13 @@ class Supervisor(Supervising):
         self._conclude()
 
     def _take_over(self) -> float | None:
-        """See what there is of the run; if nothing is left, since when."""
+        """Find out what is left of the run; if nothing, return since when, as Unix time."""
         run = self.run
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
         alive = self._alive()
         over_since = None if alive else exit_traces.last_sign_at(run)
-        # a launcher that was gone before its ranks was killed
+        # A launcher that ended before its ranks was killed.
         self._goodbyes_tell = not run.stopping and (self._command is not None or not alive)
         grace_left_s = run.grace_left_s()
         self._goes_on_without = self._command is None and bool(self._members())
@@ -112,21 +119,22 @@ class Supervisor(Supervising):
             self.file.change(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
             return False
         finally:
-            _close_stdin()  # whoever writes into it learns when the command has left
+            _close_stdin()  # So the process that writes into this pipe learns when the command has closed it.
         self.file.change(agent=Process.of(pid) or Process(pid, 0))
         return True
 
     @staticmethod
     def _environment(run: runs.Run) -> dict[str, str]:
-        alone = run.nnodes == 1 and run.world_size > 0  # else the command starts its ranks itself, or nodes may come
+        # Otherwise the command starts its ranks itself, or nodes may join.
+        alone = run.nnodes == 1 and run.world_size > 0
         variables = {**os.environ, **run.environment}
         return env.armed(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
 
     def _is_over(self) -> bool:
-        """Check the run once, and do what follows."""
+        """Check the run once, and act on what has changed; return whether the run is over."""
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
-            # torchrun ends after its ranks, unless it is killed
+            # torchrun ends after its ranks, unless it is killed.
             self._ended(now, by_signal=bool(ranks_of(self._alive())))
         if self._goes_on_without and not self._members():
             self._ended(now, by_signal=False)
@@ -134,7 +142,7 @@ class Supervisor(Supervising):
         alive = self._alive() if counts_processes else []
         ranks = ranks_of(alive)
         if self.life.state == "running" and self.life.command_ended and self.run.world_size and alive and not ranks:
-            self._ended(now, by_signal=False)  # a run whose launcher was gone already: now its ranks are too
+            self._ended(now, by_signal=False)  # The launcher had ended already; now its ranks have too.
         do = self.life.tick(now, len(alive) if counts_processes else 1, len(ranks))
         self._do(do)
         if do is Do.FINISH:
@@ -162,7 +170,7 @@ class Supervisor(Supervising):
         return number
 
     def _stop(self, at: float, now: bool) -> None:
-        # a run that ended by itself is not a stopped one
+        # A run that ended by itself was not stopped.
         if not self.run.stopping and (self.takes_over or not self.life.command_ended):
             self.file.change(stopping=True, stopping_at=time.time())
         do = self.life.stop(at, now)
@@ -174,7 +182,7 @@ class Supervisor(Supervising):
         self._do(do)
 
     def _reap(self, at: float) -> None:
-        """Take notice of children that ended; orphans that came to us are simply let go."""
+        """Reap children that ended. Orphans that this process adopted need nothing more."""
         agent = None if self.takes_over else self.run.agent
         while True:
             try:
@@ -187,7 +195,7 @@ class Supervisor(Supervising):
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
                 self.exit_code = shell_code(code)
-                if self._members():  # for who waits for this command alone
+                if self._members():  # For a process that waits for this command alone.
                     self.file.change(command_code=self.exit_code)
                 self._ended(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
@@ -196,7 +204,7 @@ class Supervisor(Supervising):
                 self.drain.ended(at, code)
 
     def _ended(self, at: float, *, by_signal: bool) -> None:
-        """The command has ended: so has the run, unless others have joined it."""
+        """Handle the end of the command, which is the end of the run unless others have joined it."""
         self._goes_on_without = not self._lets_nobody_join()
         if self._goes_on_without:
             return
@@ -209,15 +217,15 @@ class Supervisor(Supervising):
         return [process for process, _ in jobs.members(self.run.id)] if self.run.job else []
 
     def _lets_nobody_join(self) -> bool:
-        """Return whether nobody is left who joined the run, and nobody will."""
+        """Return whether no member of the job is left and none can join any more."""
         if not self.run.job:
             return True
         try:
             with contextlib.closing(jobs.Job(self.run.job, wait=False)) as job:
                 return job.end(self.run.id)
-        except BlockingIOError:  # somebody who may be about to join
+        except BlockingIOError:  # The process that holds the lock may be about to join.
             return False
-        except (DdpmonError, OSError):  # no folder of sockets: who comes starts a run of its own
+        except (DdpmonError, OSError):  # Without a folder of sockets, a newcomer starts a run of its own.
             return not self._members()
 
     def _alive(self) -> list[tuple[int, Process]]:
@@ -241,7 +249,7 @@ class Supervisor(Supervising):
             )
 
     def _unseen_exit_code(self) -> int | None:
-        """The exit code of a command that was no child: by the kernel's word, else by what the run left behind."""
+        """Return the exit code of a command that was not a child, from the kernel, else from traces of the run."""
         if self._command and (code := self._command.exit_code()) is not None:
             return shell_code(code)
         if self.run.command_code is not None:
@@ -265,7 +273,7 @@ def _close_stdin() -> None:
 
 
 def main() -> None:
-    """Sign run.json in a process of its own, then supervise."""
+    """Sign run.json in a process of its own, then supervise the run."""
     file, takes_over, umask = become_supervisor("ddpmon.launch.supervisor", SIGNALS, say)
     Supervisor(file, takes_over, umask).supervise()
 

@@ -1,4 +1,4 @@
-"""torchrun's command line. Its launch loop is used as it is; there is none of our own."""
+"""Builds torchrun's command line. torchrun's launch loop is used unchanged; ddpmon has none of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpmon.addresses import is_own, own_towards, split
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
-"""Time after which a torchrun without that option kills its ranks."""
+"""Seconds after which a torchrun without that option kills its ranks."""
 LOOPBACK = "127.0.0.1"
 """Address at which the processes of a run on one machine meet."""
 _SHUTDOWN = "--shutdown-timeout"
@@ -24,12 +24,13 @@ class NodeOptions:
     """This machine's place among several."""
 
     count: int = 1
-    """With `least`: at most."""
+    """Number of nodes; with `least`, the largest number."""
     rank: int | None = None
     endpoint: str | None = None
     """HOST:PORT of the rendezvous, on the machine of rank 0."""
     least: int | None = None
-    """With how many it goes on too; None: with all of them alone. Then they have no numbers of their own."""
+    """Smallest number of nodes with which the run goes on; None: it needs all of them. With it, nodes have no fixed
+    numbers."""
 
     def __post_init__(self) -> None:
         if self.count == 1:
@@ -50,15 +51,20 @@ class NodeOptions:
 
 
 def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
-    """Return the options of a run over N or MIN:MAX nodes, as torchrun takes them: how many, which of them this is,
-    and where they meet.
+    """Return the node options of a run over N or MIN:MAX nodes, as torchrun takes them.
+
+    Args:
+        text: The number of nodes.
+        rank: The number of this node.
+        endpoint: Where the nodes meet.
+
     """
     least, most = counts(text, f"--nnodes {text}")
     return NodeOptions(most, rank, endpoint, least if least < most else None)
 
 
 def counts(text: str, source: str) -> tuple[int, int]:
-    """Return the least and the largest number of nodes in N or MIN:MAX. UsageError names the source of the text."""
+    """Return the smallest and largest number of nodes in N or MIN:MAX. A UsageError names the source of the text."""
     numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
     least = int(numbers[1]) if numbers else 0
     most = int(numbers[2] or least) if numbers else 0
@@ -68,9 +74,9 @@ def counts(text: str, source: str) -> tuple[int, int]:
 
 
 def options() -> frozenset[str]:
-    """The options that torchrun of the ranks' torch takes, by its source; empty if that cannot be read.
+    """Return the options that torchrun of the installed torch takes, by its source; empty if that cannot be read.
 
-    Nothing is imported: that takes seconds, and this is asked before anything is shown.
+    Nothing is imported: an import takes seconds, and this is needed before anything is shown.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
@@ -83,7 +89,7 @@ def options() -> frozenset[str]:
 
 
 def notes(grace_s: float) -> list[str]:
-    """Return what this torchrun cannot do that was asked for."""
+    """Return a line for each request that this version of torchrun cannot meet."""
     if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
         return []
     return [
@@ -95,7 +101,7 @@ def notes(grace_s: float) -> list[str]:
 
 
 def without_unsupported(line: list[str]) -> list[str]:
-    """A command line of ours without what this torchrun does not take."""
+    """Return a command line of ddpmon without the options that this torchrun does not have."""
     if _SHUTDOWN in options():
         return line
     end = line.index("--") if "--" in line else len(line)
@@ -114,25 +120,25 @@ def command(
     run_id: str,
     log_dir: str,
 ) -> list[str]:
-    """Return what starts the ranks. `log_dir` receives each rank's stdout and stderr."""
-    # -P: as with the torchrun program, the working directory is not on the launcher's own path
+    """Return the command that starts the ranks. `log_dir` receives each rank's stdout and stderr."""
+    # -P: as with the torchrun program, the working directory is not on the launcher's own path.
     line = [sys.executable, "-P", "-m", "torch.distributed.run"]
     count = nodes.count if nodes.least is None else f"{nodes.least}:{nodes.count}"
     line += [f"--nnodes={count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
     line += ["--redirects=3", f"--log-dir={log_dir}", f"{_SHUTDOWN}={math.ceil(grace_s)}"]
     line += _rendezvous(nodes, run_id)
-    # --: else torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc")
+    # --: otherwise torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc").
     return without_unsupported([*line, *(["-m"] if module else []), "--", script, *args])
 
 
 def rendezvous_id(run_id: str) -> str:
-    """The option with the name under which the processes of a run on one machine meet: the run's own."""
+    """Return the option with the name under which the processes of a run on one machine meet: the run's id."""
     return f"--rdzv-id={run_id}"
 
 
 def _rendezvous(nodes: NodeOptions, run_id: str) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
-        # As --standalone, which asks for localhost: in containers and chroots no name need resolve, not even that one.
+        # Like --standalone, which uses localhost: in containers and chroots not even that name need resolve.
         return [
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={LOOPBACK}:0",
@@ -146,7 +152,7 @@ def _rendezvous(nodes: NodeOptions, run_id: str) -> list[str]:
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={nodes.endpoint}",
         *([] if nodes.rank is None else [f"--node-rank={nodes.rank}"]),
-        # Said, because torchrun guesses by host names: with an address as endpoint every node guesses no.
+        # Set explicitly, because torchrun guesses by host names: with an address as endpoint, every node guesses no.
         f"--rdzv-conf=is_host={int(is_host)}",
         f"--local-addr={host if is_host else _address_towards(host, port)}",
     ]

@@ -1,4 +1,4 @@
-"""This machine's place among several by the variables that torchrun itself reads, PET_NNODES and the like.
+"""Finds this machine's place among several from the variables that torchrun itself reads, such as PET_NNODES.
 
 Kubeflow's TrainJob sets them in every pod (its constants.go, TorchEnvNumNodes and below), and so do other schedulers.
 """
@@ -13,11 +13,13 @@ from ddpmon.errors import UsageError
 from ddpmon.launch.torchrun import NodeOptions, counts
 
 DEFAULT_PORT = "29500"
-"""torchrun's."""
+"""The default port of torchrun."""
 
 
 def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
-    """The nodes; None where no variable tells, or of one alone. UsageError where they are not what torchrun takes."""
+    """Return the nodes; None if no variable is set or there is one node. Raise UsageError if torchrun would refuse a
+    value.
+    """
     count = environment.get("PET_NNODES", "1")
     least, most = counts(count, f"PET_NNODES is {count!r}")
     if most == 1:
@@ -34,7 +36,7 @@ def nodes(environment: Mapping[str, str]) -> NodeOptions | None:
 
 
 def ranks(environment: Mapping[str, str]) -> str:
-    """Return how many ranks there are to be on this machine, as --nproc takes it."""
+    """Return how many ranks to start on this machine, in the format of --nproc."""
     return environment.get("PET_NPROC_PER_NODE", "1")
 
 
