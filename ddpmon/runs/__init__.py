@@ -1,21 +1,23 @@
-"""Runs on disk: where a run's folder and sockets are, and what run.json says. Standard library only.
+"""The runs on disk: where a run's folder and sockets are, and what its run.json holds. Standard library only.
 
 A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`), mode 0700:
 
-    run.json       what was started, where, with what; written through `update` after its creation, by the supervisor
-                   and by who renames the run
-    secrets.json   the values that run.json hides, where there are any: for who starts it, and starts it again
-    supervisor.lock, run.json.reserve
-                   held by the supervisor for its life; room for how the run ends, on a disk that is full by then
+    run.json       what was started, where, and how; after its creation, the supervisor and `ddpmon rename` change it
+                   through `update`
+    secrets.json   the values that run.json hides, if there are any: for starting the run, and starting it again
+    supervisor.lock
+                   locked by the supervisor as long as it lives
+    run.json.reserve
+                   reserved space to record how the run ended, in case the disk is full by then
     telemetry.db   the recording
-    node.key       by which the hubs of other machines know this run's hub, where it runs on several
-    logs/          each rank's stdout and stderr, and what supervisor and hub had to say
+    node.key       the key by which hubs of other machines recognize this run's hub, if the run spans machines
+    logs/          the stdout and stderr of each rank, and the logs of supervisor and hub
     report.json    the report, once the run has ended
-    members/       who joined it, where `ddpmon exec` was started for each rank
-    stacks/, tail/ what ranks leave there for a hub that cannot hear them; gone once it is taken in
+    members/       the processes that joined the run, if `ddpmon exec` was started for each rank
+    stacks/, tail/ files that ranks leave for a hub that cannot receive messages; deleted once the hub has read them
 
-Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at
-most 107 bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
+Its sockets are in `/tmp/ddpmon-<uid>/<id>/` (or `$DDPMON_RUNTIME_DIR/<id>/`), because a socket's path holds at most 107
+bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A rank of a job that ddpmon did not start, and how far ddpmon is with it. Standard library only."""
+"""A rank of a job that ddpmon did not start, and how far attaching to it has come. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from ddpmon.runs.process import Process
 
 ENTERING = "entering"
-"""A debugger is at work."""
+"""A debugger is injecting the probe."""
 WAITING = "waiting"
-"""It is going to run what it was given, once it comes back to Python code."""
+"""The rank will run the injected code once it returns to Python code."""
 STARTING = "starting"
-"""It runs what it was given."""
+"""The rank is running the injected code."""
 IN = "in"
-"""The probe is in it."""
+"""The probe is active in the rank."""
 REFUSED = "refused"
-"""It cannot be entered."""
+"""The probe cannot be injected into the rank."""
 ENDED = "ended"
-"""Its process has ended."""
+"""The rank's process has ended."""
 STATES = (ENTERING, WAITING, STARTING, IN, REFUSED, ENDED)
 
 
 @dataclass(frozen=True)
 class Attached:
-    """One rank of such a job."""
+    """One rank of a job that ddpmon has attached to."""
 
     process: Process
     rank: int | None
-    """None: neither its environment nor the probe has told it yet."""
+    """None: neither the environment nor the probe has told the rank yet."""
     state: str
     why: str = ""
-    """Why it is refused, or in which line it waits ("in f (train.py:9)")."""
+    """Why the probe cannot be injected, or the line in which the rank waits ("in f (train.py:9)")."""
 
     @property
     def name(self) -> str:
-        """The rank in a sentence."""
+        """The rank as it is named in a sentence."""
         return f"pid {self.process.pid}" if self.rank is None else f"rank {self.rank} (pid {self.process.pid})"

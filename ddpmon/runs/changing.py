@@ -1,4 +1,4 @@
-"""run.json made and changed: whole or not at all, by one writer at a time. Standard library only."""
+"""Creates and changes run.json: whole or not at all, by one writer at a time. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ddpmon.runs.writing import write
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
-"""Longest time that a writer waits for another one."""
+"""Longest time, in seconds, that a writer waits for another one."""
 
 
 def check_name(name: str) -> str:
-    """A name that works as an argument and as a part of a path."""
+    """Return the name if it is valid as an argument and as part of a path; raise UsageError otherwise."""
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {name!r}: use at most 64 letters, digits, '.', '_' and '-'")
     return name
 
 
 def create(run: Run) -> Path:
-    """Make a run's folder with its run.json, without its secrets; returns the folder. UsageError if there is one."""
+    """Create a run's folder and its run.json without secrets; return the folder. Raise UsageError if it exists."""
     check_name(run.name)
     private_dir(home())
     private_dir(runs_dir())
@@ -50,19 +50,23 @@ def create(run: Run) -> Path:
 
 
 def text(run: Run) -> str:
-    """Return what run.json says of a run."""
+    """Return the contents of run.json for a run."""
     return json.dumps(dataclasses.asdict(run), indent=1)
 
 
 def save(run: Run) -> None:
-    """Write run.json whole or not at all."""
+    """Write run.json, whole or not at all."""
     write(run_dir(run.id) / "run.json", dataclasses.asdict(run))
 
 
 def update(run_id: str, **changes: Any) -> Run:
-    """Change fields of run.json, and leave to others what they changed meanwhile; returns the run as it is now.
+    """Change fields of run.json, without undoing what other writers have changed meanwhile; return the run as it is
+    now.
 
-    RunNotFoundError if it is missing or damaged, OSError if it cannot be written.
+    Raises:
+        RunNotFoundError: run.json is missing or damaged.
+        OSError: run.json cannot be written.
+
     """
     with _alone(run_id):
         run = dataclasses.replace(load(run_id), **changes)
@@ -72,7 +76,7 @@ def update(run_id: str, **changes: Any) -> Run:
 
 @contextlib.contextmanager
 def _alone(run_id: str) -> Iterator[None]:
-    """Keep every other writer of a run's run.json out."""
+    """Lock run.json against every other writer."""
     path = run_dir(run_id) / "run.json.lock"
     try:
         lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
@@ -86,9 +90,9 @@ def _alone(run_id: str) -> Iterator[None]:
 
 
 def _lock(file: int) -> None:
-    """Wait for a lock, but not for ever: a supervisor must not hang on a writer that was stopped.
+    """Wait for a lock at most `LOCK_S`: a supervisor must not hang because another writer was stopped.
 
-    Where the file system knows no locks there is none: two writers at the same moment are rare.
+    On a file system without locks nothing is locked; two writers at the same moment are rare.
     """
     deadline = time.monotonic() + LOCK_S
     while True:
@@ -105,9 +109,12 @@ def _lock(file: int) -> None:
 
 
 def rename(run: Run, name: str) -> Run:
-    """Give a run another name, whether it runs or has ended; returns it as it is now.
+    """Give a run another name, whether or not it has ended; return the run as it is now.
 
-    UsageError if it is no name or another run's, DdpmonError if run.json cannot be written.
+    Raises:
+        UsageError: The name is invalid, or another run has it.
+        DdpmonError: run.json cannot be written.
+
     """
     check_name(name)
     for other in all_runs():

@@ -1,4 +1,4 @@
-"""Finds a run's folder and its sockets, and makes sure that nobody else can enter them. Standard library only."""
+"""Finds a run's folder and its sockets, and makes sure that no other user can enter them. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from ddpmon.errors import UnsafePathError
 
 SOCKET_PATH_MAX = 107
 MAX_LINKS = 40
-"""Most links that are followed: as many as the kernel follows."""
+"""Most symbolic links that are followed: as many as the kernel follows."""
 HOME_VARIABLE, RUNTIME_VARIABLE = "DDPMON_HOME", "DDPMON_RUNTIME_DIR"
 
 
 def home() -> Path:
-    """The folder of all that ddpmon keeps."""
+    """Return the folder of all files that ddpmon stores."""
     if path := os.environ.get(HOME_VARIABLE):
         return Path(path).absolute()
     if state := os.environ.get("XDG_STATE_HOME"):
         return Path(state).absolute() / "ddpmon"
     try:
         return Path.home() / ".local" / "state" / "ddpmon"
-    except RuntimeError:  # as in a container with a user of its own
+    except RuntimeError:  # This happens in a container with a user that passwd does not list.
         raise UnsafePathError(
             "this user has no home folder, because HOME is not set and passwd has no entry; set DDPMON_HOME to a folder"
         ) from None
 
 
 def runs_dir() -> Path:
-    """The folder of all runs."""
+    """Return the folder of all runs."""
     return home() / "runs"
 
 
 def run_dir(run_id: str) -> Path:
-    """The folder of one run."""
+    """Return the folder of one run."""
     return runs_dir() / run_id
 
 
 def runtime_dir() -> Path:
-    """The folder of the sockets of all runs."""
+    """Return the folder of the sockets of all runs."""
     return Path(os.environ.get(RUNTIME_VARIABLE) or f"/tmp/ddpmon-{os.getuid()}")  # noqa: S108  owner and mode are checked
 
 
 def socket_dir(run_id: str) -> Path:
-    """The folder of one run's sockets."""
+    """Return the folder of one run's sockets."""
     return runtime_dir() / run_id
 
 
 def ingest_address(run_id: str) -> str:
-    """Return where the hub of a run listens for its ranks."""
+    """Return the address at which a run's hub listens for its ranks."""
     return f"ipc://{socket_dir(run_id) / 'ingest.sock'}"
 
 
 def view_address(run_id: str) -> str:
-    """Return where the hub of a run listens for viewers."""
+    """Return the address at which a run's hub listens for viewers."""
     return f"ipc://{socket_dir(run_id) / 'view.sock'}"
 
 
 def private_dir(path: Path, variable: str = HOME_VARIABLE) -> Path:
-    """Make a folder that only this user can enter, or check that it is one. It may be reached through links.
+    """Create a folder that only this user can enter, or check that it is one. Symbolic links may lead to it.
 
     Args:
         path: The folder.
-        variable: The environment variable that puts it elsewhere; errors name it.
+        variable: The environment variable that moves it elsewhere; errors name it.
 
     Raises:
-        UnsafePathError: Others can enter the folder or replace a link to it, or it cannot be made.
+        UnsafePathError: Others can enter the folder or replace a link to it, or it cannot be created.
 
     """
     try:
@@ -90,17 +90,17 @@ def private_dir(path: Path, variable: str = HOME_VARIABLE) -> Path:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return a folder and those above it that do not exist yet, innermost first."""
+    """Return those of a folder and its parents that do not exist yet, innermost first."""
     target = Path(os.path.realpath(path))
     return [folder for folder in (target, *target.parents) if not folder.exists()]
 
 
 class _StrangeLinkError(Exception):
-    """A link that somebody else made: it could lead anywhere, and later elsewhere."""
+    """Reports a symbolic link of another user: it could lead anywhere, and elsewhere later."""
 
 
 def _link_target(path: Path) -> Path:
-    """Follow links that belong to this user or to root, until the path is no link."""
+    """Follow links that belong to this user or to root, until the path is not a link; return that path."""
     for _ in range(MAX_LINKS):
         try:
             status = path.lstat()
@@ -115,9 +115,12 @@ def _link_target(path: Path) -> Path:
 
 
 def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
-    """Make and check the folder of a run's sockets, and that a socket's path fits into it.
+    """Create and check the folder of a run's sockets, and check that a socket's path fits.
 
-    exclusive: FileExistsError if it is there already.
+    Args:
+        run_id: The run.
+        exclusive: Raise FileExistsError if the folder exists already.
+
     """
     path = socket_dir(run_id)
     longest = len(os.fsencode(path / "ingest.sock"))
@@ -128,11 +131,11 @@ def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
         )
     private_dir(path.parent, RUNTIME_VARIABLE)
     if exclusive:
-        with contextlib.suppress(FileNotFoundError):  # a cleaner was faster
+        with contextlib.suppress(FileNotFoundError):  # A cleaner deleted the parent folder in between.
             path.mkdir(mode=0o700)
     return private_dir(path, RUNTIME_VARIABLE)
 
 
 def remove_sockets(run_id: str) -> None:
-    """Take a run's sockets away once nothing listens on them."""
+    """Delete a run's socket folder once nothing listens there."""
     shutil.rmtree(socket_dir(run_id), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""secrets.json: the values that run.json hides, for whatever is started from them. Standard library only."""
+"""secrets.json: the values that run.json hides, for commands that are started with them. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpmon.runs.writing import write
 
 @dataclass(frozen=True)
 class _Secrets:
-    """secrets.json: what a run was started with, nothing hidden."""
+    """Contents of secrets.json: the hidden fields of a run with nothing hidden."""
 
     argv: list[str]
     script_args: list[str]
@@ -25,7 +25,10 @@ class _Secrets:
 
 
 def alert_command(run: Run) -> list[str]:
-    """The program that is run when a run needs a look, nothing hidden; empty: none, or its secrets are not kept."""
+    """Return the program that is run when a run needs attention, with its secrets.
+
+    It is empty if there is none, or if its secrets are no longer stored.
+    """
     if not run.on_alert:
         return []
     try:
@@ -35,7 +38,10 @@ def alert_command(run: Run) -> list[str]:
 
 
 def notify_urls(run: Run) -> list[str]:
-    """The services that are told when a run needs a look, nothing hidden; empty: none, or their URLs are not kept."""
+    """Return the services that are notified when a run needs attention, with the secrets in their URLs.
+
+    The list is empty if there are none, or if their URLs are no longer stored.
+    """
     if not run.notify:
         return []
     try:
@@ -45,7 +51,7 @@ def notify_urls(run: Run) -> list[str]:
 
 
 def with_secrets(run: Run) -> Run:
-    """A run with the values that its run.json hides. RunNotFoundError if they are not kept any more."""
+    """Return a run with the values that its run.json hides. Raise RunNotFoundError if they are no longer stored."""
     if not run.hides:
         return run
     path = run_dir(run.id) / "secrets.json"
@@ -60,7 +66,7 @@ def with_secrets(run: Run) -> Run:
 
 
 def without_secrets(run: Run) -> Run:
-    """A run as run.json may show it."""
+    """Return a run with its secrets hidden, as run.json may show it."""
     shown = dataclasses.replace(
         run,
         argv=redact_words(run.argv),
@@ -73,5 +79,5 @@ def without_secrets(run: Run) -> Run:
 
 
 def keep_secrets(run: Run) -> None:
-    """Write down what run.json hides of a run."""
+    """Write the values that run.json hides into secrets.json."""
     write(run_dir(run.id) / "secrets.json", {name: getattr(run, name) for name in _Secrets.__annotations__})

@@ -1,4 +1,4 @@
-"""Ids that no two runs share, however many start in one second. Standard library only."""
+"""Creates ids that no two runs share, however many start in one second. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from ddpmon.runs.folders import (
 
 
 def new_id() -> str:
-    """An id that sorts by time, 20261120-141502-7f3a, and is nobody else's: its folders are made here, and only once.
+    """Return an id such as 20261120-141502-7f3a, which sorts by time. It is unique, because its folders are created
+    here.
 
-    UnsafePathError where they cannot be made.
+    Raises:
+        UnsafePathError: The folders cannot be created.
+
     """
     while True:
         private_dir(home())
@@ -31,11 +34,11 @@ def new_id() -> str:
         run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
         try:
             run_dir(run_id).mkdir(mode=0o700)
-        except (FileExistsError, FileNotFoundError):  # a refused start removed its empty folders just now
+        except (FileExistsError, FileNotFoundError):  # Another start may have removed an empty folder at this moment.
             continue
         except OSError as error:
             raise UnsafePathError(f"cannot make {run_dir(run_id)}: {error.strerror}") from None
-        try:  # another home of this user may have a run of this id
+        try:  # Another DDPMON_HOME of this user may have a run with this id.
             make_socket_dir(run_id, exclusive=True)
         except FileExistsError:
             run_dir(run_id).rmdir()
@@ -48,7 +51,7 @@ def new_id() -> str:
 
 @contextlib.contextmanager
 def reserved() -> Iterator[str]:
-    """Reserve a new id. All folders made for it are removed again if the body fails before it has put a run there."""
+    """Reserve a new id. If the body fails before it has stored a run, all folders made for the id are removed again."""
     made = [*missing_folders(runs_dir()), *missing_folders(runtime_dir())]
     run_id = ""
     try:
@@ -57,6 +60,6 @@ def reserved() -> Iterator[str]:
     except BaseException:
         of_run = [run_dir(run_id), socket_dir(run_id)] if run_id else []
         for folder in (*of_run, *made):
-            with contextlib.suppress(OSError):  # it is a run's, and not empty
+            with contextlib.suppress(OSError):  # The folder belongs to a run, or is not empty.
                 folder.rmdir()
         raise

@@ -1,6 +1,6 @@
-"""The key by which hubs of a job trust each other where it is given to them: 64 hexadecimal digits.
+"""The key that authenticates the hubs of a job to each other when `--hub` is used: 64 hexadecimal digits.
 
-Whoever holds it can be a hub of the job, its root too. Standard library only.
+Whoever has it can act as a hub of the job, even as its root hub. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_BYTES = 1024
 
 
 def make(path: Path) -> None:
-    """Write a new key into a file of this user alone. DdpmonError: it is there already, or cannot be made."""
+    """Write a new key into a file that only this user can read. Raise DdpmonError if it exists or cannot be created."""
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(f"{secrets.token_hex(32)}\n")
@@ -35,7 +35,9 @@ def make(path: Path) -> None:
 
 
 def given(file: Path | None, environment: Mapping[str, str]) -> str:
-    """The key from a file, or from the environment. UsageError: there is none, or others can read it."""
+    """Return the key from a file, or else from the environment. Raise UsageError if there is none or others can read
+    it.
+    """
     if file is not None:
         return _read(file)
     if VARIABLE not in environment:
@@ -52,7 +54,7 @@ def _read(path: Path) -> str:
             content = file.read(_MOST_BYTES)
     except OSError as error:
         raise UsageError(f"--hub-key {path}: {error.strerror}; ddpmon key FILE creates a key file") from None
-    if status.st_uid not in {os.geteuid(), 0}:  # root's too: a secret that Kubernetes mounts
+    if status.st_uid not in {os.geteuid(), 0}:  # Root may own it too: Kubernetes mounts secrets like this.
         raise UsageError(
             f"--hub-key {path} belongs to another user, who may know the key; make your own with ddpmon key FILE"
         )
@@ -71,12 +73,12 @@ def _checked(text: str, where: str) -> str:
 
 
 def keep(run_id: str, key: str) -> None:
-    """Write it into a run's folder, for the hubs of that run. OSError where that is not possible."""
+    """Write the key into a run's folder, for the hubs of that run. Raise OSError if that is not possible."""
     write(run_dir(run_id) / "hub.key", key)
 
 
 def kept(run_id: str) -> str | None:
-    """The key of a run; None: it has none that can be read."""
+    """Return the key of a run; None if there is none or it cannot be read."""
     try:
         content = reading.read(run_dir(run_id) / "hub.key")
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Several `ddpmon exec` of one job on one machine are one run: which one that is, and who belongs to it.
+"""Finds the run that several `ddpmon exec` of one job on one machine share, and the processes that belong to it.
 
-Under a lock in the folder of sockets the first of them starts the run and notes its id; those that come while it goes
-on join it, each with a file in the run's `members`. Standard library only.
+Under a lock in the folder of sockets, the first `ddpmon exec` starts the run and records its id. Those that come while
+the run goes on join it, each with a file in the run's `members`. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ _MEMBER = re.compile(r"(\d{1,10})-(\d{1,19})-(\d{1,9})")
 
 
 class Job:
-    """The run of a job on this machine; no other process can change it until `close`."""
+    """The run of a job on this machine. The job's file is locked until `close`."""
 
     def __init__(self, name: str, *, wait: bool = True) -> None:
-        """name: of the job, as `tasks.Task` has it. wait: else BlockingIOError where somebody else has it.
+        """Lock the job's file.
 
-        UnsafePathError, OSError where its file cannot be had.
+        Args:
+            name: The job, as `tasks.Task` names it.
+            wait: Wait for the lock; otherwise raise BlockingIOError if another process has it.
+
+        Raises:
+            UnsafePathError: Another user could replace the file.
+            OSError: The file cannot be opened.
+
         """
         self._path = socket_dir("jobs") / hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
         private_dir(self._path.parent.parent, RUNTIME_VARIABLE)
@@ -44,16 +51,16 @@ class Job:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # it was taken away meanwhile
+            os.close(file)  # Another process deleted the file meanwhile.
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def run(self, rank: int) -> Run | None:
-        """The run that this rank is to join; None: it begins one."""
+        """Return the run that this rank should join; None if the rank should start one."""
         run_id = os.pread(self._file, 64, 0).decode(errors="replace")
         if not re.fullmatch(r"[0-9a-f-]+", run_id):
             return None
@@ -63,16 +70,16 @@ class Job:
             return None
         if run.ended or run.stopping or run.sight is not Sight.PIDS or not run.supervised():
             return None
-        # ranks of the job that was before this one on the same port may still be ending
+        # Ranks of an earlier job on the same port may still be ending.
         return None if any(taken == rank for _, taken in members(run_id)) or run.job_rank == rank else run
 
     def begin(self, run_id: str) -> None:
-        """The run that was started for it."""
+        """Record the run that was started for the job."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, run_id.encode(), 0)
 
     def end(self, run_id: str) -> bool:
-        """Have nobody join the run any more; False: somebody who did is still there."""
+        """Let no more processes join the run. Return False, without any effect, if a member still lives."""
         if members(run_id):
             return False
         if os.pread(self._file, 64, 0) == run_id.encode():
@@ -81,16 +88,16 @@ class Job:
 
 
 def join(run_id: str, rank: int) -> None:
-    """Become a member of a run, with all that this process will be. OSError where that cannot be written down."""
+    """Make this process, and the command that replaces it, a member of a run. Raise OSError if that fails."""
     myself = Process.of(os.getpid())
-    assert myself is not None  # noqa: S101  it runs
+    assert myself is not None  # noqa: S101  This process is alive.
     folder = _folder(run_id)
     folder.mkdir(mode=0o700, exist_ok=True)
     os.close(os.open(folder / f"{myself.pid}-{myself.start_ticks}-{rank}", os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def members(run_id: str) -> list[tuple[Process, int]]:
-    """Return who joined a run and lives, each with its rank."""
+    """Return the live processes that joined a run, each with its rank."""
     try:
         names = os.listdir(_folder(run_id))
     except OSError:

@@ -1,7 +1,7 @@
-"""The lock that a run's supervisor holds as long as it lives, and which proves that it does. Standard library only.
+"""The lock that a run's supervisor holds as long as it lives, and which proves that it lives. Standard library only.
 
-It is a flock on `supervisor.lock` in the run's folder: the kernel lets go of it however its holder ends, and it is seen
-from every pid namespace of the machine and, on network file systems that pass locks on (NFS, GPFS, Lustre mounted with
+It is a flock on `supervisor.lock` in the run's folder. The kernel releases it however its holder ends. It is visible
+from every pid namespace of the machine and, on network file systems that forward locks (NFS, GPFS, Lustre mounted with
 flock), from every machine.
 """
 
@@ -16,13 +16,18 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs.folders import run_dir
 
 TRIES_S = 1.0
-"""`lock_held` holds the lock for a moment: so long `hold` tries again."""
+"""Seconds for which `hold` tries again, because `lock_held` takes the lock for a moment."""
 
 
 def hold(run_id: str) -> int:
-    """Be the supervisor of a run as long as the returned file is open; a forked child holds it too.
+    """Hold the lock of a run's supervisor as long as the returned file is open, here or in a forked child.
 
-    DdpmonError if another process is, OSError if the file cannot be made. Where there are no locks nothing is held.
+    On a file system without locks, nothing is held.
+
+    Raises:
+        DdpmonError: Another process is the supervisor.
+        OSError: The file cannot be created.
+
     """
     file = os.open(_path(run_id), os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + TRIES_S
@@ -49,8 +54,9 @@ def held(run_id: str) -> bool:
 
 
 def lock_held(run_id: str) -> bool | None:
-    """Return whether a supervisor of a run lives; None where that is unknown: it was never taken, or there are no
-    locks.
+    """Return whether a supervisor of a run lives; None if that is unknown.
+
+    It is unknown if no supervisor ever took the lock, or if the file system has no locks.
     """
     try:
         file = os.open(_path(run_id), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -1,12 +1,12 @@
 """Reads the output of a run's ranks as it grows, and folds identical lines of several ranks into one.
 
     <run>/logs/ranks/<rendezvous>/attempt_<n>/<local rank>/{stdout,stderr}.log     each rank of this machine
-    <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   where another launcher started it
-    <run>/logs/launcher.log                                                        whatever started the ranks
+    <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   a rank that another launcher started
+    <run>/logs/launcher.log                                                        the launcher of the ranks
 
-A rank's lines keep their order; between ranks nothing tells which line came first but when it was seen. Memory is
-bounded: the last `KEPT` lines, each cut, and of a file that grew by more than `CHUNK` between two readings only its
-end.
+The lines of one rank keep their order. The order of lines of different ranks is unknown, except when they were read.
+Memory is bounded: the last `KEPT` lines are held, each cut to a limit, and of a file that grew by more than `CHUNK`
+between two readings only the end is read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CHUNK = 64 * 1024
 LONGEST = 1_000
 _BREAK = re.compile(r"\r\n|\n")
 _AHEAD = 64
-"""Lines among which one of the same text is searched, to fold into."""
+"""Number of lines in which an equal one is searched to fold a new line into."""
 LAUNCHER = -1
-"""Stands for whatever started the ranks, where ranks stand."""
+"""Number that stands for the launcher in place of a rank."""
 STREAMS = ("out", "err", "launcher")
-"""In the order in which lines of one interval are shown: which stream came first is unknown."""
+"""The streams, in the order in which lines of one interval are shown: which stream came first is unknown."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FoldedLine:
 
 
 def who(ranks: Iterable[int], world_size: int = 0) -> str:
-    """Ranks as people write them: "0", "1-3,8", "all"."""
+    """Return ranks as people write them: "0", "1-3,8", "all"."""
     numbers = sorted(ranks)
     if numbers == [LAUNCHER]:
         return "launcher"
@@ -72,16 +72,17 @@ def who(ranks: Iterable[int], world_size: int = 0) -> str:
 
 
 def written(entry: FoldedLine, world_size: int, *, labelled: bool = True) -> str:
-    """A line as text: who printed it, if it is labelled, and ! before what was printed on stderr."""
+    """Return a line as text, with its ranks if it is labelled, and with ! before it if it was printed on stderr."""
     label = f"{who(entry.ranks, world_size):>8} " if labelled else ""
     return f"{label}{'!' if entry.stream == 'err' else ' '} {entry.text}".rstrip()
 
 
 def fold(before: list[FoldedLine], new: list[Said]) -> list[FoldedLine]:
-    """The entries that `new` adds after `before`, whose entries may gain ranks.
+    """Return the entries that `new` adds after `before`, whose entries may gain ranks.
 
-    A line joins the next entry of the same text that its rank has not passed; else it becomes an entry of its own,
-    before the next one that its rank will join. Which stream came first is unknown: they are folded one by one.
+    A line joins the next entry with the same text that its rank has not passed. Otherwise it becomes an entry of its
+    own, before the next entry that its rank will join. Streams are folded one by one, because it is unknown which came
+    first.
     """
     entries = list(before)
     first = len(before)
@@ -121,7 +122,7 @@ def _is_of(entry: FoldedLine, key: tuple[int, str]) -> bool:
 
 
 class _File:
-    """One log, each time read on from where the last reading ended."""
+    """One log file; each reading continues where the last one ended."""
 
     def __init__(self, path: Path, rank: int, stream: str) -> None:
         self.path, self.rank, self.stream = path, rank, stream
@@ -131,7 +132,7 @@ class _File:
         self._has_read = False
 
     def read(self) -> Said | None:
-        """The whole lines that are new; None if there is none."""
+        """Return the whole lines that are new; None if there are none."""
         try:
             data, left_out = self._new()
         except OSError:
@@ -153,18 +154,18 @@ class _File:
         return Said(self.rank, self.stream, lines) if lines else None
 
     def _new(self) -> tuple[bytes, int]:
-        """Return what was written since the last reading, and how many bytes before it are left out."""
+        """Return the bytes written since the last reading, and how many bytes before them are left out."""
         with contextlib.ExitStack() as files:
             file = files.enter_context(opened(self.path))
             status = os.fstat(file.fileno())
             parts = [(file, self._offset)]
-            if status.st_ino != self._inode:  # the first reading, or the log was rotated
+            if status.st_ino != self._inode:  # This is the first reading, or the log was rotated.
                 parts = [(file, 0)]
                 with contextlib.suppress(OSError):
                     before = files.enter_context(opened(older(self.path)))
                     goes_on = os.fstat(before.fileno()).st_ino == self._inode
                     parts.insert(0, (before, self._offset if goes_on else 0))
-            elif status.st_size < self._offset:  # written anew
+            elif status.st_size < self._offset:  # The file was written anew.
                 self._unfinished = b""
                 parts = [(file, 0)]
             self._inode, self._offset = status.st_ino, status.st_size
@@ -181,7 +182,7 @@ class _File:
 
 
 def _tidy(line: str) -> str:
-    """A line as a terminal would have left it: after a carriage return, what was written last."""
+    """Return a line as a terminal would show it: after a carriage return, the last text that was written."""
     last = next((part for part in reversed(line.split("\r")) if part.strip()), "")
     text = plain(last[: 4 * LONGEST]).rstrip()
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
@@ -213,27 +214,27 @@ def _attempt(path: Path) -> tuple[int, str]:
 
 
 def _first_rank(run: Run) -> int:
-    """The rank of this machine's local rank 0."""
+    """Return the rank of this machine's local rank 0."""
     node = next((word.partition("=")[2] for word in run.argv if word.startswith("--node-rank=")), "0")
     return int(node) * (run.world_size // max(1, run.nnodes)) if node.isdecimal() else 0
 
 
 class Log:
-    """The last lines of a run, folded. `total` counts the entries there ever were; those before are gone."""
+    """The last lines of a run, folded. `total` counts all entries so far; only the last `KEPT` are held."""
 
     def __init__(self, read: Callable[[], list[Said]]) -> None:
         self._read = read
         self.entries: list[FoldedLine] = []
         self.total = 0
         self.changes = 0
-        """Grows whenever there is something new."""
+        """A counter that grows with every change."""
         self.elsewhere: set[int] = set()
-        """Ranks of other machines, of which somebody fetches lines."""
+        """Ranks of other machines whose lines are fetched."""
         self._newest = 0
-        """Entries of the last reading: later lines of other ranks may still fold into them."""
+        """Number of entries from the last reading, into which later lines of other ranks may still be folded."""
 
     def poll(self) -> list[FoldedLine]:
-        """Read new lines; returns the entries that are new."""
+        """Read new lines; return the entries that are new."""
         printed = self._read()
         if not printed:
             return []
@@ -246,7 +247,7 @@ class Log:
         return new
 
     def clear(self) -> None:
-        """Forget the lines, because all of them come again."""
+        """Delete all lines, because the reader will return all of them again."""
         self.entries.clear()
         self._newest = 0
         self.changes += 1

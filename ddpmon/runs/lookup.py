@@ -1,4 +1,4 @@
-"""Lists runs and finds the one that a word names. Standard library only."""
+"""Lists runs, and finds a run by its name or id. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from ddpmon.runs.run import Run, load
 
 
 def all_ids() -> list[str]:
-    """The ids of all runs of this user, readable or not, oldest first. What begins with a dot is being deleted."""
+    """Return the ids of all runs of this user, readable or not, oldest first. A folder with a leading dot is being
+    deleted.
+    """
     try:
         entries = [entry for entry in runs_dir().iterdir() if not entry.name.startswith(".")]
     except OSError:
@@ -17,24 +19,28 @@ def all_ids() -> list[str]:
 
 
 def all_runs() -> list[Run]:
-    """Every readable run of this user, oldest first: a damaged one hides no other; naming it shows its error."""
+    """Return every readable run of this user, oldest first. Damaged runs are skipped; `find` reports what is wrong with
+    one.
+    """
     return all_and_damaged()[0]
 
 
 def all_and_damaged() -> tuple[list[Run], list[str]]:
-    """Every readable run of this user, oldest first; and what is wrong with each of the others."""
+    """Return every readable run of this user, oldest first, and an error text for each of the others."""
     readable, damaged = [], []
     for run_id in all_ids():
         try:
             readable.append(load(run_id))
         except RunNotFoundError as error:
-            if (run_dir(run_id) / "run.json").exists():  # else it was deleted just now
+            if (run_dir(run_id) / "run.json").exists():  # Otherwise the run was deleted at this moment.
                 damaged.append(str(error))
     return sorted(readable, key=lambda run: run.created_at), damaged
 
 
 def find(wanted_name: str | None) -> Run:
-    """A run by name (the latest of that name), by the beginning of its id, or the latest of all."""
+    """Return the latest run with a name, else the run whose id begins with the word, or the latest run if the word is
+    None.
+    """
     runs = all_runs()
     if wanted_name is None:
         if not runs:

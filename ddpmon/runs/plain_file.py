@@ -1,4 +1,4 @@
-"""Opens what lies in a run's folder, which may come from somebody else: a pipe there would hold a reader up for ever.
+"""Opens files in a run's folder safely: the folder may come from somebody else, and a pipe there would block a reader.
 
 Standard library only.
 """
@@ -15,22 +15,27 @@ NO_FILE = "this is not a regular file"
 
 
 def descriptor(path: Path) -> int:
-    """A plain file, open for reading. OSError where there is none, or a pipe, device, socket or link in its place."""
-    check(path)  # first: opening a device may do something
+    """Open a regular file for reading and return its descriptor.
+
+    Raises:
+        OSError: There is no file, or a pipe, device, socket or symbolic link in its place.
+
+    """
+    check(path)  # First, because opening a device can have effects.
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(file).st_mode):  # another one came in its place just now
+    if not stat.S_ISREG(os.fstat(file).st_mode):  # Another file replaced it at this moment.
         os.close(file)
         raise OSError(errno.EINVAL, NO_FILE, str(path))
     return file
 
 
 def opened(path: Path) -> BinaryIO:
-    """The same as a file of Python's."""
+    """Open a regular file like `descriptor`, as a Python file."""
     return open(descriptor(path), "rb")
 
 
 def content(path: Path, most_bytes: int) -> bytes:
-    """All of a plain file. OSError as from `opened`, and where it is larger than that."""
+    """Return all of a regular file. Raise OSError as `opened` does, and if the file is larger than `most_bytes`."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
@@ -39,6 +44,6 @@ def content(path: Path, most_bytes: int) -> bytes:
 
 
 def check(path: Path) -> None:
-    """OSError where there is none, or something else in its place."""
+    """Raise OSError unless the path is a regular file."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.EINVAL, NO_FILE, str(path))

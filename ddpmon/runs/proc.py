@@ -1,6 +1,6 @@
-"""Reads what the kernel tells of processes in /proc, in this one place. Standard library only.
+"""Reads the kernel's facts on processes from /proc; no other module does. Standard library only.
 
-A process may end at any moment, and another user's may not be read: each function says what it answers then.
+A process may end at any moment, and another user's may not be readable: each function says what it returns then.
 proc_pid_stat(5) and its neighbours describe the files.
 """
 
@@ -16,30 +16,30 @@ from typing import NamedTuple
 ROOT = Path("/proc")
 MOUNTS = ROOT / "self/mounts"
 PTRACE_SCOPE = ROOT / "sys/kernel/yama/ptrace_scope"
-"""File that says into which processes debuggers may look (ptrace(2)); missing without Yama."""
+"""File with Yama's limit on which processes debuggers may attach to (ptrace(2)); missing without Yama."""
 _DEAD = "ZX"
 _STAT_FIELDS = 50
-"""Fields from the state on: up to the exit status, which exists since Linux 3.5."""
+"""Number of fields from the state on, up to the exit status, which exists since Linux 3.5."""
 
 
 class Stat(NamedTuple):
     """Fields of /proc/PID/stat."""
 
     state: str
-    """R runs, S sleeps, D is in the kernel, T was stopped by a signal, t is held by a debugger, Z and X are dead."""
+    """R: running; S: sleeping; D: in the kernel; T: stopped by a signal; t: stopped by a debugger; Z and X: dead."""
     parent: int
     group: int
     session: int
     cpu_ticks: int
-    """User and system time, its own and that of children it has waited for; SC_CLK_TCK of them are a second."""
+    """User and system time of the process and of the children it has waited for; SC_CLK_TCK ticks are one second."""
     start_ticks: int
-    """Start of the process, since the machine was booted."""
+    """When the process started, in ticks after the machine booted."""
     wait_status: int
-    """Wait status of a zombie, for those who may read it, as waitpid would return it. Others read 0."""
+    """Wait status of a zombie as waitpid would return it, for processes that may read it; others read 0."""
 
     @property
     def alive(self) -> bool:
-        """Return whether it is more than an entry that its parent has not taken notice of."""
+        """Return whether the process is more than an entry that its parent has not reaped."""
         return self.state not in _DEAD
 
 
@@ -47,19 +47,19 @@ class Stat(NamedTuple):
 
 
 def pids() -> Iterator[int]:
-    """Yield the pid of every process that can be seen."""
+    """Yield the pid of every visible process."""
     for entry in os.scandir(ROOT):
         if entry.name.isdecimal():
             yield int(entry.name)
 
 
 def stats() -> dict[int, Stat]:
-    """Return the fields of every process that can be seen, by its pid."""
+    """Return the fields of every visible process, by pid."""
     return {pid: read for pid in pids() if (read := stat(pid)) is not None}
 
 
 def children(of: Mapping[int, Stat] | None = None) -> dict[int, list[int]]:
-    """The pids of each process's children, dead ones included. of: what `stats` answered, where that is there."""
+    """Return the pids of each process's children, including dead ones. `of` is a result of `stats`, if there is one."""
     below: dict[int, list[int]] = {}
     for pid, read in (stats() if of is None else of).items():
         below.setdefault(read.parent, []).append(pid)
@@ -75,12 +75,12 @@ def exists(pid: int) -> bool:
 
 
 def stat(pid: int) -> Stat | None:
-    """Its state, relatives and times; None if there is no such process."""
+    """Return a process's state, relatives and times; None if there is no such process."""
     try:
         text = _text(pid, "stat")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before may hold anything
+    fields = text.rpartition(")")[2].split()  # The name before this may contain any character.
     if len(fields) < _STAT_FIELDS:
         return None
     parent, group, session = map(int, fields[1:4])
@@ -88,7 +88,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def status(pid: int, name: str) -> str:
-    """The line of that name in /proc/PID/status; "" if the process is gone, or the kernel has no such line."""
+    """Return a line of /proc/PID/status by its name; "" if the process is gone or the kernel has no such line."""
     try:
         lines = _text(pid, "status").splitlines()
     except OSError:
@@ -97,17 +97,17 @@ def status(pid: int, name: str) -> str:
 
 
 def parent(pid: int) -> int:
-    """The pid of its parent; 0 if there is none."""
+    """Return the pid of a process's parent; 0 if there is none."""
     return int(status(pid, "PPid") or 0)
 
 
 def innermost_pid(pid: int) -> int:
-    """Its pid in its own pid namespace; 0 if it is gone, or the kernel does not say."""
+    """Return a process's pid in its own pid namespace; 0 if it is gone or the kernel does not report it."""
     return int((status(pid, "NSpid") or "0").split()[-1])
 
 
 def owner(pid: int) -> int | None:
-    """The user it belongs to; None if it is gone."""
+    """Return the id of the user that a process belongs to; None if it is gone."""
     try:
         return (ROOT / str(pid)).stat().st_uid
     except OSError:
@@ -115,22 +115,22 @@ def owner(pid: int) -> int | None:
 
 
 def arguments(pid: int) -> list[bytes]:
-    """The words of its command line, the last one empty. Raises OSError."""
+    """Return the words of a process's command line; the last one is empty. Raise OSError."""
     return _bytes(pid, "cmdline").split(b"\0")
 
 
 def environment(pid: int) -> list[bytes]:
-    """The variables that it was started with, as NAME=VALUE. Raises OSError."""
+    """Return the variables that a process was started with, as NAME=VALUE. Raise OSError."""
     return _bytes(pid, "environ").split(b"\0")
 
 
 def executable(pid: int) -> str:
-    """The path of the program that it runs, as the kernel writes it. Raises OSError."""
+    """Return the path of the program that a process runs, as the kernel writes it. Raise OSError."""
     return os.readlink(ROOT / str(pid) / "exe")
 
 
 def thread_names(pid: int) -> list[str]:
-    """The names of its threads, at most 15 bytes each; those that end meanwhile are left out."""
+    """Return the names of a process's threads, at most 15 bytes each, without threads that end meanwhile."""
     names = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(ROOT / str(pid) / "task"):
@@ -140,12 +140,12 @@ def thread_names(pid: int) -> list[str]:
 
 
 def mapped(pid: int) -> bytes:
-    """Return what it has mapped into its memory, a line each, with the paths of files. Raises OSError."""
+    """Return what a process has mapped into its memory, one mapping a line, with the paths of files. Raise OSError."""
     return _bytes(pid, "maps")
 
 
 def moved_bytes(pid: int) -> int:
-    """Return what it has read and written so far, files and pipes; 0 where that may not be read."""
+    """Return how many bytes a process has read and written so far, in files and pipes; 0 if that is not readable."""
     try:
         lines = _text(pid, "io").splitlines()
     except OSError:
@@ -154,7 +154,7 @@ def moved_bytes(pid: int) -> int:
 
 
 def core_wait_s(pid: int) -> float:
-    """Return how long its main thread could run and got no core, since it began; 0 where the kernel does not say."""
+    """Return how many seconds its main thread has waited for a core since it began; 0 if that is unknown."""
     try:
         return int(_text(pid, "schedstat").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -162,7 +162,7 @@ def core_wait_s(pid: int) -> float:
 
 
 def kernel_function(pid: int) -> str:
-    """The function of the kernel that it waits in; "" where that is none or may not be read."""
+    """Return the kernel function that a process waits in; "" if there is none or it is not readable."""
     try:
         return _text(pid, "wchan").strip("0 \n")
     except OSError:
@@ -173,22 +173,22 @@ def kernel_function(pid: int) -> str:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Return whether it has a handler of its own for a signal."""
+    """Return whether a process has a handler for a signal."""
     return _has(status(pid, "SigCgt"), number)
 
 
 def ignores(pid: int, number: int) -> bool:
-    """Return whether a signal does nothing to it, as SIGINT to what a script put into the background."""
+    """Return whether a process ignores a signal, as a script's background job ignores SIGINT."""
     return _has(status(pid, "SigIgn"), number)
 
 
 def is_pending(pid: int, number: int) -> bool:
-    """Return whether it has been sent a signal that it has not taken."""
+    """Return whether a signal that was sent to a process is still pending."""
     return any(_has(status(pid, name), number) for name in ("SigPnd", "ShdPnd"))
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether it was stopped by a signal, as Ctrl-Z does; one that a debugger holds is not."""
+    """Return whether a signal stopped a process, as Ctrl-Z does. A process that a debugger holds does not count."""
     return status(pid, "State").startswith("T")
 
 
@@ -200,25 +200,27 @@ def _has(mask: str, number: int) -> bool:
 
 
 def descriptor_path(descriptor: int, pid: int | None = None) -> str:
-    """A path that opens anew what a descriptor of a process stands for; of this process where no pid is given."""
+    """Return a path that opens a process's descriptor anew. Without a pid, the process is this one."""
     return f"{ROOT}/{'self' if pid is None else pid}/fd/{descriptor}"
 
 
 def descriptor_link(descriptor: int, pid: int | None = None) -> str:
-    """Return what a descriptor stands for, as the kernel writes it. Raises OSError."""
+    """Return what a descriptor refers to, as the kernel writes it. Raise OSError."""
     return os.readlink(descriptor_path(descriptor, pid))
 
 
 def descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    """Every descriptor of a process and what it stands for; none where that may not be read."""
+    """Yield every descriptor of a process and what it refers to; nothing if that is not readable."""
     with contextlib.suppress(OSError):
         for name in os.listdir(ROOT / str(pid) / "fd"):
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # The descriptor was closed meanwhile.
                 yield int(name), descriptor_link(int(name), pid)
 
 
 def descriptors_readable(pid: int) -> bool:
-    """Return whether this process may look at another's descriptors, and at all else that the kernel guards alike."""
+    """Return whether this process may read another's descriptors, and other data that the kernel protects in the same
+    way.
+    """
     return os.access(ROOT / str(pid) / "fd", os.R_OK | os.X_OK)
 
 
@@ -226,9 +228,7 @@ def descriptors_readable(pid: int) -> bool:
 
 
 def core_ticks() -> dict[int, list[int]]:
-    """Return the line in /proc/stat (proc_stat(5)) of each core that is online, by its number; empty where there is
-    none.
-    """
+    """Return each online core's line in /proc/stat (proc_stat(5)), by the core's number; empty if there are none."""
     rows: dict[int, list[int]] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (ROOT / "stat").read_text().splitlines():
@@ -239,7 +239,7 @@ def core_ticks() -> dict[int, list[int]]:
 
 
 def ptrace_scope() -> int:
-    """Return how far Yama restricts debuggers: 0 where it does not, or is not there, up to 3: nobody may."""
+    """Return how far Yama restricts debuggers, from 0 (no restriction, or no Yama) to 3 (no attaching at all)."""
     try:
         return int(PTRACE_SCOPE.read_text())
     except (OSError, ValueError):
@@ -247,7 +247,7 @@ def ptrace_scope() -> int:
 
 
 def boot_id() -> str:
-    """Identity of this boot of the machine; "" where the kernel does not tell."""
+    """Return the identity of this boot of the machine; "" if the kernel does not report it."""
     try:
         return _read_boot_id()
     except OSError:
@@ -256,12 +256,12 @@ def boot_id() -> str:
 
 @functools.cache
 def _read_boot_id() -> str:
-    """Read once: later there may be no file free to read it by, and every run would seem to be of another boot."""
+    """Return the identity, read once: without a free descriptor later, every run would seem to be of another boot."""
     return (ROOT / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def pid_namespace() -> str:
-    """The pid namespace of this process, as "pid:[4026531836]"; "" where the kernel does not tell."""
+    """Return the pid namespace of this process, such as "pid:[4026531836]"; "" if the kernel does not report it."""
     try:
         return os.readlink(ROOT / "self/ns/pid")
     except OSError:

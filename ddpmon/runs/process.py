@@ -1,4 +1,4 @@
-"""A process that is never mistaken for a later one. Standard library only."""
+"""Identifies a process so that it is never confused with a later one of the same pid. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ddpmon.runs import proc
 
 @dataclass(frozen=True)
 class Process:
-    """A process by pid and start time, so that a recycled pid is never taken for it."""
+    """A process by its pid and start time, so that a process with a recycled pid is not equal to it."""
 
     pid: int
     start_ticks: int
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The live process with a pid; None if there is none (a zombie counts as none)."""
+        """Return the live process with a pid; None if there is none. A zombie does not count."""
         stat = proc.stat(pid)
         return cls(pid, stat.start_ticks) if stat is not None and stat.alive else None
 
@@ -24,5 +24,6 @@ class Process:
         """Return whether this very process still runs."""
         stat = proc.stat(self.pid)
         if stat is None:
-            return proc.exists(self.pid)  # where no file is free to read it by, it lives on
+            # Without a free descriptor to read the file, the process counts as alive if it exists.
+            return proc.exists(self.pid)
         return stat.alive and stat.start_ticks == self.start_ticks

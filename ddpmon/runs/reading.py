@@ -1,4 +1,4 @@
-"""run.json read with every value checked: whoever reads it may trust the types. Standard library only."""
+"""Reads run.json and checks every value, so that callers can rely on the types. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 from ddpmon.runs.plain_file import content
 
 LARGEST = 1 << 24
-"""Bytes of a file that is read: no command line is longer."""
+"""Largest size, in bytes, of a file that is read: no command line is longer."""
 _SHOWN = 40
-"""Characters of a wrong value that an error shows."""
+"""Most characters of a wrong value that an error shows."""
 
 Checked = TypeVar("Checked")
 
 
 def read(path: Path) -> Any:
-    """The JSON of a file of ours. FileNotFoundError, else ValueError says in a few words what is wrong."""
+    """Return the parsed JSON of a ddpmon file. Raise FileNotFoundError, or ValueError with a short reason."""
     try:
         return json.loads(content(path, LARGEST))
     except FileNotFoundError:
@@ -37,9 +37,13 @@ def read(path: Path) -> Any:
 
 
 def build(kind: type[Checked], raw: Any) -> Checked:
-    """A dataclass from what JSON gave, each value of the type that its field has. ValueError names the one that is not.
+    """Build a dataclass from parsed JSON, and check that each value has the type of its field.
 
-    Fields that the dataclass does not have are left out.
+    Keys without a field are ignored.
+
+    Raises:
+        ValueError: A field is missing or has a wrong value; the error names it.
+
     """
     if not isinstance(raw, dict):
         raise ValueError(f"{_shown(raw)} is not a valid {kind.__name__}")  # noqa: TRY004  of a file, not of our code
@@ -84,7 +88,7 @@ def _value(name: str, value: Any, expected: Any) -> Any:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether a command line or a path may hold it."""
+    """Return whether a command line or a path may contain the text."""
     try:
         return b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""A log and what was rotated out of it, as the run's drain leaves them. Standard library only.
+"""Names the files of a log that the run's drain rotates. Standard library only.
 
 stdout.log          what was printed last
-stdout.log.1        what was printed before that, once the log grew past half of its bound
-stdout.log.first    how it all began, once more than that was printed; its last line says how much is missing after it
+stdout.log.1        what was printed before that, once the log grew past half of its limit
+stdout.log.first    the first lines, once even more was printed; its last line says how much is missing after it
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ddpmon.runs.plain_file import opened
 
 
 def older(log: Path) -> Path:
-    """The file that was last rotated out of a log."""
+    """Return the path of the file that was last rotated out of a log."""
     return log.with_name(f"{log.name}.1")
 
 
 def first(log: Path) -> Path:
-    """The beginning of a log whose bound was passed."""
+    """Return the path of the file with a log's first lines, if the log has passed its limit."""
     return log.with_name(f"{log.name}.first")
 
 
 def tail(log: Path, most_bytes: int) -> str:
-    """The end of a log, though it was rotated just now; "" where there is none."""
+    """Return the end of a log, even if it was just rotated; "" if there is no log."""
     last = _end(log, most_bytes)
     return (_end(older(log), most_bytes - len(last)) + last).decode(errors="replace")
 

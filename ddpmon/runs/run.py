@@ -1,4 +1,4 @@
-"""A run: what its run.json says, every value checked, and how it stands as far as can be seen from here.
+"""A run: the checked contents of its run.json, and its state as far as that is visible from here.
 
 Standard library only.
 """
@@ -19,16 +19,16 @@ from ddpmon.runs.lock import held, lock_held
 from ddpmon.runs.process import Process
 
 YEAR_10000 = 253_402_300_800.0
-"""Unix seconds of the year 10000; whatever is later is no date."""
+"""Unix time, in seconds, of the year 10000; a later value is not a date."""
 STOPPED_CODE = 130
-"""Exit code of a run that was stopped, whoever did it: as after Ctrl-C."""
+"""Exit code of a run that was stopped, in whichever way: the same as after Ctrl-C."""
 START_S = 10.0
-"""Time for which a run without a supervisor counts as one that is just being started."""
+"""Seconds for which a run without a supervisor counts as just being started."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """run.json: what was started. Unknown fields of a newer version are ignored."""
+    """The contents of run.json. Unknown fields of a newer version are ignored."""
 
     id: str
     name: str
@@ -46,59 +46,59 @@ class Run:
     supervisor: Process | None = None
     hub: Process | None = None
     agent: Process | None = None
-    """The command's own process (torchrun)."""
+    """The process of the command (torchrun)."""
     stopping: bool = False
-    """A stop was asked for."""
+    """True if a stop was requested."""
     stopping_at: float | None = None
-    """Moment of the first request to stop, Unix seconds; the ranks have the grace from then on."""
+    """When a stop was first requested, as Unix time; the ranks have the grace from then on."""
     launcher_killed_at: float | None = None
-    """Moment at which its launcher was killed and its ranks were asked to end, Unix seconds; they have the grace from
-    then on."""
+    """When the launcher was killed and its ranks were asked to end, as Unix time; the ranks have the grace from then
+    on."""
     ended_at: float | None = None
     exit_code: int | None = None
     job: str = ""
-    """Job of which this run is one machine's part, where `ddpmon exec` is started for each of its ranks; "": none."""
+    """The job of which this run is one machine's part, if `ddpmon exec` is started for each of its ranks; "": none."""
     job_rank: int | None = None
-    """The rank that its own command is in that job; the others joined it."""
+    """The rank in that job of this run's own command; other ranks joined the run."""
     command_code: int | None = None
-    """With what its own command ended while members of its job went on."""
+    """Exit code of the run's own command if it ended while members of the job went on."""
     error: str | None = None
-    """Why it never started, one line."""
+    """Why the run never started, one line."""
     memory_kills: str = ""
-    """Place in which the kernel killed for want of memory while it ran: in its "cgroup", on its "host", or "": nowhere.
-    """
+    """Where the kernel killed processes while the run lasted because memory ran out: "cgroup", "host", or "" for
+    nowhere."""
     grace_s: float = 20.0
-    """Time for the ranks to end after a stop was asked for."""
+    """Seconds that the ranks have to end after a stop was requested."""
     buckets: bool = False
-    """The probe records every bucket's all-reduce."""
+    """True if the probe records every bucket's all-reduce."""
     on_alert: list[str] = field(default_factory=list)
-    """The program, with its arguments, that is run when the run needs a look; empty: none."""
+    """The program, with its arguments, that is run when the run needs attention; empty: none."""
     notify: list[str] = field(default_factory=list)
-    """URLs of services that are told when the run needs a look."""
+    """URLs of services that are notified when the run needs attention."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables that were set for it, beside those of whoever started it."""
+    """Variables that were set for the run, in addition to those of the process that started it."""
     notes: list[str] = field(default_factory=list)
-    """Requests that cannot be met here, a line each."""
+    """Requests that cannot be met here, one line each."""
     pid_namespace: str = ""
-    """In which its pids count, as `pid_namespace()` tells; "": not known."""
+    """The pid namespace in which its pids are valid, as `pid_namespace()` returns it; "": unknown."""
     hub_at: str = ""
-    """HOST:PORT of the hub of the whole job, where it was given (`--hub`); "": those of several machines find each
-    other."""
+    """HOST:PORT of the root hub of the job, if `--hub` gave it; "": the hubs of several machines find each other."""
     hub_is_here: bool = False
-    """It is this machine's, and the others connect to it."""
+    """True if that root hub is on this machine, so that the others connect to it."""
     hides: bool = False
-    """Values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` has them."""
+    """True if values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` returns them."""
     attached: list[Attached] = field(default_factory=list)
-    """Its ranks here, if they ran before ddpmon came; `agent` is then who started them, if that passes signals on."""
+    """The run's ranks here, if they ran before ddpmon attached. `agent` is then their launcher, if that forwards
+    signals."""
     detaching: bool = False
-    """Somebody asked to have the probe removed."""
+    """True if removing the probe was requested."""
     detached_at: float | None = None
-    """Moment at which the probe was removed, Unix seconds; the job went on."""
+    """When the probe was removed, as Unix time; the job went on."""
     created_boot_s: float = 0.0
-    """Creation time by CLOCK_BOOTTIME, which nobody sets; 0.0: an older ddpmon did not write it."""
+    """Creation time by CLOCK_BOOTTIME, which cannot be set; 0.0: an older ddpmon did not write it."""
 
     def unix_now(self) -> float:
-        """Return this moment by the clock that `created_at` is of, even if that clock was set meanwhile."""
+        """Return the current Unix time by the clock of `created_at`, even if the system's clock was set meanwhile."""
         if not (self.boot_id and self.created_boot_s > 0 and self.boot_id == here().boot_id):
             return time.time()
         elapsed_s = time.clock_gettime(time.CLOCK_BOOTTIME) - self.created_boot_s
@@ -106,17 +106,19 @@ class Run:
 
     @property
     def took_s(self) -> float | None:
-        """Return how long it took; None while it runs, or where the clock was set back meanwhile."""
+        """Return how many seconds the run took; None if it has not ended, or if the clock was set back meanwhile."""
         return self.ended_at - self.created_at if self.ended_at and self.ended_at >= self.created_at else None
 
     @property
     def ended(self) -> bool:
-        """Return whether the supervisor has written how it ended."""
+        """Return whether the supervisor has recorded how the run ended."""
         return self.ended_at is not None
 
     @property
     def winding_down_at(self) -> float | None:
-        """Return when its ranks were asked to end, Unix seconds; nothing they do then is a failure. None: never."""
+        """Return when its ranks were asked to end, as Unix time; None if never. What ranks do after that is not a
+        failure.
+        """
         return min((at for at in (self.stopping_at, self.launcher_killed_at) if at is not None), default=None)
 
     @property
@@ -126,18 +128,18 @@ class Run:
 
     @property
     def launcher(self) -> str:
-        """The name of its command in sentences."""
+        """The name of the run's command in sentences."""
         return "torchrun" if self.world_size else "the command"
 
     def grace_left_s(self) -> float | None:
-        """Return how long the ranks may still take once they were asked to end; None where they were not."""
+        """Return how many seconds the ranks still have after they were asked to end; None if they were not."""
         if self.winding_down_at is None:
             return None
         return max(0.0, min(self.grace_s, self.winding_down_at + self.grace_s - time.time()))
 
     @property
     def sight(self) -> Sight:
-        """Return how much can be seen from here of where it was started."""
+        """Return how much of the place where the run was started is visible from here."""
         return PidSpace(self.host, self.boot_id, self.pid_namespace).sight()
 
     def supervised(self) -> bool:
@@ -146,21 +148,23 @@ class Run:
         return ours or held(self.id)
 
     def lost(self) -> bool:
-        """Return whether it neither ended nor has a live supervisor: killed, or the machine was restarted."""
+        """Return whether the run has neither ended nor a live supervisor: that was killed, or the machine was
+        restarted.
+        """
         return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
-        """Return how it stands, as far as can be seen from here: "running", "done", "failed", "stopped", "detached",
-        "lost" or "unknown".
+        """Return the run's state as far as it is visible from here.
 
-        Lost is a run that did not end and whose supervisor is known to be gone, or whose end nobody saw. Unknown is one
-        of which that cannot be seen from here: see `elsewhere`.
+        It is "running", "done", "failed", "stopped", "detached", "lost" or "unknown". A lost run has not ended and its
+        supervisor is known to be gone, or its end was not observed. An unknown one is not visible from here: see
+        `elsewhere`.
         """
         if not self.ended:
             if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
                 return "running"
             now = self
-            with contextlib.suppress(RunNotFoundError):  # it may have ended since this was read
+            with contextlib.suppress(RunNotFoundError):  # The run may have ended since this object was read.
                 now = load(self.id)
             return now.state() if now.ended else self._unsupervised()
         if self.detached_at is not None:
@@ -173,28 +177,30 @@ class Run:
 
     @property
     def shell_code(self) -> int | None:
-        """The exit code that the shell got, and that screens and reports show: of a stopped run as after Ctrl-C."""
+        """The exit code that the shell got, and that screens and reports show; for a stopped run, the same as after
+        Ctrl-C.
+        """
         return STOPPED_CODE if self.ended and self.stopping else self.exit_code
 
     def _unsupervised(self) -> str:
-        """Return what it means that no supervisor can be seen."""
+        """Return the state that follows if no supervisor is visible."""
         if self.sight is Sight.PIDS:
             return "lost"
-        if self.sight is Sight.KERNEL:  # where no locks are, it is unknown
+        if self.sight is Sight.KERNEL:  # Without locks, the state is unknown.
             return "lost" if lock_held(self.id) is False else "unknown"
         return "lost" if self.host == here().host and is_local(run_dir(self.id)) else "unknown"
 
     @property
     def attaching(self) -> str:
-        """The line that opens its dashboard from here: of a run on another machine through ssh."""
+        """The command that opens the run's dashboard from here; through ssh if the run is on another machine."""
         far = self.sight is Sight.NONE and self.host != here().host
         return f"ddpmon attach {self.host}:{self.id}" if far else f"ddpmon attach {self.id}"
 
     def elsewhere(self) -> str | None:
-        """Return where a run that did not end is, if its processes can be neither seen nor signalled from here; else
-        None.
+        """Return where the run is if its processes can be neither seen nor signalled from here; else None, also if it
+        has ended.
 
-        Follows its name in a sentence: "runs on node07".
+        The text continues a sentence that begins with the run's name: "runs on node07".
         """
         if self.ended or self.sight is Sight.PIDS:
             return None
@@ -212,12 +218,12 @@ class Run:
 
 
 def load(run_id: str) -> Run:
-    """Read one run.json, every value checked; RunNotFoundError if it is missing or damaged."""
+    """Read a run.json and check every value. Raise RunNotFoundError if it is missing or damaged."""
     path = run_dir(run_id) / "run.json"
     try:
         run = reading.build(Run, reading.read(path))
         check_values(run)
-        if run.id != run_id:  # or a path of it would lead elsewhere
+        if run.id != run_id:  # Otherwise a path made from the id would lead elsewhere.
             raise ValueError("the id differs from the name of the folder")
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
@@ -227,7 +233,7 @@ def load(run_id: str) -> Run:
 
 
 def check_values(run: Run) -> None:
-    """Check what the types do not. ValueError names the value that is out of range."""
+    """Check what the types do not. Raise ValueError, which names the value that is out of range."""
     numbers: dict[str, tuple[float | None, float, float]] = {
         "created_at": (run.created_at, 0, YEAR_10000),
         "ended_at": (run.ended_at, 0, YEAR_10000),

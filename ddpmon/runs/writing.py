@@ -1,4 +1,4 @@
-"""Files of a run that its user alone can read, written whole or not at all. Standard library only."""
+"""Writes files of a run that only its user can read, whole or not at all. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def write(path: Path, content: object, *, new: bool = False) -> None:
-    """Write JSON into a file of this user alone, whole or not at all. new: FileExistsError if it is there."""
+    """Write JSON into a private file, whole or not at all. With `new`, raise FileExistsError if the file exists."""
     write_text(path, json.dumps(content, indent=1), new=new)
 
 
 def write_text(path: Path, text: str, *, new: bool = False) -> Path:
-    """Write a text in the same way; returns the path."""
+    """Write a text into a private file, as `write` does; return the path."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -27,7 +27,9 @@ def write_text(path: Path, text: str, *, new: bool = False) -> Path:
 
 
 def _linked(draft: Path, path: Path) -> bool:
-    """Give a file another name that nothing has. False where there are no links, and nothing of that name."""
+    """Link a file to an unused name; return False if links are not supported. Raise FileExistsError if the name is
+    used.
+    """
     try:
         os.link(draft, path)
     except OSError:
