@@ -1,4 +1,6 @@
-"""The commands. Nothing heavy is imported before a command needs it: `ddpmon ls` answers at once."""
+"""The command line. Heavy modules are imported only by the commands that need them, so that `ddpmon ls` answers at
+once.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ for name in (module.name for module in pkgutil.iter_modules(commands.__path__)):
 
 
 def main() -> None:
-    """Run the command line and exit with its code; what a person did wrong is one line on stderr."""
+    """Run the command line and exit with its code. A user's mistake becomes one line on stderr."""
     occupy_closed()
     sys.stdout, sys.stderr = StandardStream(_plain(sys.stdout)), StandardStream(_plain(sys.stderr), survives=True)
     try:
@@ -79,14 +81,14 @@ def main() -> None:
         code = _complain(str(error), 1)
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    with contextlib.suppress(OutputError):  # what was printed before an error
+    with contextlib.suppress(OutputError):  # Only what was printed before an error remains to be flushed.
         sys.stdout.settle()
     sys.stderr.settle()
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _plain(stream: TextIO | None) -> TextIO | None:
-    """Return the stream that this command writes to, plain text where it is a terminal. None: it is closed."""
+    """Return the stream that this command writes to, which prints plain text at a terminal; None if it is closed."""
     with contextlib.suppress(AttributeError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
     if stream is None or not stream.isatty():

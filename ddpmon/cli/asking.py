@@ -1,4 +1,4 @@
-"""Asking the ranks of a running run for something, and waiting for the answer."""
+"""Sends requests to the ranks of a running run, and waits for the answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ddpmon.source import Source
 
 HUB_S = 5.0
-"""Longest time for a hub's first answer."""
+"""Longest time, in seconds, for a hub's first answer."""
 
 
 def check_askable(run: Run, command: str) -> None:
-    """DdpmonError where no rank of the run can answer here, with what to do instead of `command`."""
+    """Raise DdpmonError, which says what to do instead of `command`, if no rank of the run can answer here."""
     from ddpmon.errors import DdpmonError
 
     if elsewhere := run.elsewhere():
@@ -27,14 +27,14 @@ def check_askable(run: Run, command: str) -> None:
 
 
 def over(run: Run) -> str:
-    """Return that a run has ended, for whoever wants to ask its ranks."""
+    """Return the error text for a request to the ranks of a run that has ended."""
     return (
         f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how the run ended"
     )
 
 
 def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> Snapshot:
-    """Return the hub's first snapshot that fits; DdpmonError if there is none, or if the run has ended."""
+    """Return the hub's first snapshot that fits. Raise DdpmonError if there is none, or if the run has ended."""
     from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 
@@ -51,7 +51,7 @@ def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> 
 
 
 def wait(source: Source, seconds: float, fits: Callable[[Snapshot], bool]) -> Snapshot | None:
-    """The first snapshot that fits; None if none does within so many seconds."""
+    """Return the first snapshot that fits; None if there is none within so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         shot = source.snapshot()

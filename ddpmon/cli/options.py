@@ -1,4 +1,4 @@
-"""Options that several commands share, their numbers, and a file for the output that appears once it is whole."""
+"""Options that several commands share, the check of their numbers, and the file for `--output`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Within(click.FloatRange):
-    """A number within bounds; click's own range lets "nan" through, which is within none."""
+    """A number within bounds. Unlike click's own range, it refuses "nan"."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -30,12 +30,15 @@ class Within(click.FloatRange):
 
 
 def run_argument(name: str, *, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A run of this machine by its name or id, which shells complete; what is none is said by who looks for it."""
+    """Return a click argument for a run of this machine, by name or id, with shell completion.
+
+    The argument is not checked here: the command that searches the run reports a wrong one.
+    """
     return click.argument(name, required=required, shell_complete=_runs)
 
 
 def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Names and, of those that several have, ids; the latest first."""
+    """Return the names of runs, and the ids of those that share a name, latest first."""
     from click.shell_completion import CompletionItem
 
     from ddpmon import runs
@@ -44,7 +47,7 @@ def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[
     items: dict[str, CompletionItem] = {}
     try:
         latest_first = runs.all_runs()[::-1]
-    except DdpmonError:  # a command says why; a shell wants words
+    except DdpmonError:  # The command reports the error; a shell expects words.
         return []
     for run in latest_first:
         word = run.id if run.name in items else run.name
@@ -54,7 +57,7 @@ def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[
 
 
 def theme(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The colours of the dashboard: in the environment, where the dashboard looks for them."""
+    """Add the option `--theme`, which sets the environment variable that the dashboard reads."""
 
     def choose(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
         import os
@@ -76,16 +79,16 @@ def theme(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Notify:
-    """How people are told that a run needs attention."""
+    """The ways in which users are notified that a run needs attention."""
 
     way: str
-    """Of the dashboard, in its terminal."""
+    """How the dashboard notifies, in its terminal."""
     urls: list[str]
-    """Services that the run's hub tells."""
+    """Services that the run's hub notifies."""
 
 
 def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> Notify:
-    """Part the way of the dashboard from URLs, and take these out of the environment of all that is started."""
+    """Separate the dashboard's way from URLs, and remove the URLs from the environment of processes started later."""
     import importlib.util
     import os
 
@@ -108,7 +111,7 @@ def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str,
 
 
 def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return how people are told when the run gets worse or ends: `notify`."""
+    """Add the option `--notify`: how users are notified when the run gets worse or ends."""
     return click.option(
         "--notify",
         multiple=True,
@@ -132,7 +135,7 @@ def _place(_context: click.Context, param: click.Parameter, value: str | None) -
 
 
 def trackers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the places of other tools that numbers and findings go to: `wandb`, `mlflow`, `tensorboard`."""
+    """Add the options for other tools that numbers and findings are written to: `wandb`, `mlflow`, `tensorboard`."""
     for name, metavar, text in (
         ("tensorboard", "FOLDER", "Write event files for TensorBoard into a subfolder of FOLDER."),
         ("mlflow", "URI", "Write to the experiment ddpmon of this MLflow server or database."),
@@ -143,12 +146,12 @@ def trackers(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def every(text: str, default: float, within: Within) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option `every`, a number of seconds. text: its help."""
+    """Return the option `--every`, a number of seconds, with a help text."""
     return click.option("--every", type=within, default=default, metavar="SECONDS", show_default=True, help=text)
 
 
 def lines(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Lines instead of the dashboard: `headless` and `every`."""
+    """Add the options for lines instead of the dashboard: `--headless` and `--every`."""
     headless = click.option(
         "--headless",
         is_flag=True,
@@ -158,7 +161,7 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def grace(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Time for the ranks to end: `grace`."""
+    """Add the option `--grace`: the time for the ranks to end."""
     return click.option(
         "--grace",
         type=Within(0, 86_400),
@@ -170,7 +173,7 @@ def grace(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _program(_context: click.Context, _param: click.Parameter, value: str | None) -> list[str]:
-    """A command line as a shell would split it."""
+    """Split a command line as a shell would, and check that its program exists."""
     import shlex
     import shutil
 
@@ -186,7 +189,7 @@ def _program(_context: click.Context, _param: click.Parameter, value: str | None
 
 
 def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The program that is run when the run needs a look: `on_alert`."""
+    """Add the option `--on-alert`: the program that is run when the run needs attention."""
     return click.option(
         "--on-alert",
         metavar="CMD",
@@ -200,7 +203,9 @@ def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def root_hub(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the options for the hub of several machines: `hub` and `hub_key`. without: what happens without them."""
+    """Return the options `--hub` and `--hub-key` of several machines. `without` says in the help what happens without
+    them.
+    """
     place = click.option(
         "--hub",
         envvar="DDPMON_HUB",
@@ -221,16 +226,16 @@ def root_hub(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def output_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option `output`. text: its help."""
+    """Return the option `--output` with a help text."""
     file = click.Path(dir_okay=False, path_type=Path)
     return click.option("-o", "--output", type=file, metavar="FILE", help=text)
 
 
 @contextlib.contextmanager
 def drafted(output: Path | None) -> Iterator[Path | None]:
-    """A file beside the one that is asked for, which takes its place once it is whole; None: standard output.
+    """Yield a draft beside the requested file, which replaces that file once it is whole; None means standard output.
 
-    A pipe or a device is written to as it is.
+    A pipe or a device is written to directly.
     """
     from ddpmon.errors import UsageError
 
@@ -240,7 +245,7 @@ def drafted(output: Path | None) -> Iterator[Path | None]:
     if not output.name:
         raise UsageError("--output '': give the name of a file")
     in_place = os.path.exists(output) and not os.path.isfile(output)
-    target = Path(os.path.realpath(output))  # a link goes on leading there
+    target = Path(os.path.realpath(output))  # Resolved, so that a symbolic link still leads there.
     draft = output if in_place else target.with_name(f"{target.name}.part")
     try:
         yield draft

@@ -1,6 +1,6 @@
-"""Has `ddpmon publish` write a run that was just started to W&B, MLflow or TensorBoard, in a process of its own.
+"""Starts `ddpmon publish` for a run that was just started, to write to W&B, MLflow or TensorBoard.
 
-The process outlives a dashboard that somebody leaves, as the run does.
+It is a process of its own, so that it outlives a dashboard that the user leaves, as the run does.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from ddpmon.plain import plain
 from ddpmon.runs.rotated import tail
 
 FINISH_S = 60.0
-"""Time after the run's end in which the last numbers and the report are written."""
+"""Longest time, in seconds, for the last numbers and the report to be written after the run's end."""
 
 
 class Publisher:
-    """The process that writes; none where nobody asked for it."""
+    """The process that publishes a run; there is none if no option asks for it."""
 
     def __init__(self, run: runs.Run, places: Mapping[str, str | None]) -> None:
-        """places: by the name of an option of `ddpmon publish`."""
+        """Start the process if there is a place to publish to.
+
+        Args:
+            run: The run.
+            places: Values of the options of `ddpmon publish`, by option name.
+
+        """
         self._run = run
         self._log: Path = runs.run_dir(run.id) / "logs" / "publish.log"
         options = [f"--{name}={place}" for name, place in places.items() if place]
@@ -33,7 +39,7 @@ class Publisher:
         if options:
             try:
                 self._process = self._start(options)
-            except OSError as error:  # the run goes on
+            except OSError as error:  # The run goes on without it.
                 print(f"ddpmon: nothing is published: {self._log}: {error.strerror}", file=sys.stderr)
 
     def _start(self, options: list[str]) -> subprocess.Popen[bytes]:
@@ -44,7 +50,7 @@ class Publisher:
             )
 
     def finish(self) -> None:
-        """Wait until a run that has ended is written; say in a line why it was not."""
+        """Wait until a run that has ended is published; print a line with the reason if it was not."""
         if self._process is None:
             return
         with contextlib.suppress(RunNotFoundError):

@@ -1,4 +1,4 @@
-"""Finds the run that a command means: adopted where it lost its supervisor, reached through ssh on other machines."""
+"""Finds the run that a command names. A lost run gets a new supervisor; other machines are reached over ssh."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 
 
 def find(name: str | None) -> Run:
-    """The run as `runs.find` finds it, adopted where it is lost."""
+    """Return the run that `runs.find` finds, with a new supervisor if it was lost."""
     from ddpmon import runs
 
     return adopted(runs.find(name))
 
 
 def adopted(run: Run) -> Run:
-    """The run after that. What was done for it, or could not be done, is a line on stderr."""
+    """Make sure that the run has a supervisor; return the run as it is then. A line on stderr reports what was done or
+    failed.
+    """
     from ddpmon.errors import DdpmonError
     from ddpmon.launch import adoption
 
     try:
         return adoption.adopt(run, _print_notice)
-    except DdpmonError as error:  # it can be shown all the same
+    except DdpmonError as error:  # The run can be shown all the same.
         _print_notice(str(error))
         return run
 
@@ -42,7 +44,7 @@ POLL_S = 0.2
 
 
 def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the argument `run`, which may be on another machine: then the command is run there."""
+    """Wrap a command with the argument `run`: if the run is on another machine, the command is executed there."""
 
     @functools.wraps(function)
     def command(run: str | None, **options: Any) -> Any:
@@ -55,7 +57,7 @@ def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_typed(address: Address, word: str) -> int:
-    """Run this command line there. word: the one of it that says where."""
+    """Run this command line on another machine. `word` is the word of it that names the machine."""
     from ddpmon.cli.streams import write_foreign
     from ddpmon.remote.remote_command import run_there
 
@@ -64,11 +66,11 @@ def as_typed(address: Address, word: str) -> int:
 
 
 def dashboard(address: Address, every_s: float, notify: str, *, readonly: bool) -> int:
-    """The dashboard of a run there until it is left; then the exit code for this command."""
+    """Show the dashboard of a run on another machine until the user leaves it; return the exit code of this command."""
     from ddpmon.remote.source import RemotePlace, RemoteSource
 
     line = RemoteSource.call(address)
-    from ddpmon.tui.app import DdpmonApp, watch  # while ssh logs in
+    from ddpmon.tui.app import DdpmonApp, watch  # Imported while ssh logs in.
     from ddpmon.tui.preferences import Preferences
     from ddpmon.tui.watched import Outcome
 
@@ -112,7 +114,7 @@ def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
 
 
 def _conclude(source: RemoteSource, last: Snapshot) -> int:
-    """Say how it ended; the exit code that says the same."""
+    """Print how the run ended; return the exit code for that."""
     from ddpmon.plain import plain
 
     code = last.run.exit_code

@@ -1,4 +1,4 @@
-"""Standard streams of a command whose disk is full, whose reader has left, or which were closed from the start."""
+"""Handles standard streams whose disk is full, whose reader has left, or which were closed from the start."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, TextIO
 from ddpmon.errors import DdpmonError
 
 _FOR_GOOD = {errno.EPIPE, errno.EBADF}
-"""Errors after which no later write can succeed. A full disk may be freed."""
+"""Errors after which no later write can succeed. A full disk is not one, because space may be freed."""
 
 
 _decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
 
 class OutputError(DdpmonError):
-    """Standard output cannot be written to."""
+    """Reports that standard output cannot be written to."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output: {error.strerror}")
@@ -27,12 +27,15 @@ class OutputError(DdpmonError):
 
 
 class StandardStream:
-    """A standard stream that raises OutputError where it cannot be written to, or goes on without a word of it."""
+    """A standard stream that cannot be written to raises OutputError, or is ignored if it `survives`."""
 
     def __init__(self, stream: TextIO | None, *, survives: bool = False) -> None:
-        """Wrap a stream; None is one whose descriptor was closed when Python started.
+        """Wrap a stream.
 
-        survives: Drop what cannot be written, and raise nothing.
+        Args:
+            stream: The stream; None if its descriptor was closed when Python started.
+            survives: Drop what cannot be written, and raise nothing.
+
         """
         self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115  open to the end
         self._broken = OSError(errno.EBADF, os.strerror(errno.EBADF)) if stream is None else None
@@ -40,7 +43,7 @@ class StandardStream:
         self._complaint = ""
 
     def survive(self, complaint: str) -> None:
-        """Raise nothing from now on. The first error becomes one line on standard error that ends with `complaint`."""
+        """Raise nothing from now on. The first error prints one line on standard error that ends with `complaint`."""
         self._survives, self._complaint = True, complaint
 
     def write(self, text: str) -> int:
@@ -49,7 +52,7 @@ class StandardStream:
         return len(text)
 
     def flush(self) -> None:
-        """Hand everything to the kernel."""
+        """Flush all buffers to the kernel."""
         self._try(self._stream.flush)
 
     def write_bytes(self, data: bytes) -> None:
@@ -58,14 +61,14 @@ class StandardStream:
         self._try(self._stream.buffer.flush)
 
     def settle(self) -> None:
-        """Flush for the last time: nothing is left that Python would fail to flush when it exits."""
+        """Flush for the last time, so that nothing is left that Python would fail to flush when it exits."""
         try:
             self.flush()
         finally:
             self.survive("")
             try:
                 self._stream.flush()
-            except OSError:  # of a full disk: it is buffered still
+            except OSError:  # The disk is full, and the text is still in the buffer.
                 self._discard()
 
     def _try(self, call: Any, *args: object) -> None:
@@ -84,7 +87,7 @@ class StandardStream:
                 print(f"ddpmon: standard output: {error.strerror}; {complaint}", file=sys.stderr)
 
     def _discard(self) -> None:
-        """Let the descriptor lead to /dev/null, so that flushing what is still buffered succeeds."""
+        """Point the descriptor at /dev/null, so that flushing what is still buffered succeeds."""
         with contextlib.suppress(OSError, ValueError):
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, self._stream.fileno())
@@ -95,24 +98,24 @@ class StandardStream:
 
 
 def occupy_closed() -> None:
-    """Open /dev/null in the place of closed standard descriptors, else the next file opened would become one."""
+    """Open /dev/null in place of closed standard descriptors; otherwise the next opened file would become one."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+            os.open(os.devnull, os.O_RDWR)  # It gets the lowest free number, which is this one.
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  open to the end
 
 
 def survive_lost_output(complaint: str) -> None:
-    """Have the command go on where its standard output cannot be written to; one line on standard error says so."""
+    """Let the command go on if its standard output cannot be written to; one line on standard error reports it."""
     if isinstance(sys.stdout, StandardStream):
         sys.stdout.survive(complaint)
 
 
 def write_foreign(data: bytes) -> None:
-    """Write what another machine printed to standard output, made plain at a terminal. Raises OutputError."""
+    """Write output of another machine to standard output, as plain text at a terminal. Raise OutputError."""
     if sys.stdout.isatty():
         sys.stdout.write(_decoder.decode(data).replace("\r", ""))
         sys.stdout.flush()
@@ -121,6 +124,6 @@ def write_foreign(data: bytes) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes to standard output and flush. Raises OutputError."""
+    """Write bytes to standard output and flush. Raise OutputError."""
     if isinstance(sys.stdout, StandardStream):
         sys.stdout.write_bytes(data)

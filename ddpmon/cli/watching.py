@@ -1,4 +1,4 @@
-"""Watch a run until it ends or the user leaves: in the dashboard, or as lines."""
+"""Watches a run until it ends or the user leaves: in the dashboard, or as lines."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from ddpmon.source import Source, attach
 
 POLL_S = 0.2
 ENDING_S = 15.0
-"""Time for a hub and a supervisor to write down how a run ended, and to exit."""
+"""Longest time, in seconds, for a hub and a supervisor to record how a run ended, and to exit."""
 OTHERS_S = 5.0
-"""Time that a command that failed waits for the others of its job: most of them end with it, and so does the run."""
+"""Seconds that a failed command waits for the others of its job: most of them end with it, and so does the run."""
 _WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 _UNABLE = {"", "dumb", "unknown"}
-"""Terminals that can do nothing but print lines."""
+"""Values of TERM for terminals that can only print lines."""
 
 
 def interactive() -> bool:
-    """Return whether a dashboard can be shown and steered here; says why not where there is a terminal all the same.
+    """Return whether a dashboard can be shown and used here. If not although there is a terminal, print the reason.
 
-    UsageError: it was asked for in colours that there are not.
+    Raises:
+        UsageError: The user chose a theme that does not exist.
+
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
@@ -41,7 +43,7 @@ def interactive() -> bool:
         return False
     from ddpmon.tui.palette import chosen_theme
 
-    chosen_theme(os.environ)  # before a run is started that nobody would see
+    chosen_theme(os.environ)  # Checked before a run is started that nobody would see.
     if config.current().exists:
         from ddpmon.tui.config_check import check
 
@@ -50,10 +52,11 @@ def interactive() -> bool:
 
 
 class Signals:
-    """Takes Ctrl-C, SIGTERM and a hang-up as wishes for as long as it is entered.
+    """Turns Ctrl-C, SIGTERM and SIGHUP into requests while the context is entered.
 
-    owns_run: this command started the run. Then SIGUSR1 and SIGUSR2 are taken too, for the ranks: schedulers send
-    them before they end a job, to the program that they started. To a mere watcher they do what they always do.
+    If this command started the run (`owns_run`), it also catches SIGUSR1 and SIGUSR2, to send them to the ranks:
+    schedulers send them before they end a job, to the program that they started. In a command that only watches, these
+    two have their usual effect.
     """
 
     def __init__(self, owns_run: bool) -> None:
@@ -84,10 +87,15 @@ class Signals:
 
 
 def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off", *, readonly: bool = False) -> int:
-    """The dashboard until it is left; then the exit code for this command.
+    """Show the dashboard until the user leaves it; return the exit code of this command.
 
-    owns_run: this command started the run. notify: a choice of `--notify`. readonly: nothing can be stopped from
-    it.
+    Args:
+        run: The run.
+        every_s: Seconds between two lines while the run stops after the dashboard was left.
+        owns_run: This command started the run.
+        notify: A choice of `--notify`.
+        readonly: The run cannot be stopped from the dashboard.
+
     """
     from ddpmon.tui.app import DdpmonApp, watch
     from ddpmon.tui.preferences import Preferences
@@ -112,9 +120,10 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 
 
 def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
-    """Lines until the run ends; Ctrl-C stops it (where the command owns it) or only leaves. The command's exit code.
+    """Print lines until the run ends; return the command's exit code. If its supervisor is killed, the run gets
+    another.
 
-    Where the run's supervisor is killed meanwhile, it gets another.
+    Ctrl-C stops the run if this command owns it, and otherwise only ends this command.
     """
     from ddpmon.export.headless import Lines
 
@@ -124,7 +133,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
     stops_sent = 0
     alone_since: float | None = None
     is_gone = False
-    """True if its folder is not there any more."""
+    """True if the run's folder does not exist any more."""
     run, source = _attached(run)
     try:
         while True:
@@ -145,7 +154,8 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                 break
             if run.command_code and signals.owns_run and not ended:
                 alone_since = alone_since or time.monotonic()
-                if time.monotonic() - alone_since >= OTHERS_S:  # its launcher is to know, and may end the others
+                # The command's launcher must learn the exit code, and may end the other tasks.
+                if time.monotonic() - alone_since >= OTHERS_S:
                     _say(
                         f"the run {run.name} ({run.id}) continues, although this command ended with {run.command_code}"
                     )
@@ -157,7 +167,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                         f"{run.id} removes the probe"
                     )
                 return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
-            if (stops := signals.stops) > stops_sent:  # while one is asked for, the next may come
+            if (stops := signals.stops) > stops_sent:  # While one stop is being requested, the next may arrive.
                 _ask(run, now=stops > 1)
                 stops_sent = stops
             while signals.for_ranks:
@@ -166,11 +176,11 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             is_gone = False
             try:
                 run = runs.load(run.id)
-            except RunNotFoundError:  # its hub and its supervisor still tell how it goes
+            except RunNotFoundError:  # The run's hub and supervisor still report how it goes.
                 is_gone = True
     finally:
         source.close()
-    _say_news(source)  # its thread has ended, and may have started a supervisor just before
+    _say_news(source)  # The source's thread has ended, and may have started a supervisor just before.
     code = _conclude(run, snapshot, report=True)
     return 128 + signal.SIGTERM if signals.terminated and code == runs.STOPPED_CODE else code
 
@@ -181,14 +191,19 @@ def _say_news(source: Source) -> None:
 
 
 def _attached(run: runs.Run) -> tuple[runs.Run, Source]:
-    """The run, adopted where it is lost, and the door to it. RecordingError: it is over, and nothing was recorded."""
+    """Return the run, with a new supervisor if it was lost, and the source of its snapshots.
+
+    Raises:
+        RecordingError: The run has ended, and nothing was recorded.
+
+    """
     run = adopted(run)
     try:
         return run, attach(run)
     except RecordingError:
-        if run.lost():  # its supervisor was killed just now, before its hub had recorded anything
+        if run.lost():  # Its supervisor was just killed, before its hub had recorded anything.
             run = adopted(run)
-        elif run.ended:  # it failed at once, and its hub is still writing that down
+        elif run.ended:  # The run failed at once, and its hub is still recording that.
             run = stop.wait_until_gone(run, ENDING_S) or runs.load(run.id)
         else:
             raise
@@ -218,8 +233,8 @@ def _hand_on(run: runs.Run, number: signal.Signals) -> None:
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
-    """Say how it ended and where it is kept; the exit code that says the same."""
-    # the recording and the report are whole once the hub is gone, and the supervisor goes after it
+    """Print how the run ended and where it is stored; return the exit code for that."""
+    # The recording and the report are complete once the hub has ended; the supervisor ends after it.
     try:
         run = runs.load(run.id)
         if run.ended or run.state() not in {"lost", "unknown"}:
@@ -251,7 +266,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
         names_log = state == "failed" and _say_why(run, last)
         if report and not names_log:
             _say(f"output of the script: ddpmon logs {run.id}")
-    except ImportError as error:  # the run's exit code still counts
+    except ImportError as error:  # The run's exit code still counts.
         print(
             f"ddpmon: {run.name}: {state}; there is no report, because somebody has moved or removed ddpmon: {error}",
             file=sys.stderr,
@@ -261,7 +276,10 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
 
 
 def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
-    """The same of a run whose folder was moved, or deleted: another start may have kept its bound ($DDPMON_KEEP)."""
+    """Print how a run ended whose folder was moved or deleted, perhaps by another start because of $DDPMON_KEEP.
+
+    Return the exit code for that.
+    """
     state = run.state() if run.ended else "unknown" if last is None else last.state
     _say(f"{run.name} ({run.id}): {state}; somebody has deleted or moved the run's folder")
     return exit_code(run) if run.ended else {"done": 0, "detached": 0, "stopped": runs.STOPPED_CODE}.get(state, 1)
@@ -272,12 +290,12 @@ def _say_report(run: runs.Run) -> None:
 
     try:
         _say(reports.text(reports.build(run)))
-    except DdpmonError as error:  # the run's exit code still counts
+    except DdpmonError as error:  # The run's exit code still counts.
         print(plain(f"ddpmon: no report: {error}"), file=sys.stderr)
 
 
 def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
-    """Say the last words of the rank that failed; whether there were some, and the log that they are from."""
+    """Print the last words of the rank that failed, and their log; return whether there were some."""
     from ddpmon.export.last_words import last_words
 
     if run.error is not None:
@@ -293,10 +311,10 @@ def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
 
 
 def exit_code(run: runs.Run) -> int:
-    """The exit code of a command that watched a run to its end."""
+    """Return the exit code of a command that watched a run to its end."""
     return run.shell_code or int(run.state() not in {"done", "detached"})
 
 
 def _say(text: str) -> None:
-    """Print lines of which any may hold what a run's script or a stranger wrote."""
+    """Print lines that may contain text of a run's script or of a stranger."""
     print("\n".join(map(plain, text.split("\n"))), flush=True)

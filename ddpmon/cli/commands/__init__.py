@@ -1,1 +1,1 @@
-"""The commands: every command in a file of this folder is one of ddpmon's."""
+"""The commands: every click command in a file of this folder becomes a command of ddpmon."""

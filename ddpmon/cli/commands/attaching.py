@@ -87,9 +87,13 @@ def attach(
 
 
 def _attached(pid: int, quiet: bool, **options: Any) -> Run:
-    """The run of a job, once the debuggers have done their work.
+    """Return the run of a job that ddpmon attaches to, once the debuggers have done their work.
 
-    quiet: a dashboard is going to say how far it is. options: as `attach.start.attach` takes them.
+    Args:
+        pid: A process of the job.
+        quiet: Print no progress, because a dashboard will show it.
+        **options: Options of `attach.start.attach`.
+
     """
     from ddpmon import runs
     from ddpmon.attach import start, waiting

@@ -1,4 +1,4 @@
-"""ddpmon bundle: a run as one file for an issue."""
+"""ddpmon bundle: packs a run into one file for an issue."""
 
 from __future__ import annotations
 

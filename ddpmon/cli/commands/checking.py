@@ -1,4 +1,4 @@
-"""ddpmon status and attach --once: how a run stands at this moment, for a glance and for scripts."""
+"""ddpmon status and attach --once: print a run's state at this moment, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def once(run: Run) -> int:
 
 
 def exit_code(run: Run, snapshot: Snapshot | None) -> int:
-    """Return 0: fine, 1: needs a look, 2: failed or gone."""
+    """Return 0 if the run is fine, 1 if it needs attention, 2 if it failed or its supervisor is gone."""
     state = run.state() if snapshot is None else snapshot.state
     if state in {"failed", "lost"}:
         return FAILED_OR_GONE
@@ -77,7 +77,8 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
 
 
 def _columns() -> int:
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ  # set where the terminal is at the other end of an ssh
+    # Set if the terminal is at the other end of an ssh connection.
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     return shutil.get_terminal_size().columns if has_width else _PIPE_COLUMNS
 
 
@@ -98,7 +99,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
 
 
 def _why_unknown(run: Run) -> str:
-    """Return what is wrong with the recording of a run that has ended; "" if it still runs, or nothing is wrong."""
+    """Return what is wrong with the recording of a run that has ended; "" if the run is running or nothing is wrong."""
     from ddpmon.errors import RecordingError
     from ddpmon.recording.recorded import recorded_snapshot
 

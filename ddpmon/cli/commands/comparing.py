@@ -1,4 +1,4 @@
-"""ddpmon diff: did the fix help."""
+"""ddpmon diff: compares two runs, for example to see whether a fix helped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
         made = comparison.build(first, second)
     except UsageError:
         raise
-    except DdpmonError as error:  # 1 would say that B is slower
+    except DdpmonError as error:  # Exit code 1 would mean that B is slower.
         raise UsageError(str(error)) from None
     if form == "json":
         print(json.dumps(made, indent=1))

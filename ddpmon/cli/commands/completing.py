@@ -1,4 +1,4 @@
-"""ddpmon completion: the shell completes commands, options and the names of runs."""
+"""ddpmon completion: lets the shell complete commands, options and the names of runs."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def completion(shell: str | None, printed: bool) -> int:
 
 
 def place(shell: str, environ: Mapping[str, str]) -> Path:
-    """Return where a shell looks for a user's completions of a program (bash-completion 2.12, fish 4.0 and zsh 5.9 say
-    so).
+    """Return the file in which a shell looks for a user's completions of ddpmon.
+
+    The paths are those that bash-completion 2.12, fish 4.0 and zsh 5.9 document.
     """
     data = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
     if shell == "bash":

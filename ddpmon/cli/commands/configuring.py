@@ -1,4 +1,4 @@
-"""ddpmon config: where the config file is, and which values count."""
+"""ddpmon config: prints where the config file is, and which values are in effect."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _toml(value: object) -> str:
-    """Write a string, number or list of strings; JSON writes those as TOML does."""
+    """Return a string, number or list of strings as TOML, which has the same syntax for these as JSON."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

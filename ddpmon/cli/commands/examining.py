@@ -1,4 +1,4 @@
-"""ddpmon doctor: what works on this machine and what does not."""
+"""ddpmon doctor: checks what works on this machine and what does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ddpmon export: a recording for other tools."""
+"""ddpmon export: writes a recording in formats of other tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HELP = """Export the recording of a run for other tools.
 @output_option("Write to FILE instead of standard output.")
 @click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Export only the last STEPS steps.")
 def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:
-    """Write it to standard output or a file."""
+    """Write a recording to standard output or a file."""
     from ddpmon import runs
     from ddpmon.errors import UsageError
 
@@ -96,7 +96,7 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file for text."""
+    """Open a file for text; without a path, yield standard output."""
     if path is None:
         yield sys.stdout
     else:

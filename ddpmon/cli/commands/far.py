@@ -1,4 +1,4 @@
-"""Commands that ddpmon runs on another machine over ssh; people do not type these."""
+"""Commands that ddpmon runs on another machine over ssh; users do not type them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import click
 @click.command("_relay", hidden=True)
 @click.argument("run", required=False)
 def relay(run: str | None) -> int:
-    """Pass a run of this machine on to a dashboard elsewhere, over standard input and output."""
+    """Forward a run of this machine to a dashboard on another one, over standard input and output."""
     outgoing = os.dup(1)
-    os.dup2(2, 1)  # whatever prints must not get between the frames
+    os.dup2(2, 1)  # Other prints must not appear between the frames.
     from ddpmon.remote.relay import serve
 
     serve(run, 0, outgoing)
@@ -26,7 +26,14 @@ def relay(run: str | None) -> int:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_obj
 def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -> None:
-    """Run a command of ddpmon on this machine for someone elsewhere. main: runs the command line that sys.argv has."""
+    """Run a command of ddpmon on this machine for a user on another one.
+
+    Args:
+        main: Runs the command line in sys.argv.
+        columns: Width of the user's terminal.
+        words: The command and its arguments.
+
+    """
     from ddpmon.remote.remote_command import begin
 
     begin()

@@ -1,4 +1,4 @@
-"""ddpmon help: pages of the documentation in the terminal."""
+"""ddpmon help: shows pages of the documentation in the terminal."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _FINDING = re.compile(r"^## (\w+)$", re.MULTILINE)
 _WORD = re.compile(r"^\| ([^|]+?)(?: \[([^|\]]+)\])? \| (.+) \|$", re.MULTILINE)
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 _BEGINS = re.compile(r"\s*(?:[-*]|\d+\.) |\s*\|")
-"""Beginning of a line that does not continue the one above."""
+"""Matches the beginning of a line that does not continue the one above."""
 
 
 class Topic(NamedTuple):
-    """What `ddpmon help NAME` prints."""
+    """A page or section that `ddpmon help NAME` prints."""
 
     kind: str
-    """"task", "finding" or "word"."""
+    """Either "task", "finding" or "word"."""
     title: str
     text: str
-    """Markdown."""
+    """The text as Markdown."""
 
 
 def docs_folder() -> Path:
-    """The folder of the pages: inside the package where it was installed, beside it in a clone."""
+    """Return the folder of the pages: inside an installed package, beside the package in a clone."""
     package = Path(ddpmon.__file__).parent
     return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
 
@@ -56,7 +56,7 @@ def topics() -> dict[str, Topic]:
 
 
 def listed(found: dict[str, Topic], width: int) -> Iterator[str]:
-    """Yield a line for each task and finding; words are too many."""
+    """Yield a line for each task and finding. Words are left out, because there are too many."""
     for kind, heading in (("task", "Tasks:"), ("finding", "Kinds of findings:")):
         yield heading
         for name, topic in found.items():
@@ -67,7 +67,7 @@ def listed(found: dict[str, Topic], width: int) -> Iterator[str]:
 
 
 def for_terminal(markdown: str, width: int) -> Iterator[str]:
-    """Yield the lines of a page, wrapped; code and commands stay as they are."""
+    """Yield the lines of a page, wrapped; code and commands are not changed."""
     fenced = listed = False
     paragraph: list[str] = []
     for line in re.sub(r"\n{3,}", "\n\n", _IMAGE.sub("", markdown)).strip().splitlines():

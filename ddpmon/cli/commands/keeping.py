@@ -1,4 +1,4 @@
-"""ddpmon rename, rm and prune: what is kept of runs."""
+"""ddpmon rename, rm and prune: manage the stored runs."""
 
 from __future__ import annotations
 

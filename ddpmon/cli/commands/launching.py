@@ -114,7 +114,7 @@ def run(
     args: tuple[str, ...],
     **places: str | None,
 ) -> int:
-    """Start a script on torchrun."""
+    """Start a script with torchrun."""
     import os
 
     from ddpmon import runs
@@ -193,7 +193,7 @@ def exec_(
     headless: bool, every: float, notify: Notify, apart: bool, cmd: tuple[str, ...],
     **places: str | None,
 ) -> int:  # fmt: skip
-    """Run a command line of the user."""
+    """Run the user's command line."""
     import os
     import shutil
 
@@ -244,26 +244,29 @@ def _start(
         publisher.finish()
         return code
     except KeyboardInterrupt:
-        # before the dashboard could take the key: whoever just started this wants it gone
+        # The dashboard could not catch the key yet: the user who just started the run wants to end it.
         with contextlib.suppress(RunNotFoundError):
             request(runs.load(run_id))
         raise
 
 
 def _input() -> int:
-    """Return what the command is to read: this command's standard input, if reading it would not stop this command."""
+    """Return the descriptor of the command's standard input: this command's own, unless reading that would stop it."""
     import os
     import subprocess
     import sys
 
     stdin = sys.stdin.fileno()
-    if os.isatty(stdin) and os.tcgetpgrp(stdin) != os.getpgrp():  # in the background of a shell, whose keys these are
+    # In the background of a shell, the keys are the shell's.
+    if os.isatty(stdin) and os.tcgetpgrp(stdin) != os.getpgrp():
         return subprocess.DEVNULL
     return stdin
 
 
 def _make_room() -> None:
-    """Keep to $DDPMON_KEEP before a run begins: say what goes, or that it comes near, in one line."""
+    """Delete the oldest runs as $DDPMON_KEEP demands before a run begins; print a line on them, or on a limit that is
+    near.
+    """
     import sys
 
     from ddpmon.launch import retention

@@ -47,7 +47,7 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     if otlp is not None:
         _push(otlp, every, ends)
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before there are threads, which would get them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # Before threads exist, because they would get the signals.
     try:
         host, _ = listen
         port = serve(*listen)
@@ -64,7 +64,7 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
 
 
 def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
-    """Push until a signal comes. What is not taken is said once, and again after it was taken."""
+    """Push until a signal comes. A failing push is reported once, and again after one that succeeded."""
     from ddpmon import runs
     from ddpmon.export.endpoint import Runs
     from ddpmon.export.openmetrics import exporter, push
@@ -73,11 +73,11 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
 
     def end(*_: object) -> None:
         ending.set()
-        to.shutdown()  # else it goes on with its tries
+        to.shutdown()  # Otherwise it continues its retries.
 
-    # Not blocked: while a push goes on, nobody waits for them, and threads of libraries would get them.
+    # Not blocked: while a push lasts nobody waits for these signals, and threads of libraries would get them.
     before = {number: signal.signal(number, end) for number in ends}
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # one line of ours says it
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # ddpmon prints one line of its own.
     try:
         print(
             f"pushing the metrics of the runs in {runs.home()} to {url} every {every_s:g} s until you press Ctrl-C",

@@ -1,4 +1,4 @@
-"""ddpmon profile: operators of a slow rank beside those of another one, without a restart."""
+"""ddpmon profile: compares operators of a slow rank with those of another rank, without a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROWS = 15
 SILENT_S = 15.0
-"""Time without a word of the hub after which nobody waits for its answer."""
+"""Seconds without a message from the hub after which the command stops waiting."""
 
 
 @click.command()
@@ -75,7 +75,7 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
 
 
 def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool) -> ProfileView:
-    """Return the profile once every rank has answered; DdpmonError if that cannot be."""
+    """Return the profile once every rank has answered. Raise DdpmonError if that is not possible."""
     from ddpmon.analysis.processes.profile_text import COST, FLOPS_COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
     from ddpmon.messages import Wish
@@ -107,7 +107,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
 
 
 def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
-    """Return the peak of the config file, else of the ranks' GPU. UsageError: it is not known."""
+    """Return the peak in FLOP/s: the config file's, else that of the ranks' GPU. Raise UsageError if it is unknown."""
     from ddpmon import config
     from ddpmon.analysis.processes.peak_flops import peak_flops
     from ddpmon.errors import UsageError
@@ -123,7 +123,7 @@ def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
 
 
 def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -> ProfileView:
-    """Return the profile once no rank is waited for; the hub gives up on ranks that do not answer."""
+    """Return the profile once no rank is pending; the hub gives up on ranks that do not answer."""
     from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 

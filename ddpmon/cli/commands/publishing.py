@@ -1,4 +1,4 @@
-"""ddpmon publish: a run's numbers and findings for W&B, MLflow or TensorBoard."""
+"""ddpmon publish: writes a run's numbers and findings to W&B, MLflow or TensorBoard."""
 
 from __future__ import annotations
 
@@ -50,10 +50,15 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
 
 
 def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
-    """Write a point now and then until the run ends, or a signal comes. None: there was nothing to write.
+    """Write a point every few seconds until the run ends or a signal comes; return None if there was nothing to write.
 
-    begin: opens the trackers. This waits for data of rank 0: until its hub knows that of rank 0, a machine of several
-    shows its own ranks alone.
+    This waits for data of rank 0: until a hub has data of rank 0, a machine of several shows only its own ranks.
+
+    Args:
+        run: The run.
+        begin: Opens the trackers.
+        every_s: Seconds between two points.
+
     """
     import time
 

@@ -1,4 +1,4 @@
-"""ddpmon replay and demo: a recording in the dashboard, with a time cursor."""
+"""ddpmon replay and demo: play a recording in the dashboard, with a time cursor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 SHIPPED = Path(ddpmon.__file__).parent / "demo"
-"""The recording that comes with the package; screenshots/make.py --demo makes it."""
+"""The recording that the package includes; `screenshots/make.py --demo` creates it."""
 DEMO_SPEED = 4.0
 _SPEED: dict[str, Any] = {
     "type": Within(0.125, 1024),
@@ -60,7 +60,7 @@ def demo(speed: float) -> int:
 
 
 def unpack() -> Run:
-    """Put the run that ships with ddpmon among the runs of $DDPMON_HOME."""
+    """Copy the run that ships with ddpmon to the runs of $DDPMON_HOME, and return it."""
     import gzip
     import json
 

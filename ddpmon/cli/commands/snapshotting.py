@@ -1,4 +1,4 @@
-"""ddpmon snapshot: a screen of the dashboard as a file."""
+"""ddpmon snapshot: writes a screen of the dashboard into a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpmon.cli.options import drafted, output_option, run_argument
 from ddpmon.tui.views import ViewName
 
 ANSWER_S = 20.0
-"""Longest time until all that a screen shows is there."""
+"""Longest time, in seconds, until all data of a screen is there."""
 
 
 def _size(_context: click.Context, _param: click.Parameter, typed: str) -> tuple[int, int]:
@@ -46,7 +46,7 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
     suffix = "txt" if output is None else output.suffix.removeprefix(".").lower()
     if suffix not in {"svg", "png", "txt"}:
         raise UsageError(f"-o {output}: the name must end in .svg, .png or .txt")
-    os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # read when textual is imported: no terminal is asked
+    os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # Textual reads this when it is imported; no terminal is queried.
     from ddpmon.tui import picture
     from ddpmon.tui.app import DdpmonApp
 
@@ -79,7 +79,7 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
 
 
 def _opened(run: str | None) -> tuple[Any, Any]:
-    """Return where the run's snapshots come from, and the machine that it is on; None: this one."""
+    """Return the source of the run's snapshots, and the machine that it is on, which is None for this one."""
     from ddpmon.remote.address import parse
 
     address = parse(run)

@@ -1,4 +1,4 @@
-"""ddpmon stack: where the ranks of a running run are."""
+"""ddpmon stack: prints where the ranks of a running run are."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ddpmon.source import Source
 
 ANSWER_S = 8.0
-"""Longest time for the ranks. One that cannot answer itself is asked by a signal after a while."""
+"""Longest time, in seconds, for the ranks to answer. A rank whose probe does not answer is asked by a signal after a
+while."""
 FRESH_S = 1.0
-"""Age up to which another viewer's answer counts."""
+"""Age, in seconds, up to which the answer to another viewer counts."""
 GONE_S = 1.0
 
 
@@ -62,7 +63,12 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
 
 
 def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackView], set[int], int]:
-    """Each rank's stack, the ranks that answered just now, and the world size; DdpmonError if no rank can be asked."""
+    """Return each rank's stack, the ranks that answered just now, and the world size.
+
+    Raises:
+        DdpmonError: No rank can be asked.
+
+    """
     from ddpmon.errors import UsageError
     from ddpmon.messages import Wish
 

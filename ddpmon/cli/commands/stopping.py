@@ -1,4 +1,4 @@
-"""ddpmon stop: end a run, so that none of its processes is left."""
+"""ddpmon stop: ends a run, so that none of its processes is left."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
 
 
 def _agreed(run: Run) -> bool:
-    """Ask whether to stop a job that ddpmon did not start. UsageError where nobody can be asked."""
+    """Ask whether to stop a job that ddpmon did not start; return the answer. Raise UsageError without a terminal."""
     from ddpmon.errors import UsageError
 
     launcher = f"its launcher (pid {run.agent.pid})" if run.agent else f"its {len(run.attached)} ranks"

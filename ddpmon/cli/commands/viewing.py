@@ -1,4 +1,4 @@
-"""ddpmon ls, logs and report: what runs, and what ran."""
+"""ddpmon ls, logs and report: show current and past runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ddpmon.runs.logs import Log
 
 FETCH_S = 5.0
-"""Longest time for lines of another machine's rank."""
+"""Longest time, in seconds, to wait for lines of another machine's rank."""
 HUBS_AT_ONCE = 8
 HUB_ANSWER_S = 1.0
-"""Longest time that `ls` waits for a hub: one that is up answers within 0.1 s."""
+"""Longest time, in seconds, that `ls` waits for a hub: a live one answers within 0.1 s."""
 
 
 @click.command()
@@ -97,7 +97,7 @@ def _print_unwatched(everything: list[Run]) -> None:
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows in columns, each as wide as its longest cell; the last one is not filled up."""
+    """Print rows in columns, each as wide as its longest cell; the last column is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for *cells, last in rows:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
@@ -105,7 +105,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _warn_near_bound() -> None:
-    """Say on stderr when runs come near what $DDPMON_KEEP allows, or are over it."""
+    """Print a line on stderr if the stored runs are near or over the limit of $DDPMON_KEEP."""
     from ddpmon.launch import retention
 
     bound = retention.from_environment()
@@ -142,7 +142,10 @@ def _facts(run: Run) -> dict[str, object]:
 
 
 def _live_states(listed: list[Run]) -> dict[str, str]:
-    """Return what the hubs of runs that go on say of them, by id: "slow", "stalled", …; silent ones are left out."""
+    """Return the states that the hubs of running runs report, by run id: "slow", "stalled", and others.
+
+    Hubs that do not answer are left out.
+    """
     running = [run for run in listed if run.state() == "running" and not run.stopping]
     if not running:
         return {}
@@ -210,7 +213,8 @@ def report(run: str | None, form: str) -> None:
     if form == "html":
         from ddpmon.export import page
 
-        click.echo(page.of(target).encode("utf-8", "replace"), nl=False)  # as it says itself, in any locale
+        # As UTF-8 in any locale, because the page declares it.
+        click.echo(page.of(target).encode("utf-8", "replace"), nl=False)
         return
     built = reports.build(target)
     if form == "json":
@@ -261,7 +265,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
 
 @contextlib.contextmanager
 def _fetched(run: Run, rank: int) -> Iterator[Log]:
-    """The output of a rank that has none here, once its hub has sent what there is; why there is none on stderr."""
+    """Yield the output of a rank on another machine, once its hub has sent it; print on stderr why there is none."""
     from ddpmon.messages import Wish
     from ddpmon.source.live import LiveSource
 
