@@ -1,4 +1,4 @@
-"""Gives viewers a run: live, recorded, replayed or made up, all through one interface."""
+"""Provides a run's snapshots to viewers through one interface: of a live, recorded, replayed or made-up run."""
 
 from ddpmon.source.attaching import attach, snapshot_now
 from ddpmon.source.fake import FakeSource

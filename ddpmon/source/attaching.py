@@ -1,4 +1,4 @@
-"""Opens the source of a run, whether it runs or is over."""
+"""Opens the source of a run, whether the run is still running or has ended."""
 
 from __future__ import annotations
 
@@ -13,26 +13,35 @@ from ddpmon.source.protocol import Source
 from ddpmon.source.recorded import RecordedSource
 
 ANSWER_S = 10.0
-"""Longest time for a hub's first answer, one that is only being started again included."""
+"""Longest wait for the first answer of a hub, in seconds, including a hub that is just being restarted."""
 
 
 def attach(run: Run) -> Source:
-    """Return where to get a run's snapshots: its hub while it runs, else its recording.
+    """Return the source of a run's snapshots: its hub while the run is running, else its recording.
 
-    HubUnreachableError if it runs where its hub cannot be reached from here.
+    Raises:
+        HubUnreachableError: The run is running, but its hub cannot be reached from this machine or container.
+
     """
     if run.state() != "running":
         return RecordedSource(run)
-    # containers may share the folder of sockets
+    # Containers on one machine may share the folder of the sockets, so the socket decides.
     if (elsewhere := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
         raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}; {run.attaching} shows it there")
     return LiveSource(run)
 
 
 def snapshot_now(run: Run, answer_s: float = ANSWER_S) -> Snapshot | None:
-    """The run's snapshot at this moment; None if its hub does not answer, or it left no recording.
+    """Return the run's current snapshot; return None if the hub does not answer or there is no readable recording.
 
-    HubUnreachableError: what the hub answers is no snapshot. UnsafePathError: the answer could be somebody else's.
+    Args:
+        run: The run, which may be running or have ended.
+        answer_s: Longest wait for the hub's first answer, in seconds.
+
+    Raises:
+        HubUnreachableError: The hub's answer is not a valid snapshot.
+        UnsafePathError: Another user could have created the socket, so the answer cannot be trusted.
+
     """
     try:
         source = attach(run)

@@ -1,4 +1,4 @@
-"""A run that tests make up."""
+"""A source whose run is made up by a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpmon.source.protocol import LocalSource, Tape
 
 
 class FakeSource(LocalSource):
-    """A source that holds what a test or a demonstration gives it."""
+    """A source that returns whatever a test or a demonstration assigns to it."""
 
     def __init__(self, snapshot: Snapshot | None = None, silent: float = 0.0, stoppable: bool = True) -> None:
         self.current = snapshot
@@ -22,7 +22,7 @@ class FakeSource(LocalSource):
         self.profiles: list[list[int]] = []
         self.stops: list[bool] = []
         self.said: list[Said] = []
-        """Lines that the ranks print next."""
+        """Lines that the ranks print next; `logs` returns each of them once."""
         self.tape: Tape | None = None
         self.wished = Wish()
         self.closed = False

@@ -1,4 +1,4 @@
-"""A run of this machine: what its hub sends, with the output of its ranks; once it is over, its recording."""
+"""The source of a run on this machine: its hub's snapshots and its ranks' output, or its recording after its end."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ from ddpmon.source.protocol import LocalSource
 
 
 class RankLog:
-    """`log` has it. A hub's snapshots are given to `take`, by another thread than the one that polls the log."""
+    """The output of all ranks: lines of log files on this machine, and lines that the hub sent from other machines.
+
+    Viewers poll `log`. Another thread passes each snapshot of the hub to `take`.
+    """
 
     def __init__(self, run: Run) -> None:
         self.log = Log(self._read)
         self._host = run.host
         self._reader = Reader(run)
         self._here: set[int] = set()
-        """Ranks of which there are logs here."""
+        """Ranks whose log files are on this machine."""
         self._came: deque[Said] = deque()
         self._totals: dict[int, int] = {}
-        """Lines of each rank that its hub had read when some came last."""
+        """Number of lines that the hub had read of each rank's output, according to the last snapshot that added
+        lines."""
 
     def _read(self) -> list[Said]:
         said = self._reader()
@@ -45,14 +49,14 @@ class RankLog:
         return said
 
     def take(self, shot: Snapshot) -> None:
-        """Take what is new of the lines that are in it of another machine's rank."""
+        """Append the snapshot's new lines of output, if they belong to a rank on another machine."""
         view = shot.printed
         if view is None or not view.lines or view.rank in self._here or view.rank >= len(shot.ranks):
             return
         if shot.ranks[view.rank].host == self._host:
             return
         before = self._totals.get(view.rank, 0)
-        new = view.total - before if view.total >= before else view.total  # its hub began anew
+        new = view.total - before if view.total >= before else view.total  # the hub's count restarted
         if new <= 0:
             return
         self.log.elsewhere.add(view.rank)
@@ -66,21 +70,26 @@ class RankLog:
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
-"""A live hub answers every second; a request that this long went unanswered met no hub."""
+"""Seconds without an answer after which a request is repeated. A live hub answers every second, so none received it."""
 SEE_TO_S = 5.0
-"""Interval at which a viewer checks whether its run's supervisor lives."""
+"""Seconds between two checks whether the run's supervisor is alive."""
 
 
 class LiveSource(LocalSource):
-    """A running run, from its hub. A thread of its own asks for one snapshot after the other.
+    """The source of a running run. Its own thread requests one snapshot after another from the hub.
 
-    It reconnects by itself. If the run ends while no hub answers, what the recording tells takes its place.
+    The thread reconnects after a failure. If the run ends while no hub answers, the snapshot comes from the recording.
     """
 
     tape = None
 
     def __init__(self, run: Run) -> None:
-        """UnsafePathError where somebody else could be the one who answers."""
+        """Start the thread that requests snapshots.
+
+        Raises:
+            UnsafePathError: Another user could have created the sockets and answer in the hub's place.
+
+        """
         folder = runs.socket_dir(run.id)
         if why := wrong(str(folder)) or wrong(os.path.realpath(folder.parent)):
             raise UnsafePathError(
@@ -91,17 +100,17 @@ class LiveSource(LocalSource):
         self._output = RankLog(run)
         self._snapshot: Snapshot | None = None
         self._base: Snapshot | None = None
-        """The hub's last one, of which it may send changes."""
+        """The hub's last snapshot, against which the hub may send only the changes."""
         self.refused = ""
         self._wish = self._requested = self._answered = Wish()
-        """The viewer's wish; the one of the last request; the one that the last answer holds."""
+        """The viewer's current wish, the wish of the last request, and the wish that the last answer fulfilled."""
         self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._questions: deque[Ask] = deque()
         self._news: deque[str] = deque()
         self._asking, self._asked_for = socketpair()
-        """Two ends of a pair: a byte into the first wakes the thread, which polls the second."""
-        self._asking.setblocking(False)  # once the run has ended nobody reads them any more
+        """A pair of connected sockets: a byte sent to the first wakes the thread, which polls the second."""
+        self._asking.setblocking(False)  # once the run has ended, nobody reads these bytes
         self._closing = threading.Event()
         self._wished = threading.Event()
         self._thread = threading.Thread(target=self._read, name="ddpmon-source", daemon=True)
@@ -130,7 +139,7 @@ class LiveSource(LocalSource):
             self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it was closed, or is full of such bytes
+        with contextlib.suppress(OSError):  # the socket is closed, or full of unread bytes
             self._asking.send(b".")
 
     def silent_for(self) -> float:
@@ -179,7 +188,7 @@ class LiveSource(LocalSource):
         self._grant_from_the_recording()
 
     def _grant_from_the_recording(self) -> None:
-        """Once the run has ended nobody answers: further parts of the snapshot come from its recording."""
+        """Take further parts of the snapshot from the recording, because no hub answers once the run has ended."""
         from ddpmon.recording.recorded import recorded_state
         from ddpmon.store.parts import with_parts
 
@@ -192,18 +201,18 @@ class LiveSource(LocalSource):
                 except (RecordingError, RunNotFoundError):
                     return
                 self._answered = self._wish
-                with contextlib.suppress(WireError):  # the run as it was goes on being shown
+                with contextlib.suppress(WireError):  # the previous snapshot stays on the screen
                     self._snapshot = checked(with_parts(self._snapshot, store, self._answered))
             self._wished.wait()
 
     def _see_to_the_run(self) -> None:
-        """Have another supervisor take over where it was killed, and say so: somebody has to see how the run ends."""
+        """Replace the run's supervisor if it was killed, so that the run's end is recorded, and tell the user."""
         from ddpmon.launch.adoption import adopt
 
         if time.monotonic() < self._see_to_at:
             return
         self._see_to_at = time.monotonic() + SEE_TO_S
-        with contextlib.suppress(DdpmonError):  # the next command says why not
+        with contextlib.suppress(DdpmonError):  # the next command reports the error
             if runs.load(self._run.id).lost():
                 adopt(self._run, self._news.append)
 
@@ -218,16 +227,16 @@ class LiveSource(LocalSource):
         try:
             socket.send(encode(request), zmq.NOBLOCK)
         except zmq.Again:
-            pass  # earlier requests are queued for the hub already
+            pass  # earlier requests are still queued for the hub
 
     def _pass_on(self, socket: zmq.Socket[bytes]) -> None:
-        """Send what was asked. Where no hub takes it, nobody waits for it later."""
+        """Send the queued questions to the hub. Drop those that cannot be sent, because nobody waits for an answer."""
         while self._questions:
             with contextlib.suppress(zmq.Again):
                 socket.send(encode(self._questions.popleft()), zmq.NOBLOCK)
 
     def _hear(self, socket: zmq.Socket[bytes]) -> None:
-        """Wait for the answer to a request; return without one when it is time to ask again."""
+        """Wait for the answer to a request; return without one when it is time to repeat the request."""
         asked_at = time.monotonic()
         while not self._closing.is_set() and time.monotonic() - asked_at < ASK_AGAIN_S:
             ready = dict(self._poller.poll(POLL_MS))
@@ -235,7 +244,7 @@ class LiveSource(LocalSource):
                 self._asked_for.recv(4096)
                 self._pass_on(socket)
                 if self._wish != self._requested:
-                    return  # which the hub answers at once
+                    return  # the new request gets an answer at once
             if socket not in ready:
                 if ready:
                     continue
@@ -247,19 +256,19 @@ class LiveSource(LocalSource):
                 frame = socket.recv()
                 answer = changed(self._base, frame) if are_changes(frame) else decode_snapshot(frame)
             except WireError as error:
-                self._base = None  # the next answer is whole
+                self._base = None  # without a base, the next answer is a whole snapshot
                 self.refused = f"the hub sent an invalid value: {error}"
                 continue
             self._heard_at, self._base = time.monotonic(), answer
             self.refused = ""
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
-            # An answer to an earlier wish may have been on its way; the one to this wish then has the same version.
+            # The answer to an earlier wish may have been on its way. The answer to this wish then has the same version.
             if not same or self._requested != self._answered or answer != newest:
                 self._snapshot = answer
             self._answered = self._requested
             self._output.take(answer)
-            if answer.state == "lost":  # its hub saw everything end, and nobody saw how
+            if answer.state == "lost":  # the hub saw all processes end, but not how the run ended
                 self._take_the_recording()
                 self._ended = self._run_is_over()
             elif answer.state in END_STATES:
@@ -267,7 +276,7 @@ class LiveSource(LocalSource):
             return
 
     def _check_for_the_end(self) -> None:
-        """Take the recording if the run ended and its hub is not there to say so."""
+        """Show the recording if the run ended and its hub can no longer report that."""
         if time.monotonic() - self._heard_at >= ASK_AGAIN_S:
             self._take_the_recording()
 
@@ -290,4 +299,4 @@ class LiveSource(LocalSource):
             self._snapshot, self._answered = checked(recorded_snapshot(run)), Wish()
             self._ended, self.refused = True, ""
         except (RecordingError, RunNotFoundError, WireError):
-            return  # the viewer shows how long nobody was heard
+            return  # the viewer shows for how long the hub has been silent

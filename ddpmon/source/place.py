@@ -1,4 +1,4 @@
-"""The machine whose runs are listed: this one, or another."""
+"""The machine whose runs the dashboard lists: this one or another."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ddpmon.source.run_list import AllRuns, Listed, ListedVerdict
 
 
 class Place(Protocol):
-    """Actions of a dashboard on the runs of a machine beside the one that it shows. Errors are DdpmonError."""
+    """A machine's runs, and what a dashboard can do with them. The methods raise DdpmonError."""
 
     @property
     def name(self) -> str:
-        """Return how the machine is called in questions; "": this one, where runs can be started and changed too."""
+        """Return the machine's name for messages; "" is this machine, where runs can also be started and changed."""
 
     def read(self) -> list[Listed]:
-        """All runs there, the latest first."""
+        """Return all runs on this machine, the latest first."""
 
     def verdict(self, listed: Listed) -> ListedVerdict:
-        """The verdict of a run that has ended."""
+        """Return the verdict of a run that has ended."""
 
     def attach(self, run: Run) -> Source:
-        """Return where to get a run's snapshots."""
+        """Return the source of a run's snapshots."""
 
     def stop(self, run: Run, now: bool) -> None:
-        """Ask a run to stop; returns at once."""
+        """Ask a run to stop, without waiting for its end."""
 
 
 class Here(AllRuns):
-    """This machine: its runs, before them the jobs that train here without ddpmon."""
+    """The runs on this machine, preceded by the training jobs that run here without ddpmon."""
 
     name = ""
 

@@ -1,4 +1,4 @@
-"""The interface through which every viewer gets a run: live, recorded or from afar."""
+"""The interface through which every viewer reads a run: live, recorded or on another machine."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from ddpmon.runs.logs import Log
 
 @dataclass(frozen=True)
 class TapePosition:
-    """A place in a recording."""
+    """The current position in a recording that is being played."""
 
     at_s: float
-    """Seconds since the recording's beginning."""
+    """Seconds since the start of the recording."""
     length_s: float
     speed: float = 1.0
-    """Seconds of the run in a second."""
+    """Seconds of the recording that are played in one second."""
     paused: bool = False
 
 
 class Tape(Protocol):
-    """A recording that plays. Calls return at once; the snapshot follows."""
+    """A recording that is being played. The methods return at once, before the snapshot has changed."""
 
     @property
     def cursor(self) -> TapePosition:
-        """Return where it is."""
+        """Return the current position."""
 
     def toggle(self) -> None:
-        """Pause, or go on; at the end, begin again."""
+        """Pause or resume; start over if the recording is at its end."""
 
     def skip(self, by: int) -> None:
-        """Forward (1) or back (-1) by a piece of the whole."""
+        """Skip forward (1) or back (-1) by a fixed part of the recording."""
 
     def step(self, by: int) -> None:
-        """To the end of the next step (1) or of the one before (-1), and pause there."""
+        """Move to the end of the next step (1) or of the previous step (-1), and pause there."""
 
     def jump(self, by: int) -> None:
-        """To the next event (1) or the one before (-1)."""
+        """Move to the next event (1) or the previous one (-1)."""
 
     def faster(self, by: int) -> None:
-        """Twice as fast (1) or half as fast (-1)."""
+        """Double (1) or halve (-1) the speed."""
 
 
 class Source(Protocol):
-    """Source of a viewer's snapshots. Calls never block."""
+    """The source of a viewer's snapshots. No method blocks."""
 
     @property
     def stoppable(self) -> bool:
@@ -54,50 +54,53 @@ class Source(Protocol):
 
     @property
     def tape(self) -> Tape | None:
-        """Return the position in a recording that is played; None: the run is shown as it is now or was last."""
+        """Return the recording that is being played; None if the source shows the run's current or final state."""
 
     def snapshot(self) -> Snapshot | None:
-        """The newest snapshot; None before the first. The same object as long as nothing new came."""
+        """Return the newest snapshot: the same object until a new one arrives, and None before the first."""
 
     def wish(self, wish: Wish) -> None:
-        """Have the parts of the snapshot that only some screens show come with it from now on."""
+        """Request the parts of the snapshot that only some screens show, for this and all later snapshots."""
 
     @property
     def refused(self) -> str:
-        """Why the last answer is not shown, in words: it cannot be a snapshot of a run. "": it is shown."""
+        """Return why the last answer is not a valid snapshot and is not shown; "" if the last answer is shown."""
 
     def silent_for(self) -> float:
-        """Seconds since the hub was last heard while it should speak; 0.0 for a recording or an ended run."""
+        """Return the seconds since the hub's last answer; 0.0 for a recording or a run that has ended."""
 
     def trouble(self) -> str:
-        """Why the hub cannot be heard, where that is not the hub's fault, in a sentence; "": nothing is in the way."""
+        """Return a sentence about a problem between viewer and hub, such as a lost connection; "" if none."""
 
     def news(self) -> str:
-        """A line that a person should read, once; "": none. What went wrong elsewhere with what was asked for."""
+        """Return one message for the user, such as a failed request, and remove it; "" if there is none."""
 
     def logs(self) -> Log:
-        """Return what the ranks printed, as far as it was written on the run's machine; always the same object."""
+        """Return the output of the ranks as far as it was written on the run's machine; always the same object."""
 
     @property
     def askable(self) -> bool:
-        """Return whether ranks can be asked where they are: those of a recording cannot; it has their last stacks."""
+        """Return whether ranks can be asked for their stacks. A recording has only their last stacks."""
 
     def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
-        """Ask ranks, or all of them, where they are now; the answers come with the stacks that are wished for.
+        """Ask ranks for their current stacks or for a profile; the answers arrive in later snapshots.
 
-        profile_steps: profile so many of their steps instead; without ranks, of a slow one and a peer.
-        peak_flops: count the operations of one step instead of that, for a device that can do so many a second.
+        Args:
+            ranks: The ranks to ask; all of them if empty.
+            profile_steps: Number of steps to profile instead; without `ranks`, those of a slow rank and of a peer.
+            peak_flops: If above 0, count the operations of one step instead, for a device with so many FLOP/s.
+
         """
 
     def stop(self, now: bool = False) -> None:
-        """Ask the run to stop; `now` skips the grace. Returns at once."""
+        """Ask the run to stop, without waiting for its end; `now` skips the grace period."""
 
     def close(self) -> None:
-        """Let go of sockets and threads."""
+        """Close the sockets and end the threads."""
 
 
 class LocalSource:
-    """Answers of all sources of this machine: nothing stands between them and the run."""
+    """Base of the sources of runs on this machine, which no connection separates from the run."""
 
     def trouble(self) -> str:
         return ""
@@ -107,7 +110,7 @@ class LocalSource:
 
 
 class EndedSource(LocalSource):
-    """Answers of all sources of runs that have ended: nobody is there to answer or to be stopped."""
+    """Base of the sources of runs that have ended: no process can answer questions or be stopped."""
 
     stoppable = False
     askable = False
@@ -117,7 +120,7 @@ class EndedSource(LocalSource):
         return 0.0
 
     def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
-        """Nobody is there to answer."""
+        """Do nothing, because no rank is left to answer."""
 
     def stop(self, now: bool = False) -> None:
-        """Nothing runs."""
+        """Do nothing, because no process is left to stop."""

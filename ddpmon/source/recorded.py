@@ -1,4 +1,4 @@
-"""The end of a run that is over, from its recording."""
+"""The source of a run that has ended: the final state in its recording."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from ddpmon.source.protocol import EndedSource
 
 
 class RecordedSource(EndedSource):
-    """A run that has ended, as its dashboard stood at the end."""
+    """The source of a run that has ended, as the dashboard showed the run at its end."""
 
     tape = None
 
     def __init__(self, run: Run) -> None:
-        """Read a run's recording; RecordingError says what is wrong with it."""
-        from ddpmon.recording.recorded import recorded_state  # numpy with it, which a live run's viewer never needs
+        """Read a run's recording.
+
+        Raises:
+            RecordingError: The recording cannot be read, or contains an invalid value.
+
+        """
+        from ddpmon.recording.recorded import recorded_state  # imports numpy, which a live run's viewer never needs
 
         recorded, self._store = recorded_state(run)
         try:
@@ -39,11 +44,11 @@ class RecordedSource(EndedSource):
             self._wish = wish
             if wish.heat is not None and not self._has_whole_heat:
                 self._read_heat()
-            with contextlib.suppress(WireError):  # the run as it was goes on being shown
+            with contextlib.suppress(WireError):  # the previous snapshot stays on the screen
                 self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
 
     def _read_heat(self) -> None:
-        """Read the steps from the first one on, which no other screen needs; where that fails, the last ones remain."""
+        """Read the run's steps from the first one on, which only Heat needs. If that fails, the latest steps remain."""
         from ddpmon.recording.recorded import read_whole_heat
 
         self._has_whole_heat = True
@@ -54,4 +59,4 @@ class RecordedSource(EndedSource):
         return self._log
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file or thread is left open."""

@@ -1,4 +1,4 @@
-"""A recording played through time: the same interface as a live run's, with a cursor."""
+"""Plays a recording through time, behind the interface of a live run and with a cursor."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from ddpmon.source.protocol import EndedSource, TapePosition
 FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
 PIECES = 60
-"""Into how many pieces `skip` divides a recording."""
+"""Number of equal parts into which `skip` divides a recording."""
 BACK_S = 1.5
 LEAD_S = 1.0
-"""Time before the end of the first step at which a replay begins: earlier, the processes start."""
+"""Seconds before the end of the first step at which a replay begins, because earlier the processes only start."""
 
 
 class ReplaySource(EndedSource):
-    """Plays a run's recording. A thread of its own reads it and follows the cursor."""
+    """Plays a run's recording. Its own thread reads the recording and follows the cursor."""
 
     def __init__(self, run: Run, speed: float = 1.0) -> None:
-        """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
-        from ddpmon.recording.player import Player  # numpy with it, which a live run's viewer never needs
+        """Open a run's recording and start to play it.
+
+        Raises:
+            RecordingError: The recording cannot be read, or is empty.
+
+        """
+        from ddpmon.recording.player import Player  # imports numpy, which a live run's viewer never needs
 
         self._run = run
         self._player = Player(run)
@@ -43,7 +48,7 @@ class ReplaySource(EndedSource):
         self._wish = Wish()
         self._keys: list[tuple[str, int]] = []
         self._pressed = True
-        """Set when a key moved the cursor, so that the snapshot there is shown at once."""
+        """True when a key moved the cursor, so that the snapshot at its new position is shown at once."""
         self._closing = False
         self._turn = threading.Condition()
         self._thread = threading.Thread(target=self._play, name="ddpmon-replay", daemon=True)
@@ -57,7 +62,7 @@ class ReplaySource(EndedSource):
     def cursor(self) -> TapePosition:
         with self._turn:
             self._move()
-            arrived = self._paused and self._shown == self._at  # else what is shown is of before
+            arrived = self._paused and self._shown == self._at  # else the shown snapshot is an earlier one
             return TapePosition(self._at - self._begin, self._end - self._begin, self._speed, arrived)
 
     def toggle(self) -> None:
@@ -94,7 +99,7 @@ class ReplaySource(EndedSource):
                 self._turn.notify()
 
     def logs(self) -> Log:
-        """All that was printed, at any place of the cursor: lines carry no time."""
+        """Return the whole output wherever the cursor is, because the lines carry no time."""
         return self._log
 
     def close(self) -> None:
@@ -110,7 +115,7 @@ class ReplaySource(EndedSource):
             self._turn.notify()
 
     def _move(self) -> None:
-        """Bring the cursor to now."""
+        """Move the cursor to where it is now, given the speed and the time since the last move."""
         now = time.monotonic()
         if not self._paused:
             self._at = min(self._end, self._at + (now - self._moved_at) * self._speed)
@@ -130,7 +135,7 @@ class ReplaySource(EndedSource):
             self._player.close()
 
     def _next(self) -> float | None:
-        """Wait for the next moment that is to be shown; None: closed."""
+        """Wait until another moment of the recording is due, and return it; return None once the source is closed."""
         with self._turn:
             self._move()
             while not self._closing and not self._pressed and self._shown == self._at:
@@ -156,13 +161,13 @@ class ReplaySource(EndedSource):
         if key == "step":
             return self._player.step_from(at, by)
         if key == "jump":
-            # While it plays, what was jumped to is past already: back means the one before that.
+            # While the recording plays, the cursor is soon past the event, so "back" must mean the event before it.
             grace = 0.0 if by > 0 or self._paused else BACK_S * self._speed
             return self._player.event_from(at - grace, by)
         return at + by * max(1.0, (self._end - self._begin) / PIECES)
 
     def _give_up(self, why: str) -> None:
-        """Stay where it is, and say why."""
+        """Pause the recording, and show the reason as the verdict."""
         with self._turn:
             self._paused = True
         shown = self._snapshot or self._as_it_ended()
@@ -171,7 +176,7 @@ class ReplaySource(EndedSource):
         )
 
     def _as_it_ended(self) -> Snapshot:
-        """A snapshot to show where there was none yet; with the run's name alone where the recording gives no more."""
+        """Return a snapshot for a recording that failed before any was shown: its end, or only the run's name."""
         try:
             return checked(self._player.at(self._end))
         except (RecordingError, WireError):

@@ -1,4 +1,4 @@
-"""Every run of this user, read again only where something can have changed."""
+"""Lists all runs of this user, and reads again only what can have changed."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from ddpmon.messages import Finding
 from ddpmon.runs import Run, plain_file
 
 _LARGEST = 1 << 26
-"""Bytes of a report.json that is read."""
+"""Largest report.json that is read, in bytes."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A run and how it stands."""
+    """A run and its state."""
 
     run: Run
     state: str
-    """State as `Run.state` returns it, "stopping", or "unwatched"."""
+    """The state that `Run.state` returns, or "stopping" or "unwatched"."""
     pid: int | None = None
-    """Of a job that trains without ddpmon: the process that `ddpmon attach --pid` takes; `run` is then a mere row."""
+    """Process id for `ddpmon attach --pid`, if this is a job that trains without ddpmon; `run` then only describes it.
+    """
 
     @property
     def runs(self) -> bool:
-        """Return whether it can be stopped."""
+        """Return whether the run can be stopped."""
         return self.state in {"running", "stopping"}
 
 
 @dataclass(frozen=True)
 class ListedVerdict:
-    """The verdict of a run that has ended; "": it left no report."""
+    """The verdict of a run that has ended; "" if it left no report."""
 
     sentence: str = ""
     brief: str = ""
-    """A shorter one, for where the state stands beside it."""
+    """A shorter verdict, for places that show the state beside it."""
 
 
 class _ReportedRun(msgspec.Struct):
@@ -52,7 +53,7 @@ class _ReportedSteps(msgspec.Struct):
 
 
 class _Report(msgspec.Struct):
-    """The parts of a report.json that are read."""
+    """The fields of a report.json that the list needs."""
 
     verdict: str = ""
     run: _ReportedRun = msgspec.field(default_factory=_ReportedRun)
@@ -61,20 +62,20 @@ class _Report(msgspec.Struct):
 
 
 class AllRuns:
-    """Reads the runs' folder: of a run that has ended only what was written since."""
+    """Reads all runs of this user. It caches runs that have ended until their run.json changes."""
 
     def __init__(self) -> None:
         self._ended: dict[str, tuple[tuple[int, int, int], Listed]] = {}
         self._verdicts: dict[str, ListedVerdict] = {}
 
     def read(self) -> list[Listed]:
-        """All readable runs, the latest first."""
+        """Return all readable runs, the latest first."""
         rows = []
         for run_id in runs.all_ids():
             try:
                 listed = self._read(run_id)
             except (OSError, RunNotFoundError):
-                continue  # a damaged folder must not hide the others
+                continue  # a damaged folder must not hide the other runs
             rows.append(listed)
         return sorted(rows, key=lambda listed: listed.run.created_at, reverse=True)
 
@@ -92,14 +93,14 @@ class AllRuns:
         return listed
 
     def verdict(self, listed: Listed) -> ListedVerdict:
-        """The verdict in the report of a run that has ended; empty where there is no report."""
+        """Return the verdict from the report of a run that has ended; an empty one if there is no report."""
         run = listed.run
         if listed.runs:
             return ListedVerdict()
         cached = self._verdicts.get(run.id)
         if cached is None:
             cached = _verdict(run)
-            if cached.sentence or not run.supervised():  # else the report may still come
+            if cached.sentence or not run.supervised():  # otherwise the report may still be written
                 self._verdicts[run.id] = cached
         return cached
 
