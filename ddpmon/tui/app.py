@@ -1,4 +1,4 @@
-"""The dashboard over one source: what each of its keys does."""
+"""The dashboard of one source, with the action of each key."""
 
 from __future__ import annotations
 
@@ -38,12 +38,17 @@ from ddpmon.tui.watched import Outcome
 
 
 class DdpmonApp(ShowingApp):
-    """The dashboard over one source.
+    """The dashboard of one source.
 
-    readonly: the run cannot be stopped from here. owns_run: this viewer belongs to the command that started the run,
-    so that Ctrl-C may mean either of the two and is asked about; a mere viewer just leaves. notify: a choice
-    of `--notify`. place: the machine whose runs these are; None: this one. preferences: choices to begin with, and
-    to save; None: neither.
+    Args:
+        source: The source of the run that is shown first.
+        readonly: If true, the run cannot be stopped from this dashboard.
+        owns_run: If true, the command that started the run also started this viewer. Ctrl-C could then mean detach or
+            stop, so the viewer asks; otherwise Ctrl-C only leaves.
+        notify: The value of `--notify`.
+        place: The machine on which the runs are; None is this machine.
+        preferences: Remembered choices to begin with and to update; None remembers nothing.
+
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of_dialogs()]
@@ -72,9 +77,9 @@ class DdpmonApp(ShowingApp):
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return what the command palette (ctrl+p) offers: whatever a key would do now, and the themes.
+        """Return the entries of the command palette (ctrl+p): whatever a key would do now, and the themes.
 
-        What is no more than a movement, and Textual's own themes, are found by typing.
+        Mere movements, and Textual's own themes, are listed only when the user types a search.
         """
         frame = self.frame
         for key in keys.available(frame):
@@ -88,7 +93,7 @@ class DdpmonApp(ShowingApp):
 
     @property
     def wish(self) -> Wish:
-        """The parts of a snapshot that are shown now, by the screen and by a profile over it."""
+        """Return the parts of a snapshot that the screen and a profile over it show now."""
         return together(super().wish, self.profiling.wish)
 
     def show(self) -> None:
@@ -106,7 +111,7 @@ class DdpmonApp(ShowingApp):
             await super().on_event(event)
 
     async def _dispatch_key(self, event: events.Event) -> None:
-        """Have a key or a paste do what it does; say so where that is nothing."""
+        """Do what a key or a paste means; if a key has no action on this screen, say so."""
         if isinstance(event, events.Key) and isinstance(self.screen, View):
             character = event.character if event.character is not None and event.is_printable else ""
             if why := keys.idle(event.key, character, self.frame):
@@ -116,11 +121,11 @@ class DdpmonApp(ShowingApp):
     # --- keys ---
 
     def action_repaint(self) -> None:
-        """All of the screen once more, whatever else wrote into the terminal."""
+        """Draw the whole screen again, to overwrite what other programs wrote into the terminal."""
         self.refresh(repaint=True, layout=True)
 
     def action_suspend(self) -> None:
-        """Back to the shell until it continues the dashboard, as any program."""
+        """Suspend the dashboard until the shell continues it, as any program."""
         if workarounds.can_come_back():
             self.action_suspend_process()
         else:
@@ -136,14 +141,14 @@ class DdpmonApp(ShowingApp):
         self.push_screen(Help(self.palette, self.frame))
 
     async def action_go(self, name: str) -> None:
-        """Show another screen; each stays as it was left. From an inspected rank, the logs are that rank's."""
+        """Switch to another screen, which keeps its state. From an inspected rank, Logs shows that rank's output."""
         target = ViewName(name)
         if target is ViewName.LOGS and self.view_name is ViewName.INSPECT:
             self._output.of(self.inspecting.rank)
         laid_out = self.views[target].is_mounted
         await self.switch_mode(target)
         self.show()
-        if laid_out:  # a new one asks once it knows its size
+        if laid_out:  # a new screen requests its parts once it knows its size
             self._wish_anew()
 
     def action_filter(self) -> None:
@@ -160,7 +165,7 @@ class DdpmonApp(ShowingApp):
             self._take_filter(Filter())
 
     def _take_filter(self, rank_filter: Filter | None) -> None:
-        """None: leave it as it was."""
+        """Apply a filter; None leaves the current one unchanged."""
         if rank_filter is not None:
             self.filter = rank_filter if rank_filter.text else None
             self.show()
@@ -193,7 +198,7 @@ class DdpmonApp(ShowingApp):
         self.copying.offer(on_logs=self.view_name is ViewName.LOGS)
 
     def action_save(self, suffix: str) -> None:
-        """Save the screen once what was over it, as the list of commands, is gone."""
+        """Save the screen once a dialog over it, such as the command palette, is closed."""
         self.call_after_refresh(self._save, suffix)
 
     def _save(self, suffix: str) -> None:
@@ -226,7 +231,7 @@ class DdpmonApp(ShowingApp):
         self._show_moved()
 
     def _show_moved(self) -> None:
-        """Show what was moved to; a recording is there as soon as it has it."""
+        """Show the snapshot at the new position; a recording shows it as soon as it has read it."""
         if self.playback.plays:
             self.show_answer()
         else:
@@ -247,9 +252,12 @@ class DdpmonApp(ShowingApp):
             self.in_background(self.watch_run(other_run))
 
     async def watch_run(self, run: Run) -> None:
-        """Watch a run on all screens from now on. Keys work while it is opened; who leaves the screen stays away."""
+        """Watch a run on all screens from now on.
+
+        Keys work while the run is being opened. If the user has switched screens meanwhile, that screen stays.
+        """
         asked_on = self.view_name
-        self.call_later(self.show)  # with the sign that it is being opened
+        self.call_later(self.show)  # shows that the run is being opened
         try:
             if not await self.watched.open(run):
                 return
@@ -285,8 +293,8 @@ class DdpmonApp(ShowingApp):
 
 
 def watch(app: DdpmonApp) -> Outcome:
-    """Show the dashboard in this terminal until the person leaves or the terminal goes away; says how it was left."""
-    gc.freeze()  # what was imported stays: no collection goes through it while frames come and go
+    """Show the dashboard until the user leaves or the terminal is closed; return the outcome."""
+    gc.freeze()  # excludes the imported modules from garbage collection between frames
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The axis below whatever is drawn through time: moments, ages or steps, as many as there is room for."""
+"""The axis below a chart over time: labels of times, ages or steps, as many as fit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from ddpmon import numbers
 
 APART = 14
-"""Columns from one label to the next, at least."""
+"""Minimum distance from the start of one label to the next, in columns."""
 _MOST = 6
-"""Labels after the first one."""
+"""Maximum number of labels after the first one."""
 
 
 def labels(of: Callable[[float], str], columns: int) -> str:
-    """Return the labels of evenly spread places in a line of so many columns; the first and the last at the edges.
+    """Return the labels of evenly spaced places in a line; the first and the last are at its edges.
 
     Args:
-        of: Makes the label of a place: 0 is the left edge, 1 the right one.
-        columns: Width of what is drawn above the axis.
+        of: Returns the label of a place: 0 is the left edge, 1 the right one.
+        columns: Width of the chart above the axis.
 
     """
     ticks = max(1, min(_MOST, columns // APART))
@@ -32,7 +32,7 @@ def labels(of: Callable[[float], str], columns: int) -> str:
 
 
 def moment(seconds: float, span_s: float) -> str:
-    """Return a time since the run's start: 3h14m, and where little of it is shown 3h14m07.5s."""
+    """Return a time since the run's start, as 3h14m, or as 3h14m07.5s if the shown span is short."""
     if not math.isfinite(seconds):
         return numbers.NONE
     if span_s >= 7200 and seconds >= 3600:
@@ -53,12 +53,12 @@ def moments(first: float, last: float, columns: int) -> str:
 
 
 def ages(seconds: float, columns: int) -> str:
-    """Return the labels of the last so many seconds: -2m00s, -1m00s, now."""
+    """Return the labels of a span that ends now: -2m00s, -1m00s, now."""
     return labels(lambda share: f"-{numbers.duration(seconds * (1 - share))}" if share < 1 else "now", columns)
 
 
 def steps(last: int, each: int, columns: int) -> str:
-    """Return the labels of columns of `each` steps, the last of which ends with the step `last`."""
+    """Return the labels of columns that hold `each` steps; the last column ends with the step `last`."""
 
     def step(share: float) -> str:
         at = last - round((columns - 1) * (1 - share)) * each
@@ -68,7 +68,13 @@ def steps(last: int, each: int, columns: int) -> str:
 
 
 def moments_at(seconds: Sequence[float | None], columns: int) -> str:
-    """Return the labels of columns whose times since the run's start are known at even distances; "": of some not."""
+    """Return the labels of columns whose times since the run's start are known at even distances.
+
+    Args:
+        seconds: Times of evenly spaced places from the left edge to the right. If one is None, the result is "".
+        columns: Width of the chart above the axis.
+
+    """
     known = [value for value in seconds if value is not None]
     if len(known) < max(2, len(seconds)):
         return ""

@@ -1,8 +1,9 @@
-"""Divides the room between a screen's head and its keys among its blocks.
+"""Divides the room between a screen's head and its key bar among its blocks.
 
-The first block is what the screen is for, and is always whole. What a person would ask next stands below it where it
-leaves room, else beside it, else it is not there. Below or beside, blocks stand in bands: as many beside each other as
-their least widths allow, in their order, so that the first in the list is the last to go.
+The first block is the screen's main content, and is always whole. The others answer a person's next questions. They
+stand below the first block if it leaves room there, else beside it, else they are left out. They are arranged in bands:
+each band holds as many blocks side by side as their minimum widths allow. Blocks keep their order, so the first in the
+list is the last to be left out.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 LEAST_WIDTH, LEAST_HEIGHT = 60, 12
-"""Below this the head is all there is."""
+"""Size in columns and lines below which a screen shows only its head."""
 WIDE = 150
-"""Width from which on the events have a place beside the charts."""
+"""Width in columns from which the events are shown beside the charts."""
 TALL = 60
-"""Lines between head and keys from which on few ranks leave room for what a person would ask after the next."""
+"""Number of lines between head and key bar from which a screen with few ranks also has room for further blocks."""
 
 
 AIR = 1
-"""Columns between two blocks that stand beside each other."""
+"""Columns between two blocks that stand side by side."""
 ALL = 1 << 20
-"""The width or height of who can use as much as there is."""
+"""The width or height of a block that can use any amount of room."""
 
 
 def _all_of_them(lines: int) -> int:
@@ -30,21 +31,22 @@ def _all_of_them(lines: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """Size that a block needs, in columns and lines."""
+    """The size that a block needs, in columns and lines."""
 
     least_width: int
     least_height: int
     width: int = ALL
-    """More is of no use to it."""
+    """Width above which the block gains nothing."""
     height: int = ALL
-    """More is of no use to it."""
+    """Height above which the block gains nothing."""
     used: Callable[[int], int] = _all_of_them
-    """Returns the lines, of so many, that it can use below another block; beside one it has that one's."""
+    """Returns how many of the given lines the block can use below another block. A block beside another one gets all.
+    """
 
 
 @dataclass(frozen=True)
 class Box:
-    """Place of a block."""
+    """The place of a block on the screen, in columns and lines."""
 
     x: int
     y: int
@@ -53,10 +55,10 @@ class Box:
 
 
 def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None]:
-    """A place for each block, None for those without; the first has one in whatever room there is.
+    """Return a place for each block, or None for a block that is left out; the first block always has a place.
 
-    Lines that are left over once every band has its least go to the bands from the first on, as far as they wish for
-    them; columns of a band to its blocks in their order, the rest to the last, so that no margin is ragged.
+    Spare lines go to the bands in their order, up to the height that each can use. Spare columns of a band go to its
+    blocks in their order, and the rest to the last one, so that the right margin is even.
     """
     first, others = blocks[0], list(blocks[1:])
     whole = min(height, first.height)
@@ -66,7 +68,7 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None
     beside = _flow(others, Box(width - beside_width, 0, beside_width, height))
     if any(below) or not any(beside):
         return [Box(0, 0, width, whole), *below]
-    # What is beside it wishes for no more than the first block leaves.
+    # The blocks on the right get no more width than the first block leaves.
     wished = max(block.width for block, box in zip(others, beside, strict=True) if box is not None)
     least = max(block.least_width for block, box in zip(others, beside, strict=True) if box is not None)
     column = max(least, min(wished, width - AIR - max(first.width, first.least_width)))
@@ -78,7 +80,7 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None
 
 
 def _flow(blocks: Sequence[Block], room: Box) -> list[Box | None]:
-    """Blocks in bands below one another. One that does not fit is left out; a smaller one after it may."""
+    """Arrange blocks in bands below one another. A block that does not fit is left out; a smaller one may follow."""
     bands: list[list[int]] = []
     for place in range(len(blocks)):
         if bands:

@@ -17,7 +17,7 @@ _RIGHT = tuple(
 
 
 class Canvas:
-    """`width` x `height` character cells, addressed by dots from the top left."""
+    """A canvas of `width` x `height` character cells. Coordinates count dots from the top left."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = max(0, width), max(0, height)
@@ -25,7 +25,7 @@ class Canvas:
         self._columns = [0] * self.dots_wide
 
     def dot(self, x: int, y: int) -> None:
-        """Set one dot; outside of the canvas nothing happens."""
+        """Set one dot; do nothing if it is outside the canvas."""
         self.stroke(x, y, y)
 
     def stroke(self, x: int, top: int, bottom: int) -> None:
@@ -54,11 +54,11 @@ class Canvas:
             before = row
 
     def row(self, row: int) -> list[int]:
-        """The dots of each cell of a row, numbered as Unicode does: U+2800 plus this is its character."""
+        """Return the dots of each cell of a row as bits; U+2800 plus these bits is the cell's braille character."""
         shift = 4 * row
         cells = zip(self._columns[::2], self._columns[1::2], strict=True)
         return [_LEFT[left >> shift & 15] | _RIGHT[right >> shift & 15] for left, right in cells]
 
     def rows(self) -> list[str]:
-        """All cells, a string per row; a space where no dot is set."""
+        """Return all cells as one string per row, with spaces where no dot is set."""
         return ["".join(chr(BLANK + dots) if dots else " " for dots in self.row(row)) for row in range(self.height)]

@@ -1,4 +1,4 @@
-"""Keeps a person's choice of a quantity over time, and of its form."""
+"""The user's choice of a quantity to chart, and of the chart's form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHARTED = frozenset((*STEP_SERIES, *SAMPLE_SERIES))
 
 
 def quantity(name: str) -> Quantity:
-    """One of a snapshot's `quantities`. A value that a script logs has no unit, and no end of it is worse."""
+    """Return the quantity with this name. A value that a script logs has no unit, and neither of its ends is worse."""
     if name in _CHARTED:
         return QUANTITIES[name]
     logged = plain(name.removeprefix(LOGGED))
@@ -24,45 +24,45 @@ def quantity(name: str) -> Quantity:
 
 
 def measured_each(shown: Quantity) -> str:
-    """Return what a point of it comes from: a "step", a "second", or each "value" that is logged."""
+    """Return what one point of a quantity stands for: a "step", a "second", or a logged "value"."""
     return {STEP: "step", LOG: "value"}.get(shown.where, "second")
 
 
 @dataclass(frozen=True)
 class Offered:
-    """Entries of a list from which a person chooses one."""
+    """A list from which the user chooses one entry."""
 
     heading: str
     entries: list[tuple[str, str]]
-    """(value, name)."""
+    """A (value, name) pair for each entry."""
     current: str
-    """The value that is shown now."""
+    """The value of the current entry."""
     take: Callable[[str], None]
-    """Show another value."""
+    """Shows the chosen value."""
 
 
 @dataclass
 class ChartChoice:
-    """ChartChoice of a chart: the same on World and where the chart fills the screen."""
+    """The choices for a chart, which World and the full-screen chart share."""
 
     name: str = "loss"
     log: bool = False
     smoothing: float = SMOOTHINGS[0]
 
     def names(self, snapshot: Snapshot | None) -> list[str]:
-        """Return the quantities that the run has."""
+        """Return the names of the quantities that the run has."""
         return list(snapshot.quantities) if snapshot is not None and snapshot.quantities else ["loss", "own"]
 
     def next_name(self, snapshot: Snapshot | None) -> None:
-        """Go to the next quantity that the run has."""
+        """Choose the next quantity that the run has."""
         names = self.names(snapshot)
         self.name = names[(names.index(self.name) + 1) % len(names)] if self.name in names else names[0]
 
     def offered(self, snapshot: Snapshot | None, take: Callable[[str], None]) -> Offered:
-        """Return what can be charted. take: as of `Offered`."""
+        """Return the list of quantities that can be charted; `take` shows the chosen one."""
         entries = [(name, quantity(name).chart) for name in self.names(snapshot)]
         return Offered("chart", entries, self.name, take)
 
     def next_smoothing(self) -> None:
-        """A moving average over none, some or many points."""
+        """Choose the next smoothing: none, weak or strong."""
         self.smoothing = SMOOTHINGS[(SMOOTHINGS.index(self.smoothing) + 1) % len(SMOOTHINGS)]

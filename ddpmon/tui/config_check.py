@@ -1,4 +1,4 @@
-"""Checks the values of the config file that name something of the dashboard."""
+"""Checks the values of the config file that refer to the dashboard's screens, columns, keys and themes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ SCREENS = [name.value for name in ViewName if VIEW_FACTS[name].digit]
 
 
 def check() -> None:
-    """Raise UsageError for a screen, column, key or theme that there is not."""
+    """Check every value of the config file that refers to a part of the dashboard.
+
+    Raises:
+        UsageError: A screen, column, key or theme does not exist.
+
+    """
     given = config.current()
     if (screen := given.get("first_screen")) not in SCREENS:
         raise given.wrong("first_screen", screen, ", ".join(SCREENS))

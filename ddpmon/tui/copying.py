@@ -1,4 +1,4 @@
-"""Copies what is shown: into the terminal's clipboard (OSC 52), and into a file whose path is shown."""
+"""Copies texts to the terminal's clipboard (OSC 52), and to a file whose path is shown."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from ddpmon.tui.widgets.rankstack import latest_stack
 from ddpmon.tui.widgets.worldmap import rank_in
 
 MAX_CLIPBOARD_BYTES = 74_000
-"""Terminals drop longer texts: xterm takes 100,000 characters of base64."""
+"""Longest text that is sent to the clipboard, in bytes. Terminals drop longer ones: xterm takes 100,000 base64
+characters."""
 LAST_LINES = 50
-"""Lines of output that are copied from a screen which does not show the output."""
+"""Number of lines of output that are copied from a screen that does not show the output."""
 _NAME_COLUMNS = 58
 
 
 @dataclass(frozen=True)
 class Copy:
-    """An entry of the list."""
+    """A text that can be copied, as an entry of the list."""
 
     name: str
     text: Callable[[], str]
@@ -48,7 +49,7 @@ class Copy:
 
 
 def finding_text(finding: Finding, snapshot: Snapshot) -> str:
-    """Return a finding with its cost, evidence and advice, a line each."""
+    """Return a finding with its cost, evidence and advice, on one line each."""
     evidence = " · ".join(evidence_words(finding.evidence))
     lines = [finding.text, when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES)]
     lines += [f"evidence: {evidence}" if evidence else "", f"next: {finding.advice}" if finding.advice else ""]
@@ -56,7 +57,7 @@ def finding_text(finding: Finding, snapshot: Snapshot) -> str:
 
 
 def stack_text(snapshot: Snapshot, rank: RankView | None) -> str:
-    """Return the traceback of a rank that failed, else its Python stack; "": it has none."""
+    """Return the traceback of a failed rank, else the rank's Python stack; "" if it has neither."""
     if rank is None:
         return ""
     lines = traceback_lines(rank.exit) if rank.exit is not None else []
@@ -68,27 +69,32 @@ def stack_text(snapshot: Snapshot, rank: RankView | None) -> str:
 
 
 def save(text: str, name: str, run: Run | None) -> Path:
-    """Write a file into the run's folder, or into the current one if that cannot be; OSError if neither can."""
+    """Write a file into the run's folder, or into the current folder if that fails, and return its path.
+
+    Raises:
+        OSError: Neither folder can be written to.
+
+    """
     if run is not None:
         try:
             return write_text(runs.run_dir(run.id) / name, text)
         except OSError:
-            pass  # its disk is full, or the folder is another user's
+            pass  # the run's disk is full, or its folder belongs to another user
     return write_text(Path.cwd() / f"ddpmon-{name}", text)
 
 
 @dataclass
 class Copying:
-    """The list that `y` opens."""
+    """The list of texts to copy, which the key `y` opens."""
 
     dashboard: Dashboard
     watched: Watched
     output: LogList
     rank: Callable[[], int | None]
-    """Returns the rank under the cursor, or the one that is inspected."""
+    """Returns the rank that is under the cursor or inspected."""
 
     def offer(self, *, on_logs: bool) -> None:
-        """Let one of what can be copied be chosen. on_logs: the screen that is shown is that of the output."""
+        """Show the list of texts to copy; `on_logs` says whether the Logs screen is shown."""
         snapshot = self.watched.playback.shown
         if snapshot is None:
             self.dashboard.say("nothing to copy yet")
@@ -103,7 +109,7 @@ class Copying:
         self.dashboard.ask(Picker(Offered("copy", names, "0", lambda _: None), self.dashboard.palette), copy)
 
     def save_screen(self, name: str, content: str) -> None:
-        """Save a picture of a screen, and show the path."""
+        """Save a picture of a screen, and show the file's path."""
         try:
             self.dashboard.say(f"saved as {shown_path(save(content, name, self.watched.run))}")
         except OSError as error:
@@ -163,7 +169,7 @@ def _lines(entries: Sequence[FoldedLine], world_size: int) -> str:
 
 
 def _report(run: Run) -> str:
-    from ddpmon.export import markdown, report  # not needed for the first screen
+    from ddpmon.export import markdown, report  # the first screen does not need these modules
 
     return markdown.report(report.build(run))
 
@@ -175,6 +181,6 @@ def _command(run: Run) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as people write it, with ~ for their home."""
+    """Return a path for display, with ~ for the home directory."""
     home = os.path.expanduser("~")
     return plain(f"~{str(path)[len(home) :]}" if str(path).startswith(f"{home}/") else str(path))

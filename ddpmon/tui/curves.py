@@ -1,4 +1,4 @@
-"""Turns a series over time into one value per column of dots, and finds the range that a chart shows."""
+"""Reduces a series over time to one value per column of dots, and computes the range that a chart shows."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from ddpmon.tui.frame import finite
 
 Values = Sequence[float | None]
 LEAST_VALUES = 5
-"""Fewer values have no usual one that the highest could be far over."""
+"""Minimum number of values from which an outlier can be told from the usual values."""
 Curve = list[float | None]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, without overflowing where the values are near the largest float."""
+    """Return the mean, without an overflow if the values are near the largest float."""
     return math.fsum(value / len(values) for value in values)
 
 
 def column(at: float, span: tuple[float, float], columns: int) -> int:
-    """The column of a moment, where those of a span are the first and the last; beyond them for others."""
+    """Return the column of a moment; the span's two ends are in the first and the last column.
+
+    A moment outside the span gets a column outside the chart, at most one chart width away.
+    """
     whole = span[1] - span[0]
     share = (at - span[0]) / whole if 0 < whole < math.inf else 0.0
     return round((columns - 1) * min(2.0, max(-1.0, share)))
 
 
 def nearest(seconds: Sequence[float], span: tuple[float, float], at: float) -> int | None:
-    """Return the place of the point in a span that is nearest to a moment; None: no point is in the span."""
+    """Return the index of the point in a span that is nearest to a moment; None if no point is in the span."""
     first = bisect.bisect_left(seconds, span[0])
     end = bisect.bisect_right(seconds, span[1])
     if first >= end:
@@ -49,7 +52,7 @@ def curve(
     reduce: Callable[[Sequence[float]], float],
     span: tuple[float, float] | None = None,
 ) -> Curve:
-    """One value per column, the first and the last point at the edges, or the two moments of a span.
+    """Return one value per column; the edges are the first and the last point, or the two ends of `span`.
 
     Points that fall into one column are reduced to one value; columns between two points are interpolated. A missing,
     nan or infinite value breaks the curve.
@@ -81,11 +84,11 @@ def curve(
 
 
 def smoothed(values: Values, weight: float) -> list[float | None]:
-    """An exponential moving average that begins without a bias; what is no number stays as it is.
+    """Return the exponential moving average without an initial bias; missing, nan and infinite values stay unchanged.
 
-    TensorBoard's formula (classicSmoothing in webapp/widgets/line_chart_v2/data_transformer.ts), the weight from 0 to
-    below 1; its correction is that of Adam's moments (Kingma and Ba 2015). It runs over the points that are given, so
-    the same weight smooths a longer stretch of time where a point stands for more steps.
+    TensorBoard's formula (classicSmoothing in webapp/widgets/line_chart_v2/data_transformer.ts), with a weight from 0
+    to below 1; its correction is that of Adam's moments (Kingma and Ba 2015). It averages over the given points, so the
+    same weight smooths a longer stretch of time if a point stands for more steps.
     """
     result: list[float | None] = []
     last, bias = 0.0, 1.0
@@ -100,15 +103,16 @@ def smoothed(values: Values, weight: float) -> list[float | None]:
 
 
 def limits(*series: Values) -> tuple[float, float] | None:
-    """The lowest and highest finite value; None where there is none."""
+    """Return the lowest and the highest finite value; None if there is none."""
     finite_values = [value for values in series for each in values if (value := finite(each)) is not None]
     return (min(finite_values), max(finite_values)) if finite_values else None
 
 
 def ceiling(highest: Values) -> float | None:
-    """The highest value worth showing: one step of warm-up must not press a whole chart flat.
+    """Return the highest value that a chart should show, so that one slow warm-up step does not flatten the chart.
 
-    That is the maximum, unless it lies far over what 95% of the values reach, from zero or the lowest one.
+    That is the maximum, unless the maximum is more than three times as far as the 95th percentile from the base: zero,
+    or the lowest value if that is negative.
     """
     ordered = sorted(value for each in highest if (value := finite(each)) is not None)
     if not ordered:

@@ -1,4 +1,4 @@
-"""Reading that takes seconds, beside the screen: who leaves the dashboard meanwhile does not wait for it."""
+"""Reads what takes seconds on a daemon thread, so that the screen stays usable and the user can leave at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ Result = TypeVar("Result")
 
 
 async def on_daemon_thread(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns or raises. It must change nothing: where the dashboard ends before it, it is dropped.
+    """Return what `work` returns, or raise what it raises. It runs on its own daemon thread.
 
-    On a daemon thread of its own: asyncio waits for the threads of its executor before it ends, and so does Python.
+    If the dashboard ends first, `work` is abandoned, so it must not change anything. A daemon thread is needed because
+    asyncio waits for its executor's threads before it ends, and so does Python.
     """
     result: Future[Result] = Future()
-    result.set_running_or_notify_cancel()  # it is not cancelled with who awaits it
+    result.set_running_or_notify_cancel()  # cancelling the caller must not cancel it
 
     def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""The interface through which parts of the dashboard use the app: to say, to ask and to show something."""
+"""The interface through which parts of the dashboard use the app: to show messages, dialogs and frames."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ Then = Callable[[Reply | None], None] | Callable[[Reply | None], Awaitable[None]
 
 
 class Dashboard(Protocol):
-    """The app, as its parts see it."""
+    """The methods of the app that its parts call."""
 
     @property
     def palette(self) -> Palette:
-        """The colours of the current theme."""
+        """Return the colours of the current theme."""
 
     def say(self, text: str) -> None:
-        """Show a line in the key bar for a few seconds; "": what was said last no more."""
+        """Show a message in the key bar for a few seconds; "" removes the current one."""
 
     def show_answer(self) -> None:
-        """Show a frame now, and one as soon as what the source was asked for is there."""
+        """Show a frame now, and another as soon as the source has answered."""
 
     def ask(self, dialog: ModalScreen[Reply], then: Then[Reply]) -> None:
-        """Open a dialog over the screen; `then` takes its answer, None if it was left without one."""
+        """Open a dialog over the screen; `then` receives its answer, or None if the user left it without one."""
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something that takes a while go on beside the screen."""
+        """Run something that takes a while without blocking the screen."""
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy a text to the terminal's clipboard, where it takes any."""
+        """Copy a text to the terminal's clipboard, if the terminal supports that."""
 
     def leave(self) -> None:
-        """End the dashboard; the run is not touched."""
+        """End the dashboard; the run is not affected."""

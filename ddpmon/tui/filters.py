@@ -1,10 +1,10 @@
-"""Filters the listed ranks: a small language of terms that must all hold.
+"""Filters the listed ranks by terms, all of which must hold.
 
-13  0-7,12       these ranks                      rank:0-7
-n1               hosts whose name holds this      host:n1
-slow silent dead how a rank stands                state:dead
-own>40 wait<=2   a quantity, in the screens' own units (ms, %, GiB)
-sent>1.2M        with the letters that screens write behind large numbers
+13  0-7,12       these ranks                           rank:0-7
+n1               hosts whose name contains this        host:n1
+slow silent dead a rank's state                        state:dead
+own>40 wait<=2   a quantity, in the screens' units (ms, %, GiB)
+sent>1.2M        with the suffixes that screens use for large numbers
 !node03          not
 """
 
@@ -29,12 +29,12 @@ Test = Callable[[RankView], bool]
 
 
 class FilterError(ValueError):
-    """A filter that says nothing; one line for people."""
+    """A filter that cannot be parsed; the text is one line for the user."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Ranks that every term lets through; no terms: all."""
+    """A filter for ranks: a rank passes if every term holds, so no terms pass all ranks."""
 
     text: str = ""
     terms: tuple[Test, ...] = field(default=(), compare=False)
@@ -45,7 +45,7 @@ class Filter:
 
 
 def runs_of(ranks: Iterable[int]) -> RankSpans:
-    """Ranks as spans for the hub."""
+    """Return ranks as the spans that the hub expects."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(ranks):
         if ranges and number == ranges[-1][1] + 1:
@@ -56,7 +56,12 @@ def runs_of(ranks: Iterable[int]) -> RankSpans:
 
 
 def parse(text: str) -> Filter:
-    """Read a filter; FilterError says which term cannot be read, and why."""
+    """Parse a filter.
+
+    Raises:
+        FilterError: A term cannot be parsed; the error says which one, and why.
+
+    """
     words = text.split()
     return Filter(" ".join(words), tuple(_term(word) for word in words))
 

@@ -1,4 +1,4 @@
-"""Contents of the screens at one moment: a snapshot, and the viewer's own state."""
+"""The content of the screens at one moment: a snapshot and the viewer's own state."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ddpmon.tui.filters import Filter, runs_of
 from ddpmon.tui.views import ViewName
 
 STALE_AFTER_S = 3.0
-"""A hub that lives answers at least every second."""
+"""Seconds without an answer after which values are stale; a live hub answers at least every second."""
 
 
 @dataclass(frozen=True)
 class Badge:
-    """Badge of a state: always a glyph, a word and a colour."""
+    """The badge of a state: a glyph, a word and a colour, so that no state is shown by its colour alone."""
 
     glyph: str
     word: str
@@ -46,46 +46,47 @@ SEVERITY_ROLES = {"info": "text", "warn": "warn", "critical": "bad"}
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame. Equal frames look the same, so that nothing is drawn twice."""
+    """One frame of the dashboard. Equal frames look the same, so that no frame is drawn twice."""
 
     snapshot: Snapshot | None = None
     silent_s: float = 0.0
-    """Seconds since the hub was last heard, while it should speak."""
+    """Seconds since the hub's last answer, if it should be answering."""
     refused: str = ""
-    """Reason that the last message of the hub is not shown; "": it is."""
+    """Reason why the hub's last message is not shown; "" if it is shown."""
     behind_s: float | None = None
-    """Seconds by which the newest snapshot is newer than this one; None when the screen is not frozen."""
+    """Seconds by which the newest snapshot is newer than this one; None if the screen is not frozen."""
     can_stop: bool = False
     readonly: bool = False
-    """This viewer may not stop anything."""
+    """True if this viewer may not stop any run."""
     notice: str = ""
-    """Result of the last key, in the key bar."""
+    """Message about the last key, shown in the key bar."""
     view: ViewName = ViewName.WORLD
     """The screen that is shown."""
     filter: Filter | None = None
-    """Filter of the listed ranks."""
+    """Filter of the listed ranks; None lists all."""
     series: SeriesView | None = None
-    """Series that was requested. From the newest snapshot, also on a held screen: the past stays as it was."""
+    """The requested series. It is from the newest snapshot even on a frozen screen, because past values do not change.
+    """
     cursor: TapePosition | None = None
-    """Position of a recording that plays; None: none plays."""
+    """Position in a recording that is being played; None if there is none."""
     where: str = ""
-    """The machine of the run; "": this one."""
+    """Name of the run's machine; "" is this machine."""
     trouble: str = ""
-    """Reason that nothing comes, if it is not the hub's fault."""
+    """Reason why no data arrives, if it is not the hub's fault; "" if there is none."""
 
     @property
     def ranks(self) -> list[RankView]:
-        """Return all ranks of the world, by their number; none before the first snapshot."""
+        """Return all ranks of the world, by their number; an empty list before the first snapshot."""
         return [] if self.snapshot is None else self.snapshot.ranks
 
     @property
     def listed(self) -> list[RankView]:
-        """Return those that the filter lets through."""
+        """Return the ranks that pass the filter."""
         return [rank for rank in self.ranks if self.filter is None or self.filter.lets(rank)]
 
     @property
     def listed_spans(self) -> RankSpans | None:
-        """Return their numbers for the hub; None: no filter."""
+        """Return the listed ranks as the spans that the hub expects; None without a filter."""
         return None if self.filter is None else runs_of(rank.rank for rank in self.listed)
 
     @property
@@ -95,17 +96,17 @@ class Frame:
 
     @property
     def stale(self) -> bool:
-        """Return whether the values are older than they look."""
+        """Return whether the shown values are out of date."""
         return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
     @property
     def why_absent(self) -> str:
-        """Return what stands for a part of the snapshot that its screen wished for and that is not in it."""
+        """Return the text that replaces a requested part of the snapshot while that part is missing."""
         return "coming…" if self.behind_s is None else "no longer in memory; space resumes"
 
     @property
     def badge(self) -> Badge:
-        """Glyph, word and colour of the state, the viewer's own states included."""
+        """Return the glyph, word and colour of the run's state, or of the viewer's own state."""
         if self.snapshot is None:
             return BADGES["starting"]
         if self.stale:
@@ -115,5 +116,5 @@ class Frame:
 
 
 def finite(value: float | None) -> float | None:
-    """The value, or None where it is missing, nan or infinite."""
+    """Return the value, or None if it is missing, nan or infinite."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The way from a list of ranks to one of them and back, and the question where that rank is."""
+"""Opens the Inspect screen for one rank, returns to the previous screen, and asks the rank for its stack."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from ddpmon.tui.widgets.inspection import Inspection
 
 @dataclass
 class Inspecting:
-    """The inspected rank, and the screen where it was chosen."""
+    """The inspected rank, and the screen on which it was chosen."""
 
     dashboard: Dashboard
     playback: Playback
     views: Mapping[ViewName, View]
     inspection: Inspection
     go: Callable[[ViewName], Awaitable[None]]
-    """Shows another screen."""
+    """Switches to another screen."""
     chosen_on: ViewName = ViewName.WORLD
 
     @property
     def rank(self) -> int:
-        """The rank that is inspected."""
+        """Return the inspected rank."""
         return self.inspection.rank
 
     def rank_on(self, shown: ViewName) -> int | None:
-        """Return the rank under the cursor of a screen, or the one that is inspected there."""
+        """Return the rank under a screen's cursor; on Inspect, the inspected rank."""
         if shown is ViewName.INSPECT:
             return self.rank
         cursor = self.views[shown].cursor
         return cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
 
     async def open(self, shown: ViewName) -> None:
-        """Inspect the rank under the cursor of the screen that is shown."""
+        """Inspect the rank under the cursor of the current screen."""
         rank = self.rank_on(shown)
         if rank is None:
             self.dashboard.say("no rank under the cursor")
@@ -47,14 +47,14 @@ class Inspecting:
         await self.go(ViewName.INSPECT)
 
     async def back(self) -> None:
-        """To where the rank was chosen, with the cursor on it."""
+        """Return to the screen on which the rank was chosen, with the cursor on that rank."""
         cursor = self.views[self.chosen_on].cursor
         if isinstance(cursor, RankCursor):
             cursor.choose(self.rank)
         await self.go(self.chosen_on)
 
     def ask_stack(self) -> None:
-        """Ask the rank where it is. That changes nothing: it is there with --readonly too."""
+        """Ask the rank for its Python stack. That changes nothing in the run, so it also works with --readonly."""
         source = self.playback.source
         if self.playback.held is not None:
             self.dashboard.say("the screen is frozen: press space, then p")

@@ -1,4 +1,4 @@
-"""Keys and pastes are taken one after another, however fast they come."""
+"""Handles keys and pastes one after another, however fast they arrive."""
 
 from __future__ import annotations
 
@@ -14,50 +14,51 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 GIVE_UP_S = 1.0
-"""Longest wait for a key; one that a dialog took with it when it closed must not hold up the others."""
+"""Longest wait for a key to be handled, in seconds. A dialog that closes can lose a key, which must not block the
+next."""
 
 
 class Shown(Protocol):
-    """Receiver of the next key: an app, as far as its keys are concerned."""
+    """The receiver of the next key: an app, as far as its keys are concerned."""
 
     @property
     def screen(self) -> Screen[object]:
-        """The screen that is shown, a dialog's too."""
+        """Return the current screen, which may be a dialog."""
 
     @property
     def focused(self) -> Widget | None:
-        """The field that has the focus."""
+        """Return the widget that has the focus."""
 
 
 class KeyQueue:
-    """Hands every key to the screen, and to the field, that the key before it led to.
+    """Sends each key to the screen and field that the key before it led to.
 
-    Textual hands a key to the screen that is shown when it comes, while the one before it, which may open or close a
-    dialog, is still on its way through the widgets' queues to the app. Over a slow line several keys come at once:
-    `x` and `s` would sort the ranks behind the question instead of stopping the run.
+    Textual sends a key to the screen that is shown when the key arrives. The previous key, which may open or close a
+    dialog, can then still be on its way through the widgets' queues to the app. Over a slow connection several keys
+    arrive at once: `x` and `s` would sort the ranks behind the question instead of stopping the run.
     """
 
     def __init__(self, app: Shown, dispatch: Callable[[events.Event], Awaitable[None]]) -> None:
-        """dispatch: what Textual does with a key that comes."""
+        """Start with an empty queue; `dispatch` does what Textual would do with a key that arrives."""
         self._app = app
         self._dispatch = dispatch
         self._typed: deque[events.Key | events.Paste] = deque()
         self._under_way_since: float | None = None
-        """Moment at which the key that was not taken yet was given out."""
+        """Moment at which the key that is still being handled was sent; None if there is none."""
 
     @property
     def quiet(self) -> bool:
-        """Return whether all that was typed has been taken."""
+        """Return whether all typed keys have been handled."""
         return not self._typed and self._under_way_since is None
 
     async def enqueue(self, event: events.Key | events.Paste) -> None:
-        """A key or a paste that just came."""
+        """Add a key or a paste that just arrived, and send it if no other key is being handled."""
         self._typed.append(event)
         if self._under_way_since is None:
             await self._dispatch_next()
 
     async def give_up_waiting(self) -> None:
-        """Give out the next key if the one before it got lost on its way; to be called every `GIVE_UP_S`."""
+        """Send the next key if the previous one was lost; call this every `GIVE_UP_S` seconds."""
         if self._under_way_since is not None and time.monotonic() - self._under_way_since > GIVE_UP_S:
             await self._dispatch_next()
 
@@ -71,17 +72,17 @@ class KeyQueue:
         _behind(target.ancestors_with_self, partial(self._taken, since, screen))
 
     async def _taken(self, since: float, screen: Screen[object]) -> None:
-        """The key given out then was taken, and this screen is ready for the next."""
-        if since != self._under_way_since:  # it was given up
+        """Send the next key after the one that was sent at `since` was handled, once the current screen is ready."""
+        if since != self._under_way_since:  # the queue gave up waiting for it
             return
         if self._app.screen is screen:
             await self._dispatch_next()
-        else:  # the other one may still have to be built, and its first field to be focused
+        else:  # the new screen may still have to be built and its first field focused
             _behind(self._app.screen.ancestors_with_self, partial(self._taken, since, self._app.screen))
 
 
 def _behind(path: list[DOMNode], do: Callable[[], Awaitable[None]]) -> None:
-    """Call `do` in the turn of the last node, behind what is on its way through the queues of all of them."""
+    """Call `do` as the last node's next task, behind all messages in the queues of the nodes in `path`."""
     node, *nodes_left = path
     if not node.call_later(partial(_behind, nodes_left, do) if nodes_left else do) and nodes_left:
-        _behind(nodes_left, do)  # that node is gone
+        _behind(nodes_left, do)  # that node is closed

@@ -1,4 +1,4 @@
-"""A key of the dashboard, and the keys that a person chose instead in the config file."""
+"""A key of the dashboard, and the replacements of keys in the config file."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from ddpmon.tui.views import ViewName
 from ddpmon.tui.workarounds import key_name
 
 FIXED = "ctrl+c"
-"""The key that works in dialogs too, and always does the same."""
+"""The key that always has the same action, in dialogs too."""
 _KEY = re.compile(r"\S|(?:(?:ctrl|shift|alt)\+)*(?:[a-z0-9_]|f\d+|[a-z_]{3,})", re.ASCII)
 _ALLOWED = "one character, or a name such as ctrl+x, f5, enter, escape, space, left or pagedown"
 
 
 @dataclass(frozen=True)
 class Key:
-    """One thing that keys do."""
+    """An action of the dashboard, with the keys that run it."""
 
     keys: str
-    """Names of the keys in Textual, with commas between."""
+    """Textual's names of the keys, separated by commas."""
     shown: str
-    """Names of the keys for people."""
+    """Names of the keys for the user."""
     action: str
     label: str
-    """Text in the key bar; empty: the key is only in the help."""
+    """Text in the key bar; "" if the key is only in the help."""
     help: str
     stops: bool = False
-    """Only where the run can be stopped."""
+    """True if the key works only while the run can be stopped."""
     views: tuple[ViewName, ...] = tuple(ViewName)
-    """The screens that it is for."""
+    """The screens on which the key works."""
     opens: ViewName | None = None
-    """The screen that it goes to, of those with a digit."""
+    """The screen that the key opens, if that screen has a digit."""
     replay: bool | None = None
-    """True: only where a recording plays; False: only where none does."""
+    """True: only while a recording plays. False: only while none does. None: always."""
     changes: bool = False
-    """Only where runs may be started and changed."""
+    """True if the key works only where runs may be started and changed."""
     here: bool = False
-    """Only for runs of this machine."""
+    """True if the key works only for runs of this machine."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """A key that another one replaces."""
+    """The replacement of one key by another."""
 
     setting: str
     old: str
@@ -54,7 +54,12 @@ class _Change:
 
 
 def remapped(keys: Sequence[Key], config: Config) -> tuple[Key, ...]:
-    """Return the keys with those that the config file puts in their place. UsageError: it asks for what cannot be."""
+    """Return the keys after the replacements in the config file.
+
+    Raises:
+        UsageError: A replacement is invalid, or gives a key a second action on a screen.
+
+    """
     changes = list(_changes(config))
     if not changes:
         return tuple(keys)
@@ -99,7 +104,7 @@ def _change(config: Config, setting: str, old: str, new: object, views: tuple[Vi
 
 
 def _names(key: Key, changes: dict[str, _Change]) -> tuple[str, str]:
-    """(keys, shown) of a key on a screen."""
+    """Return (keys, shown) of a key on one screen, given that screen's replacements."""
     names = key.keys.split(",")
     if changes.keys().isdisjoint(names):
         return key.keys, key.shown
@@ -114,7 +119,7 @@ def _for_people(name: str) -> str:
 
 
 def _uses(keys: Iterable[Key]) -> Counter[tuple[ViewName, str, bool]]:
-    """Count what each (screen, key, whether a recording plays) does."""
+    """Count the actions of each (screen, key, whether a recording plays)."""
     return Counter(
         (view, name, playing)
         for key in keys

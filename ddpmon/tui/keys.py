@@ -1,4 +1,4 @@
-"""The one table of keys: the bindings, the key bar and the help are all made from it."""
+"""The table of keys, from which the bindings, the key bar and the help are made."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HEAT, _TIMELINE, _INSPECT = (ViewName.HEAT,), (ViewName.TIMELINE,), (ViewName.I
 _LOGS, _RUNS, _CHART = (ViewName.LOGS,), (ViewName.RUNS,), (ViewName.CHART,)
 _CHARTS = (*_WORLD, *_CHART)
 _PASTS = (*_HEAT, *_TIMELINE)
-"""Screens that show ranks through time."""
+"""Screens that show ranks over time."""
 _LAUNCHES = tuple(name for name in ViewName if name not in {ViewName.RUNS, ViewName.LOGS})
-"""Screens on which n starts another run."""
+"""Screens on which `n` starts another run."""
 _OF_RANKS = _views_that(lambda view: view.ranks)
 _FILTERED = _views_that(lambda view: view.filtered)
 _LISTS = _views_that(lambda view: view.lists)
@@ -158,37 +158,37 @@ DEFAULT_KEYS = (
 )  # fmt: skip
 
 KEYS = remapped(DEFAULT_KEYS, config.current())
-"""The keys with those that the config file puts in their place."""
+"""The keys after the replacements in the config file."""
 
 
 def bindings(view: ViewName) -> list[Binding]:
-    """The keys of a screen as Textual wants them."""
+    """Return the keys of a screen as Textual's bindings."""
     by_key = {(key.keys, key.action): key for key in KEYS if view in key.views}
     return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == FIXED) for key in by_key.values()]
 
 
 def bindings_of_dialogs() -> list[Binding]:
-    """The keys that work wherever the app is."""
+    """Return the keys that work everywhere in the app, dialogs included."""
     return [binding for binding in bindings(ViewName.WORLD) if binding.key == FIXED]
 
 
 def needed(view: ViewName) -> set[str]:
-    """Return what a screen must be able to do so that none of its keys is dead: the names in `screen.do(…)`."""
+    """Return the names in `screen.do(…)` that a screen's keys need, so that none of the keys is dead."""
     actions = (parse(key.action) for key in KEYS if view in key.views)
     return {str(parameters[0]) for target, action, parameters in actions if (target, action) == ("screen", "do")}
 
 
 MANY_SCREENS = 5
-"""Number of screens from which on a key's screens are not listed."""
+"""Number of screens from which a key's screens are not listed."""
 
 
 def title(view: ViewName) -> str:
-    """Return what a screen is called."""
+    """Return the name of a screen."""
     return VIEW_FACTS[view].title or view.capitalize()
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:
-    """(name, what it does and its key) of what a key does, for the command palette."""
+    """Return the command palette's (name, description with the key) of a key's action."""
     name, text = label(key, frame), key.help
     if not name and key.opens:
         name, text = VIEW_FACTS[key.opens].title, VIEW_FACTS[key.opens].question
@@ -198,7 +198,7 @@ def command(key: Key, frame: Frame) -> tuple[str, str]:
 
 
 def available(frame: Frame) -> list[Key]:
-    """The keys that do something now."""
+    """Return the keys that have an effect now."""
     playing = frame.cursor is not None
     return [
         key
@@ -212,7 +212,7 @@ def available(frame: Frame) -> list[Key]:
 
 
 def label(key: Key, frame: Frame) -> str:
-    """Return what the key bar says: nothing is left running once the run has ended."""
+    """Return the key bar's text of a key; "detach" becomes "quit" once the run has ended."""
     if key.action == "app.detach" and (frame.ended or frame.cursor is not None):
         return "quit"
     still = frame.behind_s is not None or (frame.cursor is not None and frame.cursor.paused)
@@ -220,22 +220,22 @@ def label(key: Key, frame: Frame) -> str:
 
 
 _UNUSED = re.compile(r"tab|backspace|delete|insert|f\d+")
-"""Keys without a character that people press; terminals also send those that are only held, like shift."""
+"""Keys without a character that people press. Terminals also send keys that are only held down, such as shift."""
 
 
 def idle(name: str, character: str, frame: Frame) -> str:
-    """Return why a key does nothing on the screen that is shown; "" if it does something.
+    """Return why a key does nothing on the current screen; "" if it does something.
 
     Args:
         name: The key, as Textual names it.
         character: The character that it types; "" if it types none.
-        frame: What is shown.
+        frame: The current frame.
 
     """
     rows = [key for key in KEYS if name in key.keys.split(",")]
     here = [key for key in rows if frame.view in key.views]
     if any(key.replay in {None, frame.cursor is not None} for key in here):
-        return ""  # where it cannot be done just now, the action says why
+        return ""  # if the action is impossible just now, the action itself says why
     if not rows:
         return f"{character or name} does nothing; ? shows the keys" if character or _UNUSED.fullmatch(name) else ""
     if here:

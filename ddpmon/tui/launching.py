@@ -1,4 +1,4 @@
-"""The keys that start, start again, rename, delete and compare runs."""
+"""The keys that start, restart, rename, delete and compare runs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ Result = TypeVar("Result")
 
 
 def launch_form(palette: Palette) -> Form:
-    """Starts a run as `ddpmon run` does, beginning with what was started last, and dismisses with it."""
+    """Return the form that starts a run as `ddpmon run` does, filled in with the options of the last run.
+
+    The form dismisses with the started run.
+    """
     last = last_launch.last()
     folder = last.folder
     if not folder:
-        with contextlib.suppress(UsageError):  # it is gone: another one is to be typed
+        with contextlib.suppress(UsageError):  # the current folder was deleted, so the user has to type another one
             folder = spec.here()
     scripts = PathSuggester(".py", lambda: form.inputs["folder"].value)
     of_script = "a file (→ completes its path), or -m and a module name"
@@ -63,7 +66,7 @@ def _launch(texts: dict[str, str]) -> Run:
 
 
 def rename_form(run: Run, palette: Palette) -> Form:
-    """Gives a run another name, and dismisses with it."""
+    """Return the form that renames a run, and dismisses with the renamed run."""
     field = Field("name", run.name, "at most 64 letters, digits, '.', '_' and '-'")
 
     def take(texts: dict[str, str]) -> Run:
@@ -74,18 +77,18 @@ def rename_form(run: Run, palette: Palette) -> Form:
 
 @dataclass
 class Launching:
-    """Actions of the Runs screen on runs."""
+    """The actions of the Runs screen on runs."""
 
     dashboard: Dashboard
     watched: Watched
     run_list: RunList
-    """The runs with the cursor."""
+    """The list of runs, with its cursor."""
     watch: Callable[[Run], Awaitable[None]]
     """Shows a run on all screens."""
     readonly: bool
 
     def launch(self) -> None:
-        """Fill in what to start."""
+        """Open the form that starts a run."""
         if self.readonly:
             self.dashboard.say("read-only: cannot start runs from here")
         elif not self._elsewhere("start"):
@@ -125,7 +128,7 @@ class Launching:
             self._on_a_thread(work, self._started)
 
     def restart(self) -> None:
-        """Ask whether to start the run under the cursor once more."""
+        """Ask whether to start the run under the cursor again."""
         listed = self._changeable("restart")
         if listed is None:
             return
@@ -150,7 +153,7 @@ class Launching:
             self._on_a_thread(work, self._started)
 
     def rename(self) -> None:
-        """Ask for another name of the run under the cursor."""
+        """Ask for a new name for the run under the cursor."""
         listed = self._changeable("rename")
         if listed is not None:
             self.dashboard.ask(rename_form(listed.run, self.dashboard.palette), self._renamed)
@@ -161,7 +164,7 @@ class Launching:
             self.dashboard.say(f"{run.id} is now {run.name}")
 
     def delete(self) -> None:
-        """Ask whether to delete the run under the cursor, once its size has been measured."""
+        """Measure the size of the run under the cursor, then ask whether to delete the run."""
         listed = self._changeable("delete")
         if listed is None:
             return
@@ -194,7 +197,7 @@ class Launching:
             self._on_a_thread(lambda: removal.delete(run), deleted)
 
     def compare(self) -> None:
-        """Mark a run; on another one, compare."""
+        """Mark the run under the cursor, or compare it with the run that is already marked."""
         listed = self.run_list.chosen_run()
         marked = self.run_list.of(self.run_list.marked)
         if self._elsewhere("compare"):
@@ -209,12 +212,12 @@ class Launching:
             self.dashboard.say(f"{plain(listed.run.name)} is no longer marked")
         else:
             self.run_list.marked = None
-            from ddpmon.tui.screens.compare import Compare  # numpy with it
+            from ddpmon.tui.screens.compare import Compare  # imports numpy
 
             self.dashboard.ask(Compare(marked.run, listed.run, self.dashboard.palette), lambda _: None)
 
     def _elsewhere(self, verb: str) -> bool:
-        """Return whether runs are on another machine, where they can be watched and stopped; then say the way out."""
+        """Return whether the runs are on another machine, and if so, tell the user how to change them there."""
         machine = plain(self.watched.place.name)
         if machine:
             self.dashboard.say(
@@ -223,7 +226,7 @@ class Launching:
         return bool(machine)
 
     def _changeable(self, verb: str) -> Listed | None:
-        """The run under the cursor, if runs may be changed from here; else it says why nothing happens."""
+        """Return the run under the cursor if it may be changed from here; else tell the user why not."""
         listed = self.run_list.chosen_run()
         if self.readonly:
             self.dashboard.say(f"read-only: cannot {verb} runs from here")
@@ -238,7 +241,7 @@ class Launching:
         return None
 
     def _on_a_thread(self, work: Callable[[], Result], then: Callable[[Result], Awaitable[None]]) -> None:
-        """Do something that takes a while on another thread; `then` takes its result. Errors are one line."""
+        """Run `work` on another thread and pass its result to `then`. Show an error as one line."""
 
         async def both() -> None:
             try:

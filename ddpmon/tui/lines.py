@@ -1,8 +1,8 @@
-"""Lines of styled text, and how they are cut, filled and wrapped.
+"""Lines of styled text, with functions that cut, fill and wrap them.
 
-A line is a list of pieces (text, role): what a screen shows before colours and terminals come into it. Roles are
-names of `palette.py`, joined with "+" where two apply ("warn+select"). Everything that comes from outside (names,
-hosts, errors, verdicts) goes through `plain`, so that no rank can send escape sequences to the terminal.
+A line is a list of pieces (text, role): the content of a screen before colours and terminals are applied. Roles are
+names of `palette.py`, joined with "+" if two apply ("warn+select"). Everything that comes from outside (names, hosts,
+errors, verdicts) goes through `plain`, so that no rank can send escape sequences to the terminal.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Piece: TypeAlias = tuple[str, str]
 Line: TypeAlias = list[Piece]
 
 CURSOR = "›"
-"""Stands where the cursor is, in every list, form and dialog."""
+"""Sign that marks the cursor in every list, form and dialog."""
 
 
 def plain(text: str) -> str:
-    """Text from outside with every control character and line break made visible or a space, one for one."""
+    """Replace each control character and line break in a text from outside by a visible character or a space."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else " " if ch.isspace() else "·" for ch in text)
 
 
 def size(line: Line) -> int:
-    """Columns that a line takes."""
+    """Return the width of a line in columns."""
     return sum(cell_len(text) for text, _ in line)
 
 
 def joined(pieces: Iterable[Piece]) -> Line:
-    """A line in which neighbours of one role are one piece: a screen is mostly made cell by cell."""
+    """Join neighbouring pieces of the same role, because most screens are built cell by cell."""
     line: Line = []
     text, role = "", None
     for piece, piece_role in pieces:
@@ -50,9 +50,9 @@ def joined(pieces: Iterable[Piece]) -> Line:
 
 
 def fit(line: Line, width: int, role: str = "text") -> Line:
-    """The line in exactly `width` columns: cut, or filled with spaces of `role`.
+    """Cut a line to exactly `width` columns, or fill it with spaces of `role`.
 
-    Every line that is shown comes through here, and `plain` with it.
+    Every line that is shown goes through this function, and so through `plain`.
     """
     fitted: Line = []
     room = width
@@ -75,7 +75,7 @@ def fit(line: Line, width: int, role: str = "text") -> Line:
 
 
 def cut(text: str, width: int) -> str:
-    """Text in at most `width` columns, with … where something is missing."""
+    """Cut a text to at most `width` columns, with … in place of the missing part."""
     if cell_len(text) <= width:
         return text
     if width <= 1:
@@ -98,7 +98,7 @@ def with_mark(line: Line, column: int, mark: Piece) -> Line:
 
 
 def selected(line: Line, first: int, end: int) -> Line:
-    """Return the line with some of its characters, from the first to before the end, as selected ones."""
+    """Return the line with its characters from `first` to before `end` marked as selected."""
     letters = [(letter, role) for text, role in line for letter in text]
     return joined(
         (letter, f"{role}+select" if first <= place < end else role) for place, (letter, role) in enumerate(letters)
@@ -106,9 +106,9 @@ def selected(line: Line, first: int, end: int) -> Line:
 
 
 def under_cursor(line: Line, width: int) -> Line:
-    """Return the line as the one under the cursor: in another colour, with `CURSOR` in its second or first column.
+    """Return the line under the cursor: in another colour, with `CURSOR` in its second or first column.
 
-    The first column of most lists says what is wrong; a list that fills both columns has the colour alone.
+    The first column of most lists shows what is wrong. If a line fills both columns, it gets only the colour.
     """
     fitted = fit(line, width)
     blanks = [column for column, text in enumerate("".join(text for text, _ in fitted)[:2]) if text == " "]
@@ -117,14 +117,14 @@ def under_cursor(line: Line, width: int) -> Line:
 
 
 def padded(text: str, width: int, *, left: bool = False) -> str:
-    """Text in exactly `width` columns, cut as by `cut`; to the right of them, or to the left."""
+    """Cut or fill a text to exactly `width` columns, with the text on the right, or on the left if `left` is true."""
     text = cut(text, width)
     space = " " * (width - cell_len(text))
     return text + space if left else space + text
 
 
 def cut_sentence(text: str, width: int) -> str:
-    """A sentence in at most `width` columns, ended after a clause if one ends late enough, else after a word."""
+    """Cut a sentence to at most `width` columns, after a clause if one ends late enough, else after a word."""
     if cell_len(text) <= width:
         return text
     if width < 12:
@@ -140,7 +140,7 @@ def cut_sentence(text: str, width: int) -> str:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """A word in pieces of at most `width` columns, or of one character where that is wider; linear in its length."""
+    """Split a word into pieces of at most `width` columns, or of one character if it is wider, in linear time."""
     pieces, used = [""], 0
     for character in word:
         columns = cell_len(character)
@@ -153,7 +153,7 @@ def _pieces(word: str, width: int) -> list[str]:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Text in lines of at most `width` columns, broken at spaces where there are any."""
+    """Wrap a text to lines of at most `width` columns, at spaces where there are any."""
     width = max(1, width)
     wrapped: list[str] = []
     row = ""
@@ -170,7 +170,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def title(text: str, width: int, legend: Line | None = None) -> Line:
-    """The rule that opens a pane: ─loss, 15 min────────."""
+    """Return the rule that opens a pane: ─loss, 15 min────────."""
     line: Line = [("─", "rule"), (cut(text, max(0, width - 1)), "title")]
     if legend and size(line) + size(legend) + 3 <= width:
         line += [("   ", "rule"), *legend]

@@ -1,7 +1,8 @@
-"""Says it outside the dashboard when a run gets worse or ends: a bell, or a notification of the desktop.
+"""Notifies the user outside the dashboard when a run gets worse or ends: by a bell or a desktop notification.
 
-Terminals have no common way to notify. OSC 9 is iTerm's, taken up by kitty, WezTerm, Ghostty and Windows Terminal;
-OSC 777 is rxvt's, taken up by foot and the terminals of GNOME. A terminal that knows neither shows nothing.
+Terminals have no common way to notify. OSC 9 comes from iTerm, and kitty, WezTerm, Ghostty and Windows Terminal adopted
+it. OSC 777 comes from rxvt, and foot and the terminals of GNOME adopted it. A terminal that knows neither shows
+nothing.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from ddpmon.messages import Snapshot
 from ddpmon.plain import plain
 
 QUIET_S = 60.0
-"""A run that was as bad within this time is not announced again."""
+"""Seconds for which a run that gets as bad again is not announced again."""
 MOST = 200
-"""Characters of a notification."""
+"""Longest text of a notification, in characters."""
 _WELL, _LOOK, _GRAVE, _STALLED, _OVER = range(5)
 _STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER, "detached": _OVER, "lost": _OVER}
 _SEVERITIES = {"warn": _LOOK, "critical": _GRAVE}
 _BELL, _ESCAPE, _END = "\x07", "\x1b", "\x1b\\"
 _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}
-"""Terminals that would show both, or spell out the one that they do not know."""
+"""OSC numbers of terminals that would show both notifications, or print the one that they do not know."""
 
 
 def standing(snapshot: Snapshot) -> int:
-    """Return how bad a run is; an end is the worst, since nothing follows it."""
+    """Return how bad a run is as a number; an ended run has the highest, since nothing follows it."""
     grade = _STATES.get(snapshot.state)
     if grade is None:
         grade = max(_SEVERITIES.get(snapshot.severity, _WELL), _LOOK if snapshot.state == "slow" else _WELL)
@@ -32,18 +33,18 @@ def standing(snapshot: Snapshot) -> int:
 
 
 class Worsening:
-    """Notices when the run that is watched gets worse."""
+    """Detects when the watched run gets worse."""
 
     def __init__(self, *, begun: bool) -> None:
-        """begun: the run was started here, so that even a first snapshot may be news."""
+        """Start without a snapshot; if this command started the run (`begun`), even the first one may be news."""
         self._standing: int | None = _WELL if begun else None
         self._run = ""
         self._last: dict[int, float] = {}
-        """Time of the last notification at each severity."""
+        """Time of the last notification at each severity, on the clock of `now` in `news`."""
 
     def news(self, snapshot: Snapshot, now: float) -> bool:
-        """Return whether people want to know of this snapshot. now: seconds of any clock that rises."""
-        if self._run not in {"", snapshot.run.id}:  # another run is watched: its present state is no news
+        """Return whether to notify the user of this snapshot; `now` is the time in seconds of any monotonic clock."""
+        if self._run not in {"", snapshot.run.id}:  # another run is watched now, and its present state is no news
             self._standing, self._last = None, {}
         self._run = snapshot.run.id
         before, grade = self._standing, standing(snapshot)
@@ -53,14 +54,21 @@ class Worsening:
 
 
 def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
-    """Return what to write to the terminal for a snapshot that is news. way: a choice of `--notify`."""
+    """Return the characters that notify the user of a snapshot; "" if there are none.
+
+    Args:
+        way: The value of `--notify`.
+        snapshot: The snapshot that is news.
+        environ: The environment variables that identify the terminal.
+
+    """
     written = _BELL if way in {"bell", "both"} else ""
     if way not in {"desktop", "both"}:
         return written
     last = snapshot.events[-1].text if snapshot.events else snapshot.state
     title = plain(f"ddpmon {snapshot.run.name}")[: MOST // 4]
     body = plain(snapshot.verdict or last)[:MOST]
-    # A text that began with a number could be a command of ConEmu's; a semicolon ends a title.
+    # ConEmu could run a text that begins with a number as a command. A semicolon ends a title.
     texts = {"9": f"9;{title}: {body}", "777": f"777;notify;{title.replace(';', ',')};{body.replace(';', ',')}"}
     protocol = _protocol(environ)
     for number, text in texts.items():
@@ -70,7 +78,7 @@ def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
 
 
 def _protocol(environ: Mapping[str, str]) -> str | None:
-    """The protocol of this terminal; None: the terminal is unknown, or hidden behind tmux."""
+    """Return the OSC number of this terminal; None if the terminal is unknown or hidden behind tmux."""
     if "TMUX" in environ:
         return None
     name = f"{environ.get('TERM_PROGRAM', '')} {environ.get('TERM', '')}".lower()

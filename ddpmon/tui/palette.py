@@ -1,8 +1,8 @@
-"""Every colour of the dashboard, by role: dark, light, the terminal's own sixteen, and none.
+"""The colours of the dashboard by role: dark, light, the terminal's own sixteen, and none.
 
-Colours are Okabe and Ito's, which people with any colour vision can tell apart; no two states differ by red and
-green. A colour is never alone: what is wrong is also bold and carries a glyph, so NO_COLOR and sixteen colours
-lose nothing. Text has a contrast of at least 4.5 to 1 (WCAG 2.2, 1.4.3) on every background that it stands on.
+The colours are Okabe and Ito's, which people with any colour vision can tell apart. No two states differ only by red
+and green. Colour is never the only sign: problems are also bold and carry a glyph, so NO_COLOR and sixteen colours lose
+nothing. Text has a contrast of at least 4.5 to 1 (WCAG 2.2, 1.4.3) on each of its backgrounds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LIGHT = {
     "band": "on #dbe5ee",
     "select": "on #cfe1f0",
 }
-# The terminal's own foreground wherever a colour says nothing: its bright black is invisible in some schemes.
+# A colour without a meaning is the terminal's own foreground, because bright black is invisible in some schemes.
 _ANSI = {
     "text": "",
     "strong": "bold",
@@ -78,11 +78,11 @@ _NONE = {name: " ".join(word for word in style.split() if word in {"bold", "reve
 ROLES = tuple(_DARK)
 
 ANSI_THEME = "ansi-dark"
-"""Textual's own theme of a terminal's sixteen colours and its own background, which fits light ones as well."""
+"""Textual's theme of the terminal's own sixteen colours and background, which suits light terminals as well."""
 
 
 def _theme(name: str, colours: Mapping[str, str], background: str, panel: str, *, dark: bool) -> Theme:
-    """Return what Textual draws by itself (the command palette), in the same colours."""
+    """Return a Textual theme in the same colours, for what Textual draws itself, such as the command palette."""
     hues = {role: colours[role].split()[-1] for role in ("info", "warn", "bad", "ok", "text")}
     return Theme(
         name=name, primary=hues["info"], warning=hues["warn"], error=hues["bad"], success=hues["ok"],
@@ -98,23 +98,31 @@ THEMES = (
 VARIABLE = "DDPMON_THEME"
 _CHOICES = dict(zip(config.THEMES, (*(theme.name for theme in THEMES), ANSI_THEME), strict=True))
 _LIGHT_BACKGROUNDS = {"7", "15"}
-"""White and bright white, as COLORFGBG counts a terminal's colours."""
+"""White and bright white, by the numbers of a terminal's colours in COLORFGBG."""
 _STYLE = re.compile(r"(?:(?:bold|italic|underline|reverse) )*(?:on )?#[0-9a-fA-F]{6}")
 _PLAIN = re.compile("#[0-9a-fA-F]{6}")
 
 
 def theme_name(choice: str) -> str:
-    """Return Textual's name of a theme. UsageError: there is no theme of that name."""
+    """Return Textual's name of a theme.
+
+    Raises:
+        UsageError: There is no theme of that name.
+
+    """
     if choice not in _CHOICES and choice not in own_themes():
         raise UsageError(f"there is no theme {choice!r}; ddpmon has {', '.join([*_CHOICES, *own_themes()])}")
     return _CHOICES.get(choice, choice)
 
 
 def chosen_theme(environment: Mapping[str, str]) -> str | None:
-    """Return the theme that a person chose for good, else the light one if the terminal says that it is light.
+    """Return the theme in DDPMON_THEME, else the light one if the terminal has a light background, else None.
 
-    Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background". None: neither says. UsageError:
-    there is no such theme.
+    Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background".
+
+    Raises:
+        UsageError: DDPMON_THEME names no theme.
+
     """
     choice = environment.get(VARIABLE, "").strip()
     if choice:
@@ -127,13 +135,13 @@ def chosen_theme(environment: Mapping[str, str]) -> str | None:
 
 
 def first_theme(textuals: str, environment: Mapping[str, str], remembered: object = None, *, few_colours: bool) -> str:
-    """Return the theme to begin with.
+    """Return the name of the theme with which the dashboard starts.
 
     Args:
-        textuals: The one that Textual would take.
-        environment: Of this process.
-        remembered: The one that was last chosen in the dashboard.
-        few_colours: The terminal has 16 or none.
+        textuals: The theme that Textual would choose.
+        environment: The environment variables of this process.
+        remembered: The theme that the user chose last in a dashboard; None if there is none.
+        few_colours: True if the terminal has at most 16 colours.
 
     """
     if few_colours:
@@ -144,14 +152,14 @@ def first_theme(textuals: str, environment: Mapping[str, str], remembered: objec
 
 
 class Palette:
-    """Styles by role. `muted` is the same palette with everything in the muted colour: values of long ago."""
+    """Rich styles by role. `muted` is the same palette in the muted colour only, for values of long ago."""
 
     def __init__(self, colours: dict[str, str]) -> None:
         self._base = {name: Style.parse(colour) if colour else Style.null() for name, colour in colours.items()}
         self._joined = dict(self._base)
 
     def style(self, roles: str) -> Style:
-        """The style of one role, or of several joined with "+"."""
+        """Return the style of one role, or of several roles joined with "+"."""
         style = self._joined.get(roles)
         if style is None:
             style = Style.combine(self._base[name] for name in roles.split("+"))
@@ -160,7 +168,7 @@ class Palette:
 
     @cached_property
     def muted(self) -> Palette:
-        """This palette with one colour for all."""
+        """Return this palette with the muted colour for all roles."""
         faded = Palette({})
         faded._base = dict.fromkeys(self._base, self._base["muted"])
         return faded
@@ -170,7 +178,14 @@ DARK, LIGHT, ANSI, NONE = (Palette(colours) for colours in (_DARK, _LIGHT, _ANSI
 
 
 def pick(theme: Theme, *, ansi: bool, no_color: bool) -> Palette:
-    """The palette for a theme and the environment."""
+    """Return the palette for a theme and the terminal's abilities.
+
+    Args:
+        theme: The current theme of Textual.
+        ansi: True if the terminal's own sixteen colours are used.
+        no_color: True if no colours may be used.
+
+    """
     if no_color:
         return NONE
     if ansi:
@@ -180,7 +195,12 @@ def pick(theme: Theme, *, ansi: bool, no_color: bool) -> Palette:
 
 
 def own_themes() -> dict[str, tuple[Theme, Palette]]:
-    """Return the themes of the config file by name. UsageError: one has a colour that is none."""
+    """Return the themes of the config file by name.
+
+    Raises:
+        UsageError: A theme has a wrong name or an invalid colour.
+
+    """
     return _own_themes(config.current().path)
 
 

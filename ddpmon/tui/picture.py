@@ -1,4 +1,4 @@
-"""Pictures of the dashboard: a screen as SVG, as text or as PNG, in a terminal or without one."""
+"""Makes pictures of the dashboard as SVG, text or PNG, with or without a terminal."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ddpmon.tui.showing import ShowingApp
 
 FONT = "DejaVu Sans Mono"
 CELL_WIDTH, CELL_HEIGHT = 12.2, 24.4
-"""Of Rich's SVG."""
+"""Width and height of a character cell in Rich's SVG, in pixels."""
 ABOVE_BASELINE = 18.5
 ADVANCE = 0.60205
-"""Of the font, by its size."""
+"""Width of a character of `FONT`, as a fraction of the font size."""
 DOT = 1.9
-"""Radius."""
+"""Radius of a braille dot, in pixels."""
 _TEXT = re.compile(r'<text class="([^"]*)" x="([^"]*)" y="([^"]*)"([^>]*)>([^<]*)</text>')
 _BITS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
-"""Column and row of each of a braille character's dots, the lowest bit first."""
+"""Column and row of each dot of a braille character, the lowest bit first."""
 PAUSE_S = 0.1
-"""By then what a key or a frame has changed is laid out and painted."""
+"""Seconds after which the changes of a key or a frame are laid out and painted."""
 WHOLE_FRAMES = 3
-"""Frames without a part that is still to come, after which a picture is whole."""
+"""Number of consecutive frames without a missing part after which a picture is complete."""
 
 
 def svg(app: App[None], title: str) -> str:
-    """Return the screen as SVG with the viewer's own monospaced font, instead of one fetched from elsewhere."""
+    """Return the screen as SVG in the viewer's own monospaced font, so that no font is downloaded."""
     drawn = re.sub(r"\s*@font-face \{.*?\}", "", app.export_screenshot(title=title), flags=re.DOTALL)
     return drawn.replace("Fira Code,", "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,")
 
@@ -53,15 +53,15 @@ async def draw(
     within_s: float = 0.0,
     pause_s: float = PAUSE_S,
 ) -> bool:
-    """Run a dashboard without a terminal until a look at it is enough; returns whether it was.
+    """Run a dashboard without a terminal until a picture is taken; return whether it was.
 
     Args:
         app: The dashboard.
         size: Columns and lines of its screen.
         keys: Keys that are pressed first, as Textual names them.
-        look: Looks at the screen; returns whether that was enough.
-        frames: Most frames to look at; None: as many as the time allows.
-        within_s: Seconds to look for, where the frames are not counted.
+        look: Inspects the screen after each frame; returns whether the picture was taken.
+        frames: Maximum number of frames; None: as many as the time allows.
+        within_s: Longest time for the frames, in seconds, if they are not counted.
         pause_s: Seconds between two frames.
 
     """
@@ -86,7 +86,7 @@ async def draw(
 
 
 def whole(app: ShowingApp) -> Callable[[], bool]:
-    """Return a look that is enough once all has been there, some frames long, that the screen asked for."""
+    """Return a `look` that returns true once the screen has had all its parts for `WHOLE_FRAMES` frames."""
     frames = 0
 
     def look() -> bool:
@@ -99,14 +99,14 @@ def whole(app: ShowingApp) -> Callable[[], bool]:
 
 
 def drawable(picture: str) -> str:
-    """Return an SVG in a font that this machine has, and braille as dots: rsvg-convert takes no other."""
+    """Return an SVG in a font of this machine, with braille as drawn dots, because rsvg-convert needs both."""
     drawn = _TEXT.sub(_with_dots, picture).replace("font-size: 20px", f"font-size: {CELL_WIDTH / ADVANCE:.3f}px")
     drawn = re.sub(r"font-family: '[^;]*;", f"font-family: '{FONT}';", drawn)
     return drawn.replace("font-family: arial", f"font-family: '{FONT}'")
 
 
 def _with_dots(found: re.Match[str]) -> str:
-    """A run of text, with its braille as dots where the characters would be."""
+    """Return an SVG text element, with each braille character replaced by drawn dots."""
     role, x, y, rest, shown = found.groups()
     shown = html.unescape(shown)
     dots = []
@@ -127,7 +127,12 @@ def _with_dots(found: re.Match[str]) -> str:
 
 
 def png(picture: str) -> bytes:
-    """Return an SVG as PNG. UsageError where this machine has no program or no font for that."""
+    """Return an SVG as PNG.
+
+    Raises:
+        UsageError: This machine lacks rsvg-convert or the font, or rsvg-convert failed.
+
+    """
     if shutil.which("rsvg-convert") is None:
         raise UsageError("PNGs need rsvg-convert, which is missing: install librsvg2-bin, or write an .svg or a .txt")
     met = subprocess.run(["fc-match", "-f", "%{family}", FONT], capture_output=True, text=True, check=False).stdout

@@ -1,4 +1,4 @@
-"""Chooses the moment that is shown: the newest snapshot, one that is held or earlier, or a recording that plays."""
+"""Chooses the snapshot that is shown: the newest, a held or earlier one, or one of a recording that plays."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from ddpmon.messages import Snapshot
 from ddpmon.source import Source, TapePosition
 
 HISTORY_SNAPSHOTS = 240
-"""Snapshots of a small world that are kept to step back to: two minutes."""
+"""Number of kept snapshots of a small world: two minutes to step back through."""
 HISTORY_RANKS = 8192
-"""Ranks in all kept snapshots together, so that a large world's take no more memory."""
+"""Maximum number of ranks in all kept snapshots together, so that a large world takes no more memory."""
 MIN_HISTORY_SNAPSHOTS = 4
 
 
 class Playback:
-    """Position in a source. A recording moves by itself; for a live run the last snapshots are kept."""
+    """Position in a source. A recording moves by itself; the latest snapshots of a live run are kept."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.newest: Snapshot | None = None
         self.held: Snapshot | None = None
-        """Snapshot that is shown instead of the newest."""
+        """The snapshot that is shown instead of the newest; None if the newest is shown."""
         self._history: deque[Snapshot] = deque(maxlen=HISTORY_SNAPSHOTS)
 
     def take_snapshot(self) -> None:
-        """Take the newest snapshot from the source."""
+        """Read the newest snapshot from the source."""
         newest = self.newest = self.source.snapshot()
         if newest is None or self.source.tape is not None or (self._history and self._history[-1] is newest):
             return
         last = self._history[-1] if self._history else None
         if last is not None and last is not self.held and (last.epoch, last.version) == (newest.epoch, newest.version):
-            self._history[-1] = newest  # the same moment, with what another screen wished for
+            self._history[-1] = newest  # the same moment, with the parts that another screen requested
             return
         self._history.append(newest)
         most = max(MIN_HISTORY_SNAPSHOTS, HISTORY_RANKS // max(1, newest.run.world_size))
@@ -48,43 +48,43 @@ class Playback:
 
     @property
     def news(self) -> bool:
-        """Return whether the source has another snapshot than the one taken last."""
+        """Return whether the source has a newer snapshot than the one that was read last."""
         return self.source.snapshot() is not self.newest
 
     @property
     def plays(self) -> bool:
-        """Return whether the source is a recording, which moves by itself once a key has asked it to."""
+        """Return whether the source is a recording, which moves by itself after a key."""
         return self.source.tape is not None
 
     @property
     def shown(self) -> Snapshot | None:
-        """The snapshot that is shown."""
+        """Return the snapshot that is shown."""
         return self.held or self.newest
 
     @property
     def behind_s(self) -> float | None:
-        """Return how much older the shown snapshot is than the newest; None: it is not held."""
+        """Return how many seconds the shown snapshot is older than the newest; None if no snapshot is held."""
         if self.held is None or self.newest is None:
             return None
         return max(0.0, float(round(self.newest.at - self.held.at)))
 
     @property
     def cursor(self) -> TapePosition | None:
-        """Return where a recording plays, in whole seconds."""
+        """Return the position in a recording, in whole seconds; None if no recording plays."""
         if self.source.tape is None:
             return None
         cursor = self.source.tape.cursor
         return replace(cursor, at_s=float(int(cursor.at_s)))
 
     def freeze(self) -> None:
-        """Hold still, or go on."""
+        """Pause or resume: toggle a recording, or hold the newest snapshot of a live run."""
         if self.source.tape is not None:
             self.source.tape.toggle()
         else:
             self.held = self.newest if self.held is None else None
 
     def skip(self, by: int) -> None:
-        """A piece of a recording, or a snapshot of a live run, back or on."""
+        """Move back (-1) or forward (1) by a part of a recording, or by a snapshot of a live run."""
         if self.source.tape is not None:
             self.source.tape.skip(by)
         elif self.shown is not None:
@@ -92,7 +92,7 @@ class Playback:
             self.held = self._history[max(0, min(place + by, len(self._history) - 1))]
 
     def jump(self, by: int) -> str:
-        """To the event before or after what is shown; returns why not, or "" if so."""
+        """Move to the previous (-1) or next (1) event; return why that is impossible, or ""."""
         if self.source.tape is not None:
             self.source.tape.jump(by)
         elif self.shown is not None and self._history:
@@ -100,7 +100,7 @@ class Playback:
         return ""
 
     def _hold_at_event(self, shown: Snapshot, by: int) -> str:
-        """Hold what was shown first of the event before or after what is shown."""
+        """Hold the first snapshot that shows the previous or next event; return why that is impossible, or ""."""
         times = [snapshot.at for snapshot in self._history]
         current = bisect_left(times, shown.at)
         first_shown = {bisect_left(times, event.at) for event in self._history[-1].events if event.at > times[0]}
@@ -112,11 +112,11 @@ class Playback:
         return ""
 
     def one_step(self, by: int) -> None:
-        """The step of a recording before or after, and pause."""
+        """Move a recording to the previous (-1) or next (1) step, and pause it there."""
         if self.source.tape is not None:
             self.source.tape.step(by)
 
     def faster(self, by: int) -> None:
-        """A recording twice or half as fast."""
+        """Double (1) or halve (-1) the speed of a recording."""
         if self.source.tape is not None:
             self.source.tape.faster(by)

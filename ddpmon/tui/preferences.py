@@ -1,4 +1,4 @@
-"""Remembers what a person changed by hand in the dashboard (sort, chart, marks, theme) for the next dashboard."""
+"""Remembers what the user changed in the dashboard (sort, chart, marks, theme) for the next dashboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Values = Mapping[str, object]
 
 
 def saved() -> tuple[dict[str, object], str]:
-    """Return the saved choices by name, and why there are none where the file is damaged."""
+    """Return the saved choices by name, and a message if the file is damaged."""
     path = runs.home() / FILE
     try:
         values = json.loads(plain_file.content(path, MAX_BYTES))
@@ -27,7 +27,7 @@ def saved() -> tuple[dict[str, object], str]:
 
 
 class Preferences:
-    """The choices of this dashboard, compared with the saved ones. None of its methods raises."""
+    """The choices in this dashboard, compared with the saved ones. None of its methods raises."""
 
     def __init__(self) -> None:
         try:
@@ -35,10 +35,10 @@ class Preferences:
         except UnsafePathError as error:
             self.values, self.trouble = {}, str(error)
         self._now: dict[str, object] | None = None
-        """The choices of the last frame; None: there was no frame yet."""
+        """The choices at the last frame; None before the first frame."""
 
     def update(self, now: Mapping[str, object]) -> None:
-        """Save the choices that differ from those of the last frame."""
+        """Save the choices that differ from those at the last frame."""
         changed = {} if self._now is None else {key: each for key, each in now.items() if self._now.get(key) != each}
         self._now = dict(now)
         if not changed:

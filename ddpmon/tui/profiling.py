@@ -1,4 +1,4 @@
-"""The profile of ranks that a key asks for: which ranks, what it costs, and its operators side by side."""
+"""The key that profiles ranks: a form for the ranks and steps, then their operators side by side."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Request = tuple[list[int], int]
 
 
 def profile_form(palette: Palette) -> Form:
-    """Asks which ranks to profile, and for how many steps; dismisses with both."""
+    """Return the form that asks which ranks to profile, and for how many steps; it dismisses with both."""
     ranks = Field("ranks", "", COST, "the slow rank and one of the others; or as in 2,0")
     steps = Field("steps", "5", f"1 to {MAX_PROFILED_STEPS}. {COST}")
 
@@ -38,10 +38,10 @@ def profile_form(palette: Palette) -> Form:
 
 
 class _Operators(Text):
-    """The operators; before they are there, what is waited for."""
+    """The operators of a profile; until the profile arrives, a line that says so."""
 
     def __init__(self, before: int) -> None:
-        """before: number of the profile that was there before."""
+        """Wait for a profile whose number is higher than `before`, the number of the last profile."""
         super().__init__()
         self._before = before
 
@@ -65,24 +65,24 @@ def operator_lines(view: ProfileView, width: int) -> list[Line]:
 
 
 class ProfileScreen(Scrolled):
-    """A profile over the whole screen."""
+    """A profile that fills the screen."""
 
 
 @dataclass
 class Profiling:
-    """What the key for a profile does."""
+    """The action of the key that profiles ranks."""
 
     dashboard: Dashboard
     playback: Playback
     readonly: bool
     frame: Callable[[], Frame]
-    """Return what is shown now."""
+    """Returns the current frame."""
     wish: Wish = field(default_factory=Wish)
-    """The part of a snapshot that this needs, while it needs one."""
+    """The part of a snapshot that a profile needs; empty while no profile is requested or shown."""
     _screen: ProfileScreen | None = None
 
     def open(self) -> None:
-        """Ask which ranks to profile, where some can be."""
+        """Ask which ranks to profile, or tell the user why none can be profiled."""
         if self.playback.cursor is not None:
             self.dashboard.say("a recording cannot be profiled")
         elif not self.playback.source.askable:
@@ -103,7 +103,7 @@ class Profiling:
         profile = newest.profile if newest is not None else None
         number = profile.number if profile is not None else 0
         if profile is not None and profile.waits:
-            number -= 1  # that one is shown
+            number -= 1  # show the profile that is already under way
         else:
             self.playback.source.ask(*request)
         self._screen = ProfileScreen(_Operators(number), self.dashboard.palette, self.frame())
@@ -114,6 +114,6 @@ class Profiling:
         self._screen, self.wish = None, Wish()
 
     def show(self) -> None:
-        """Bring the profile that is shown up to date."""
+        """Update the profile on the screen, if one is shown."""
         if self._screen is not None and self._screen.is_mounted:
             self._screen.text.show(self.frame(), self.dashboard.palette)

@@ -1,4 +1,4 @@
-"""Marks the state of a rank by a glyph, the same on the world map and in the rank table."""
+"""Marks a rank's state by a glyph, the same on the world map and in the rank table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
 
 GRADES = tuple(zip(reversed(HEAT_LEVELS[1:]), "█▆▃", ("bad", "warn", "text"), strict=True))
-"""Own time over the others' median by so much at least, and the mark of that."""
+"""Marks for the excess of a rank's own time over the others' median: (minimum excess, glyph, role)."""
 
 _MARKS = "".join(f"  {mark} {least:.0%}" for least, mark, _ in reversed(GRADES))
 LEGEND: Line = [
@@ -16,28 +16,28 @@ LEGEND: Line = [
 
 
 _SENT_BY_LAUNCHER = frozenset({"SIGTERM", "SIGINT"})
-"""Signals by which torchrun ends the other ranks once one has failed."""
+"""Signals that torchrun sends to the other ranks once one has failed."""
 
 
 def failed(rank: RankView) -> bool:
-    """Return whether the rank is gone without having ended well."""
+    """Return whether the rank ended with a failure."""
     end = rank.exit
     return rank.health == "dead" or (end is not None and bool(end.error or end.signal or end.code))
 
 
 def dragged_along(rank: RankView) -> bool:
-    """Return whether the rank ended because another one did."""
+    """Return whether the rank was ended only because another one failed."""
     end = rank.exit
     return end is not None and end.signal in _SENT_BY_LAUNCHER and not end.error
 
 
 def heard(rank: RankView) -> bool:
-    """Return whether the rank speaks, or has said goodbye."""
+    """Return whether the rank is sending data, or has ended properly."""
     return rank.health in {"ok", "left"}
 
 
 def grade(rank: RankView) -> tuple[int, str, str]:
-    """(order, glyph, role): the higher the order, the more it needs attention."""
+    """Return (order, glyph, role) of a rank's state: the higher the order, the more the rank needs attention."""
     if failed(rank):
         return (8, "✖", "muted") if dragged_along(rank) else (9, "✖", "bad")
     if not heard(rank):
@@ -52,14 +52,14 @@ def grade(rank: RankView) -> tuple[int, str, str]:
 
 
 def accused(snapshot: Snapshot) -> frozenset[int]:
-    """The ranks that a finding names as what is wrong; one about all of them sets none apart."""
+    """Return the ranks that a finding names as the problem. A finding about all ranks singles out none."""
     most = max(1, snapshot.run.world_size - 1)
     findings = [f for f in snapshot.findings if f.severity != "info" and f.lasts and len(f.ranks) <= most]
     return frozenset(rank for finding in findings for rank in finding.ranks)
 
 
 def marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
-    """The rank table's first column: (glyph, role), blank when there is nothing to see."""
+    """Return (glyph, role) for the rank table's first column, blank if the rank has no problem."""
     order, glyph, role = grade(rank)
     if order >= 8:
         return glyph, role

@@ -11,29 +11,30 @@ from dataclasses import dataclass
 from ddpmon.exception_text import EXCEPTION
 
 MAX_SEARCH_S = 0.5
-"""CPU time that a search of all lines may take: some expressions take longer than anybody waits, (a+)+$ among them."""
+"""CPU seconds that a search of all lines may take, because expressions such as (a+)+$ can take longer than anyone
+waits."""
 
 
 class SearchError(ValueError):
-    """A search that cannot be done; one line for people."""
+    """A search that is impossible; the text is one line for the user."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A regular expression, and how it is named on the screen; no text: no search."""
+    """A regular expression and its name on the screen; no text means no search."""
 
     text: str = ""
     pattern: re.Pattern[str] = re.compile("(?!)")
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Return the first and the end of each match in a line."""
+        """Return the start and the end of each match in a line."""
         return [match.span() for match in self.pattern.finditer(line) if match.group()]
 
     def places(self, lines: Iterable[str]) -> list[int]:
-        """Return the places of the lines that have a match.
+        """Return the indices of the lines that have a match.
 
         Raises:
-            SearchError: It takes too long.
+            SearchError: The search takes too long.
 
         """
 
@@ -56,19 +57,19 @@ ERRORS = Search(
         r"|\b(?:ERROR|CRITICAL|FATAL|Fatal Python error)\b"
     ),
 )
-"""What programs print when something has failed."""
+"""Matches what programs print when something has failed."""
 
 
 def parse(text: str) -> Search:
-    """Read a search; capital letters count where it has some.
+    """Parse a search. It is case-sensitive only if it contains a capital letter.
 
     Raises:
-        SearchError: It is no regular expression.
+        SearchError: The text is not a valid regular expression.
 
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of signs that may mean something else in a later Python
+            warnings.simplefilter("ignore")  # about syntax whose meaning may change in a later Python
             return Search(text, re.compile(text, re.IGNORECASE if text == text.lower() else 0)) if text else Search()
     except (re.error, OverflowError, RecursionError) as error:
         where = f" at character {error.pos + 1}" if isinstance(error, re.error) and error.pos is not None else ""

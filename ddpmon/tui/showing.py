@@ -1,4 +1,4 @@
-"""The dashboard as it shows a source: its screens, colours and frames; holds no truth of its own."""
+"""The dashboard's screens, colours and frames. It shows a source and keeps no data of its own."""
 
 from __future__ import annotations
 
@@ -40,40 +40,40 @@ from ddpmon.tui.widgets.runlist import RunList
 
 FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
-"""Until the first snapshot: the screen fills as soon as there is something to show."""
+"""Seconds between frames before the first snapshot, so that the screen fills as soon as a snapshot arrives."""
 POLL_S = 0.02
 POLLS = 50
-"""After a key that asked the source for something: how often, and how many times, the source is polled for it."""
+"""Interval in seconds, and number of times, at which the source is polled after a key that asked it something."""
 SWITCH_S = 0.01
-"""Pause between one screen and another: a new one is drawn at once."""
+"""Seconds for which Textual may hide a new screen's updates, since ours is drawn at once."""
 NOTICE_FRAMES = 6
-"""Frames for which a line stands in the key bar."""
+"""Number of frames for which a message stays in the key bar."""
 
 
 class Notice:
-    """The line in the key bar: result of the last key, or a line from the source."""
+    """The message in the key bar: the result of the last key, or news from the source."""
 
     def __init__(self) -> None:
         self._text = ""
         self._frames_left = 0
 
     def say(self, text: str) -> None:
-        """Show a text for a few frames; "": take the last one away."""
+        """Show a message for a few frames; "" removes the last one."""
         self._text, self._frames_left = text, NOTICE_FRAMES
 
     def next_frame(self) -> None:
-        """A frame has passed."""
+        """Count down the frames that are left for the message."""
         if self._frames_left:
             self._frames_left -= 1
 
     @property
     def text(self) -> str:
-        """Return what is to be shown; "": nothing."""
+        """Return the message; "" if there is none."""
         return self._text if self._frames_left else ""
 
 
 class ShowingApp(App[None]):
-    """Takes a snapshot from its source twice a second and shows it. The arguments are those of `DdpmonApp`."""
+    """Reads a snapshot from its source twice a second and shows it. Its arguments are those of `DdpmonApp`."""
 
     TITLE = "ddpmon"
     ALLOW_SELECT = False
@@ -89,7 +89,7 @@ class ShowingApp(App[None]):
         place: Place | None,
         preferences: Preferences | None,
     ) -> None:
-        # Textual makes greys of NO_COLOR, unless it may use the terminal's own colours: then it leaves none.
+        # Textual turns NO_COLOR into greys, unless it may use the terminal's own colours; then it uses no colours.
         self.DEFAULT_MODE = ViewName(config.current().get("first_screen"))  # type: ignore[misc]  # it is read from the app
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
@@ -101,7 +101,7 @@ class ShowingApp(App[None]):
         before = {} if preferences is None else preferences.values
         remembered = last if (last := before.get("theme")) in list(self.available_themes) else None
         self.theme = first_theme(self.theme, os.environ, remembered, few_colours=few)
-        # Textual took the stylesheet's variables before it knew these themes.
+        # Textual read the stylesheet's variables before these themes were registered.
         self.stylesheet.set_variables(self.get_css_variables())
         self.readonly = readonly
         self.filter: Filter | None = None
@@ -120,21 +120,21 @@ class ShowingApp(App[None]):
         self._notify = notify
         self._worsening = Worsening(begun=owns_run)
         self._answer: Timer | None = None
-        """While what the source was asked for is awaited."""
+        """The timer that polls the source for an answer; None before the first question."""
 
     @property
     def view_name(self) -> ViewName:
-        """The name of the screen that is shown, whatever dialog is over it."""
+        """Return the name of the current screen, below any dialog."""
         return ViewName(self.current_mode)
 
     @property
     def view(self) -> View:
-        """The screen that is shown, whatever dialog is over it."""
+        """Return the current screen, below any dialog."""
         return self.views[self.view_name]
 
     @property
     def wish(self) -> Wish:
-        """The parts of a snapshot that are shown now."""
+        """Return the parts of a snapshot that the current screen shows."""
         return self.view.wish
 
     def _run_under_cursor(self) -> Listed | None:
@@ -160,7 +160,7 @@ class ShowingApp(App[None]):
             self._first.stop()
 
     def tick(self) -> None:
-        """One frame."""
+        """Show one frame: read the newest snapshot, notify the user, and draw."""
         if not self.is_headless and workarounds.terminal_gone():
             self.leave()
             return
@@ -175,7 +175,7 @@ class ShowingApp(App[None]):
         self.show()
 
     def _remember(self) -> None:
-        """Save what was changed by hand since the last frame, for the next dashboard."""
+        """Save what the user changed since the last frame, for the next dashboard."""
         if self._preferences is None:
             return
         chosen = {
@@ -190,7 +190,7 @@ class ShowingApp(App[None]):
             self._preferences.trouble = ""
 
     def show_answer(self) -> None:
-        """A frame now, and one as soon as what the source was asked for is there."""
+        """Show a frame now, and another as soon as the source has answered."""
         self.tick()
         self._await_answer()
 
@@ -200,7 +200,7 @@ class ShowingApp(App[None]):
         self._answer = self.set_interval(POLL_S, self._poll_source, repeat=POLLS)
 
     def _wish_anew(self) -> None:
-        """Ask for what the screen wishes for now that it was shown a frame: its wish follows from that."""
+        """Request what the current screen needs now, because that is known only after its first frame."""
         self.playback.source.wish(self.wish)
         if self.wish != Wish():
             self._await_answer()
@@ -210,7 +210,7 @@ class ShowingApp(App[None]):
             self.tick()
 
     def _notify_outside(self) -> None:
-        """A bell or a notification, between two frames: all that is written goes through the driver's one queue."""
+        """Ring the bell or notify, between two frames, because all output goes through the driver's one queue."""
         newest = self.playback.newest
         if self._notify == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
             return
@@ -228,7 +228,7 @@ class ShowingApp(App[None]):
 
     @property
     def frame(self) -> Frame:
-        """Return what is shown now."""
+        """Return the current frame."""
         playback, source = self.playback, self.playback.source
         silent = source.silent_for()
         return Frame(
@@ -249,37 +249,37 @@ class ShowingApp(App[None]):
 
     @property
     def current_theme(self) -> Theme:
-        # Textual puts all themes into a new dictionary to find it, hundreds of times in a frame.
+        # Textual builds a new dictionary of all themes for each access, hundreds of times in a frame.
         return self._registered_themes.get(self.theme) or super().current_theme
 
     @property
     def palette(self) -> Palette:
-        """The colours of the current theme."""
+        """Return the colours of the current theme."""
         theme = self.current_theme
         return pick(theme, ansi=self.native_ansi_color, no_color=self.no_color)
 
     def say(self, text: str) -> None:
-        """Show a line in the key bar for a few seconds; "": what was said last no more."""
+        """Show a message in the key bar for a few seconds; "" removes the current one."""
         self._notice.say(text)
         self.show()
 
     def ask(self, dialog: ModalScreen[Reply], then: Then[Reply]) -> None:
-        """Open a dialog over the screen; `then` takes its answer, None if it was left without one."""
+        """Open a dialog over the screen; `then` receives its answer, or None if the user left it without one."""
         self.push_screen(dialog, then)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something that takes a while go on beside the screen."""
+        """Run something that takes a while without blocking the screen."""
         self.run_worker(work)
 
     def delay_update(self, delay: float = SWITCH_S) -> None:
-        """Hide what is between two screens; not as long as Textual would."""
+        """Hide the updates between two screens for a shorter time than Textual would."""
         super().delay_update(min(delay, SWITCH_S))
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         super()._display(screen, terminal_diff.smaller_update(renderable, ascii_only=self._ascii_only))
 
     def leave(self) -> None:
-        """End the dashboard; the run is not touched."""
+        """End the dashboard; the run is not affected."""
         if not self.is_headless and workarounds.terminal_gone():
             workarounds.let_go_of_terminal()
         self.exit()

@@ -1,4 +1,4 @@
-"""The keys that stop runs, and what Ctrl-C means."""
+"""The keys that stop runs, Ctrl-C among them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ddpmon.tui.watched import Watched
 
 @dataclass
 class Stopping:
-    """Decides whether a run can be stopped from here, and asks before it is."""
+    """Decides whether a run can be stopped from here, and asks the user before it stops one."""
 
     dashboard: Dashboard
     watched: Watched
     under_cursor: Callable[[], Listed | None]
-    """Returns the run that the Runs screen's cursor is on; None on all other screens."""
+    """Returns the run under the cursor of the Runs screen; None on all other screens."""
     readonly: bool
     owns_run: bool
-    """As of the app."""
+    """True if the command that started the run also started this dashboard."""
 
     @property
     def _can_stop_watched(self) -> bool:
@@ -33,14 +33,14 @@ class Stopping:
 
     @property
     def can_stop(self) -> bool:
-        """Return whether `stop` would ask, and not say why not."""
+        """Return whether `stop` would ask the user, rather than say why it cannot."""
         listed = self.under_cursor()
         if self.watched.other(listed) is None:
             return self._can_stop_watched
         return listed is not None and listed.runs and not self.readonly
 
     def stop(self) -> None:
-        """Ask whether to stop the run: the one under the cursor, or the one that is watched."""
+        """Ask whether to stop the run under the cursor, else the watched run."""
         other = self.watched.other(self.under_cursor())
         listed = self.under_cursor()
         if listed is not None and listed.pid is not None:
@@ -76,9 +76,9 @@ class Stopping:
         return "read-only: cannot stop the run from here" if self.readonly else "you cannot stop this run from here"
 
     def interrupt(self, *, asking: bool) -> None:
-        """Ctrl-C: asks what it means where it may mean two things, else leaves.
+        """Handle Ctrl-C: ask if it could mean detach or stop, else leave.
 
-        asking: a question is being asked already: then it leaves, too.
+        If `asking` is true, a dialog is already open, and Ctrl-C leaves.
         """
         if asking or not self._can_stop_watched or not self.owns_run or not self.watched.is_first:
             self.dashboard.leave()

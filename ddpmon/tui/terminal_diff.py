@@ -1,7 +1,7 @@
-"""Sends a terminal only the cells of a screen that changed, and only the parts of styles that differ.
+"""Sends to the terminal only the cells that changed, and only the parts of styles that differ.
 
-Textual sends a changed part of a row from the left edge of its widget on, and every piece of a row with its whole style
-before and a reset behind it; that is most of the bytes of a table with many colours.
+Textual sends a changed part of a row from the left edge of its widget on. It also sends every piece of a row with its
+whole style before it and a reset after it, which is most of the bytes of a table with many colours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddpmon.glyphs import ascii_for
 from ddpmon.tui.lines import plain
 
 _Codes = tuple[str, str, str]
-"""Escape codes of a style: its attributes, its colour, its background."""
+"""Escape codes of a style: its attributes, its colour and its background."""
 _PLAIN: _Codes = ("", "39", "49")
 
 
@@ -35,19 +35,19 @@ def _codes(style: Style, system: ColorSystem) -> _Codes:
 
 
 class _StripWriter:
-    """Writes strips one after the other, in the style that the last one left.
+    """Writes strips one after another, each starting from the style in which the last one ended.
 
-    All text on its way to the terminal comes through here, Textual's own widgets' as well: none of it steers it.
+    All text for the terminal comes through here, also that of Textual's own widgets, and loses its control characters.
     """
 
     def __init__(self, console: Console, *, ascii_only: bool) -> None:
         self._shown = _in_ascii if ascii_only else plain
-        self._system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Textual asks for it
+        self._system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  Textual uses the same default
         self._now = _PLAIN
         self._written: list[str] = []
 
     def move(self, x: int, y: int) -> None:
-        """Write what follows from this cell on."""
+        """Move the terminal's cursor to a cell, where the next strip begins."""
         self._written.append(Control.move_to(x, y).segment.text)
 
     def write(self, strip: Strip) -> None:
@@ -72,7 +72,7 @@ class _StripWriter:
         self._now = codes
 
     def text(self) -> str:
-        """All that was written, the terminal in no style after it."""
+        """Return all that was written, ending in the plain style."""
         self._to(_PLAIN)
         return "".join(self._written)
 
@@ -116,7 +116,7 @@ class _Whole(LayoutUpdate):
 
 
 def smaller_update(update: RenderableType | None, *, ascii_only: bool = False) -> RenderableType | None:
-    """Return an update of the screen in fewer bytes. ascii_only: with only what ASCII can show."""
+    """Return the same update in fewer bytes; `ascii_only` replaces all other characters by ASCII."""
     made: _Parts | _Whole
     if type(update) is ChopsUpdate:
         made = _Parts(update.chops, update.spans, update.chop_ends)

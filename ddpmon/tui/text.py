@@ -1,4 +1,4 @@
-"""The head and the rank table as text, without a terminal: for scripts, chats and mails."""
+"""The head and the rank table as text, for scripts, chats and mails."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def _text(line: Line) -> str:
 
 
 def head_text(snapshot: Snapshot, width: int) -> list[str]:
-    """The head's three lines in at most `width` columns."""
+    """Return the head's three lines in at most `width` columns."""
     return [_text(line)[1:] for line in head(Frame(snapshot), width + 1, 3)]
 
 
 def table_text(snapshot: Snapshot, width: int) -> list[str]:
-    """The header of the rank table and a line for each rank, trouble first."""
+    """Return the header of the rank table and a line for each rank, problems first."""
     ranks = ordered(snapshot, snapshot.ranks, SORTS[0])
     return [_text(line) for line in table_lines(snapshot, ranks, world_layout(snapshot, width), width, None)]

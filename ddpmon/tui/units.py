@@ -1,4 +1,4 @@
-"""Writes values of each unit for screens."""
+"""Formats values of each unit for the screens."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Text = Callable[[float | None], str]
 
 
 def whole(value: float | None) -> str:
-    """Without decimals, in at most six characters: 94, 1,980, 123k."""
+    """Format a value without decimals, in at most six characters: 94, 1,980, 123k."""
     if value is None or finite(value) is None or abs(value) >= 99_999.5:
         return numbers.short(value)
     return f"{value:,.0f}"
 
 
 def bare(value: float | None) -> str:
-    """Without decimals or commas, as numbers stand below each other in a column: 94, 1980, 123k."""
+    """Format a value without decimals or commas, for a column of numbers: 94, 1980, 123k."""
     return whole(value).replace(",", "")
 
 
@@ -51,10 +51,10 @@ _IN_A_COLUMN = _ALONE | dict.fromkeys((PERCENT, WATTS, CELSIUS, MEGAHERTZ, COUNT
 
 
 def written(unit: Unit) -> Text:
-    """A value by itself, in at most six characters."""
+    """Return the function that formats a single value of a unit in at most six characters."""
     return _ALONE[unit]
 
 
 def cell(unit: Unit) -> Text:
-    """A value below a head that says the unit."""
+    """Return the function that formats a value of a unit in a column whose header shows the unit."""
     return _IN_A_COLUMN[unit]

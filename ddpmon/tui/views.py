@@ -1,4 +1,4 @@
-"""The screens: their names, keys and questions, and which keys mean something on them."""
+"""The screens: their names, keys and questions, and which kinds of keys work on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ViewName(StrEnum):
-    """Every screen of the dashboard."""
+    """The names of the dashboard's screens."""
 
     WORLD = "world"
     RANKS = "ranks"
@@ -24,22 +24,23 @@ class ViewName(StrEnum):
 
 @dataclass(frozen=True)
 class ViewFacts:
-    """One screen, as far as keys and help are concerned."""
+    """The facts about one screen that the keys and the help need."""
 
     name: ViewName
     digit: str = ""
-    """The key that opens it from everywhere; empty: another one does, from some screens."""
+    """The key that opens the screen from everywhere; "" if the screen is opened from some screens only, by another
+    key."""
     title: str = ""
     question: str = ""
-    """Question that it answers."""
+    """The question that the screen answers."""
     lists: bool = True
-    """It has lines to move through."""
+    """True if the screen has lines to move through."""
     ranks: bool = False
-    """A line is a rank, which can be inspected."""
+    """True if a line is a rank, which the user can inspect."""
     filtered: bool = False
-    """A filter leaves out some of its ranks."""
+    """True if a filter hides some of the ranks on the screen."""
     from_rank_to_rank: bool = False
-    """There [ and ] go from rank to rank; elsewhere they move through time."""
+    """True if [ and ] move from rank to rank; elsewhere they move through time."""
 
 
 VIEW_FACTS = {

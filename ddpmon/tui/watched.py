@@ -1,4 +1,4 @@
-"""Selects the run that the dashboard shows: the one that it was opened on, or another of the same machine."""
+"""Selects the run that the dashboard shows: the one that it was opened on, or another on the same machine."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from ddpmon.tui.playback import Playback
 
 
 class Outcome(enum.Enum):
-    """Way in which the dashboard was left."""
+    """The run's state when the user left the dashboard."""
 
     DETACHED = "detached"
-    """The run goes on, as far as this viewer knows."""
+    """The run was still running, as far as this viewer knows."""
     STOPPING = "stopping"
-    """A stop was asked for from here; the run had not ended yet."""
+    """The user had asked the run to stop, but it had not ended yet."""
     ENDED = "ended"
-    """The run was over by then."""
+    """The run had ended."""
 
 
 class Watched:
-    """The run that is shown, and what was asked of it and of the others."""
+    """The run that is shown, and the runs that were asked to stop."""
 
     def __init__(self, source: Source, place: Place) -> None:
-        """source: given by the caller, who closes it; another one, opened here, is closed here."""
+        """Show `source`, which the caller closes. Sources that are opened here are closed here."""
         self.place = place
         self.playback = Playback(source)
         self._first = source
         self._id = ""
-        """Id of the run that is shown; empty: the one given by the caller."""
+        """Id of the run that is shown; "" for the caller's run."""
         self.opening: Run | None = None
-        """Run that is being opened, while the one before it is still shown."""
+        """The run that is being opened, while the previous one is still shown."""
         self._stopping: set[str] = set()
-        """Runs that were asked to stop, named as `_name` does."""
+        """Runs that were asked to stop, by the names of `_name`."""
 
     def _name(self, other: Run | None) -> str:
-        """Return how a run is named where it matters which one was given by the caller; None: the one that is shown."""
+        """Return the id of `other`, or of the shown run if None; return "" for the caller's run."""
         if other is None:
             return self._id
         first = self._first.snapshot()
         return "" if first is not None and first.run.id == other.id else other.id
 
     async def open(self, run: Run) -> bool:
-        """Show a run from now on, once it was read on another thread; False: meanwhile another one was asked for.
+        """Open a run on another thread and show it; return False if another run was requested meanwhile.
 
         Raises:
-            DdpmonError: it cannot be shown; nothing changed.
+            DdpmonError: The run cannot be shown; the previous one stays.
 
         """
         name = self._name(run)
@@ -73,38 +73,38 @@ class Watched:
         return True
 
     def close(self) -> None:
-        """Let go of what was opened here."""
+        """Close the source that was opened here, if there is one."""
         if not self.is_first:
             self.playback.source.close()
 
     @property
     def is_first(self) -> bool:
-        """Return whether the run that the dashboard was opened on is shown."""
+        """Return whether the dashboard shows the run that it was opened on."""
         return self.playback.source is self._first
 
     def shows(self, run: Run) -> bool:
-        """Return whether it is this run that is shown."""
+        """Return whether this run is the one that is shown."""
         return self.playback.newest is not None and self.playback.newest.run.id == run.id
 
     def other(self, listed: Listed | None) -> Run | None:
-        """The run of a line of the Runs screen, if it is not the one that is shown."""
+        """Return the run of a line of the Runs screen, or None if that run is already shown."""
         return None if listed is None or self.shows(listed.run) else listed.run
 
     @property
     def name(self) -> str:
-        """Return how the run is called in questions."""
+        """Return the shown run's name for messages."""
         newest = self.playback.newest
         return "the run" if newest is None else plain(newest.run.name) or "the run"
 
     @property
     def run(self) -> Run | None:
-        """The run that is shown, where it is one of this machine."""
+        """Return the run that is shown; None if it is not a run of this machine."""
         newest = self.playback.newest
         if newest is None or self.place.name:
             return None
         try:
             return runs.load(newest.run.id)
-        except DdpmonError:  # a recording that is replayed
+        except DdpmonError:  # the recording of a run that is not here is being replayed
             return None
 
     @property
@@ -114,17 +114,17 @@ class Watched:
 
     @property
     def grace_left_s(self) -> float | None:
-        """Return how long its ranks may still take to end; None if its hub reported no stop that is under way."""
+        """Return the seconds that are left of the grace period; None if the hub has reported no stop under way."""
         newest = self.playback.newest
         if newest is None or newest.run.kill_at is None:
             return None
         return max(0.0, newest.run.kill_at - newest.at)
 
     def stop(self, other: Run | None, *, now: bool) -> None:
-        """Ask a run to stop: another one, or (None) the one that is shown.
+        """Ask a run to stop; None is the run that is shown.
 
         Raises:
-            DdpmonError: it cannot be asked.
+            DdpmonError: The run cannot be asked to stop.
 
         """
         if other is None:
@@ -134,14 +134,14 @@ class Watched:
         self._stopping.add(self._name(other))
 
     def stop_asked(self, other: Run | None = None) -> bool:
-        """Return whether a run was asked to stop, from here or from anywhere."""
+        """Return whether a run was asked to stop, from here or elsewhere."""
         if self._name(other) in self._stopping:
             return True
         return self.grace_left_s is not None if other is None else other.stopping
 
     @property
     def notice(self) -> str:
-        """Return what stands in the key bar while nothing else does; "": nothing."""
+        """Return the message for the key bar when there is no other; "" if there is none."""
         held, newest = self.playback.held, self.playback.newest
         if self.opening is not None:
             return f"opening {plain(self.opening.name)}…"
@@ -155,7 +155,7 @@ class Watched:
 
     @property
     def outcome(self) -> Outcome:
-        """Return how the dashboard was left, as to the run that it was opened on."""
+        """Return the state, at the end, of the run that the dashboard was opened on."""
         if Frame(self._first.snapshot()).ended:
             return Outcome.ENDED
         return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED

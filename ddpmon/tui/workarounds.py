@@ -1,4 +1,4 @@
-"""Works around what Textual 8.2 does not do by itself, each with the reason. Nothing else in here."""
+"""Works around limits of Textual 8.2. Each function gives the reason."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from textual.widgets import OptionList
 
 
 class Abstract(_MessagePumpMeta, ABCMeta):
-    """Metaclass of widgets and screens that cannot be made before their abstract methods are there.
+    """Metaclass of widgets and screens that cannot be instantiated while an abstract method is missing.
 
-    Textual's classes have a metaclass of their own, so that they cannot be abstract by themselves.
+    Textual's classes have their own metaclass, so that they cannot also have ABCMeta.
     """
 
 
 def key_name(typed: str) -> str:
-    """Return the name of a key in the table of keys, where Textual takes a single character only in bindings."""
+    """Return the name of a key in the table of keys; Textual accepts a single character only in bindings."""
     return _character_to_key(typed) if len(typed) == 1 else typed
 
 
 def page_only_through_lines_that_are_there() -> None:
     """Keep PgUp and PgDn in the command palette from ending the app.
 
-    In a terminal too narrow for a single column of it the list has options but no lines, and Textual looks up the line
-    of the highlighted one all the same.
+    If the terminal is too narrow for a single column of the palette, its list has options but no lines. Textual looks
+    up the line of the highlighted option all the same.
     """
     move_page = OptionList._move_page  # noqa: SLF001
 
@@ -58,8 +58,8 @@ page_only_through_lines_that_are_there()
 def write_to_nobody_once_the_terminal_is_gone() -> None:
     """Keep Textual's output thread from dying when the terminal is closed.
 
-    Nobody would take from its queue any more, and once that is full, whoever writes or closes waits for ever: the whole
-    app, which then hears of no signal either. The error may come with the very last flush, behind the end of the queue.
+    Without that thread its queue fills up. Then every write and close, and so the whole app, would block forever, and
+    the app would not react to signals either. The error may come with the very last flush, after the end of the queue.
     """
 
     def run(self: WriterThread) -> None:
@@ -83,9 +83,9 @@ write_to_nobody_once_the_terminal_is_gone()
 def read_whatever_is_typed() -> None:
     """Keep bytes that no key of a UTF-8 terminal sends from ending the app.
 
-    Textual's input thread decodes strictly, so that an é typed in a latin-1 terminal raises, and its parser raises on
-    escape sequences with numbers that make no sense, and on a mouse in a terminal that says it is no pixel wide.
-    Undecodable bytes become U+FFFD, such sequences nothing.
+    Textual's input thread decodes strictly, so an é typed in a latin-1 terminal raises. Its parser raises on escape
+    sequences with nonsensical numbers, and on mouse events in a terminal that reports a width of no pixels. Undecodable
+    bytes become U+FFFD, and such sequences are ignored.
     """
     get_decoder = codecs.getincrementaldecoder
     extended_key, mouse = XTermParser._parse_extended_key, XTermParser.parse_mouse_code  # noqa: SLF001
@@ -114,14 +114,14 @@ read_whatever_is_typed()
 
 
 def stop_and_continue_between_two_events() -> None:
-    """Keep the signals that stop and continue the app from hanging it, and from leaving the terminal without echo.
+    """Keep the signals that stop and continue the app from hanging it and from leaving the terminal without echo.
 
-    Textual gives the terminal back, and takes it again, inside the signal's handler. That waits for ever where the
-    signal came while the app was writing, as it may when a terminal goes away: its session gets a SIGCONT. So the event
-    loop does both. Textual also takes every SIGCONT for the end of a ctrl+z, before which it had given the terminal
-    back. SIGSTOP gives no time for that: started again over itself, Textual takes its own settings for those to restore
-    when it ends, and has two threads that read the keys. Whoever continues the app in the background has it stopped
-    again, as after ctrl+z. Once the app has ended there is nothing to give back.
+    Textual releases the terminal, and takes it again, inside the signal's handler. That blocks forever if the signal
+    arrives while the app is writing, as it may when a terminal is closed: its session gets a SIGCONT. So the event loop
+    does both. Textual also takes every SIGCONT for the end of a ctrl+z, before which it had released the terminal. But
+    SIGSTOP leaves no time to release it. If Textual then started a second time without stopping first, it would restore
+    its own terminal settings when it ends, and would have two threads that read the keys. An app that is continued in
+    the background is stopped again, as after ctrl+z. Once the app has ended there is nothing to release.
     """
     stop, resume = LinuxDriver._sigtstp_application, LinuxDriver._sigcont_application  # noqa: SLF001
 
@@ -138,11 +138,11 @@ def stop_and_continue_between_two_events() -> None:
                 return
             if self._key_thread is not None and self._key_thread.is_alive() and self._auto_restart:
                 loop.call_soon_threadsafe(start_anew, self)
-            else:  # it has been waiting in `stop`
+            else:  # the app has been waiting in `stop`
                 resume(self)
 
     def start_anew(self: LinuxDriver) -> None:
-        with contextlib.suppress(OSError):  # no terminal has it as a job
+        with contextlib.suppress(OSError):  # no terminal has this process as a job
             if os.tcgetpgrp(self.fileno) != os.getpgrp():
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return
@@ -158,10 +158,10 @@ stop_and_continue_between_two_events()
 
 
 def terminal_gone() -> bool:
-    """Return whether the terminal that the dashboard runs in was closed.
+    """Return whether the terminal of the dashboard was closed.
 
-    Textual's input thread takes the end of file that a closed terminal reads as for "nothing typed", and spins. That
-    does not end the app, so it asks for itself.
+    Reading from a closed terminal returns end of file, which Textual's input thread takes for "nothing typed". The
+    thread then spins without ending the app, so the app checks the terminal itself.
     """
     stdin = sys.__stdin__
     if stdin is None or stdin.closed:
@@ -174,9 +174,10 @@ def terminal_gone() -> bool:
 
 
 def can_come_back() -> bool:
-    """Return whether a shell is there that continues this process once it is stopped.
+    """Return whether a shell exists that can continue this process once it is stopped.
 
-    `ssh -t HOST ddpmon attach` and a window of tmux that runs nothing else have none, and Textual stops all the same.
+    `ssh -t HOST ddpmon attach`, and a tmux window that runs nothing else, have no such shell; Textual stops all the
+    same.
     """
     parent = os.getppid()
     with contextlib.suppress(OSError):
@@ -185,10 +186,10 @@ def can_come_back() -> bool:
 
 
 def let_go_of_terminal() -> None:
-    """Point the standard streams to nowhere, once the terminal is gone.
+    """Redirect the standard streams to /dev/null once the terminal is gone.
 
-    Textual writes its farewell to the terminal when it exits, from a thread that would die of an error with a
-    traceback, and the interpreter flushes the streams after that.
+    When it exits, Textual writes its last sequences to the terminal from a thread, which would die with a traceback.
+    The interpreter flushes the streams after that.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
