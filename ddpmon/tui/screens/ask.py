@@ -22,10 +22,10 @@ Reply = TypeVar("Reply")
 
 
 class Overlay(ModalScreen[Reply]):
-    """A pane over the screen that is shown."""
+    """A pane over the current screen."""
 
     def __init__(self, pane: Pane, palette: Palette, frame: Frame | None = None) -> None:
-        """palette: that of the screen below. frame: what the pane shows."""
+        """Show `pane` with a frame, in the palette of the screen below."""
         super().__init__()
         self._pane, self._palette, self._frame = pane, palette, frame or Frame()
 
@@ -38,16 +38,16 @@ class Overlay(ModalScreen[Reply]):
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: the keys that give it, what it is called, and what the question returns for it."""
+    """One answer to a question: its keys, its label, and the value that the dialog returns for it."""
 
     keys: str
-    """A character each; the first one is shown."""
+    """The keys that give the answer, one character each; the first one is shown."""
     label: str
     value: str
 
 
 def boxed(heading: str, body: list[Line], width: int) -> list[Line]:
-    """Return the lines in a frame of so many columns, with a heading in its upper edge."""
+    """Return the lines in a box of `width` columns, with a heading in its upper edge."""
     inner = max(1, width - 4)
     heading = cut(heading, inner)
     upper: Line = [*fit([("┌─", "rule"), (heading, "strong")], 2 + cell_len(heading))]
@@ -57,13 +57,13 @@ def boxed(heading: str, body: list[Line], width: int) -> list[Line]:
 
 
 def option(text: str, width: int, *, chosen: bool) -> Line:
-    """Return a line to choose in so many columns. chosen: the cursor is on it."""
+    """Return an option of a list in `width` columns; `chosen` says whether the cursor is on it."""
     role = "strong+select" if chosen else "text"
     return fit([(f"{CURSOR} " if chosen else "  ", role), (cut(text, width - 2), role)], width, role)
 
 
 class QuestionBox(Pane):
-    """The box with the question and its answers."""
+    """The box that shows the question and its answers."""
 
     def __init__(self, heading: str, text: str, answers: tuple[Answer, ...]) -> None:
         super().__init__(id="question")
@@ -83,7 +83,7 @@ class QuestionBox(Pane):
         return boxed(self.heading, body, width)
 
     def answers_from(self, height: int) -> int:
-        """The line of the first answer."""
+        """Return the line of the first answer in a box of `height` lines."""
         return height - 1 - len(self.answers)
 
     async def on_click(self, event: events.Click) -> None:
@@ -93,7 +93,7 @@ class QuestionBox(Pane):
 
 
 class Dialog(Overlay[str]):
-    """Asks; dismisses with the value of the answer. Escape gives the first one, which is the harmless one."""
+    """Asks a question, and dismisses with the value of the answer. Escape gives the first answer, which is harmless."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; background: $background 0%; overflow: hidden hidden; }
@@ -121,7 +121,7 @@ class Dialog(Overlay[str]):
         )
 
     def answer(self, place: int) -> None:
-        """Give this answer."""
+        """Give the answer at this place."""
         self.dismiss(self.box.answers[place].value)
 
     def on_key(self, event: events.Key) -> None:
@@ -147,7 +147,7 @@ Parsed = TypeVar("Parsed")
 
 
 class TypedLine(Pane, Generic[Parsed]):
-    """The line: what was typed, and what is wrong with it or how to go on."""
+    """The line of a prompt: the typed text, with an error or a hint beside it."""
 
     def __init__(self, text: str, parse: Callable[[str], Parsed], hint: str) -> None:
         super().__init__(id="typed")
@@ -164,12 +164,17 @@ class TypedLine(Pane, Generic[Parsed]):
         return [[*line, (cut(f"  {note}", max(0, width - len(typed) - 4)), role)]]
 
     def parsed(self) -> Parsed:
-        """Return what the text means; the parser's ValueError says in a line what is wrong with it."""
+        """Return the parsed text.
+
+        Raises:
+            ValueError: The text cannot be parsed; the error says why in one line.
+
+        """
         return self._parse(self.text)
 
 
 class Prompt(Overlay[Parsed | None]):
-    """Asks for a text; dismisses with what it means, or with None if it was left."""
+    """Asks for a text, and dismisses with the parsed text, or with None if the user left."""
 
     DEFAULT_CSS = """
     Prompt { align: left bottom; background: $background 0%; overflow: hidden hidden; }
@@ -186,10 +191,10 @@ class Prompt(Overlay[Parsed | None]):
         """Make the line.
 
         Args:
-            text: What stands in it at first.
-            parse: Reads it; a ValueError says what is wrong with it.
-            hint: How to go on, beside a text that can be read.
-            palette: That of the screen below.
+            text: The initial text.
+            parse: Parses the text; raises ValueError if that is impossible.
+            hint: What to do next, shown beside a valid text.
+            palette: The palette of the screen below.
 
         """
         self.typed = TypedLine(text, parse, hint)
@@ -214,7 +219,7 @@ class Prompt(Overlay[Parsed | None]):
         self._type("")
 
     def action_take(self) -> None:
-        """Take what was typed, if it can be read; the line says what is wrong otherwise."""
+        """Dismiss with the parsed text, or show the error if it is invalid."""
         try:
             self.dismiss(self.typed.parsed())
         except ValueError:
@@ -222,12 +227,12 @@ class Prompt(Overlay[Parsed | None]):
 
 
 _AROUND = 3
-"""Lines around the entries: two of the frame, and what was typed."""
+"""Number of lines around the entries: two of the box, and one for the typed text."""
 _WIDEST = 64
 
 
 class PickBox(Pane):
-    """The box with the list."""
+    """The box that shows the list."""
 
     def __init__(self, offered: Offered) -> None:
         super().__init__(id="pick")
@@ -239,12 +244,12 @@ class PickBox(Pane):
 
     @property
     def found(self) -> list[str]:
-        """The values whose names have what was typed in them."""
+        """Return the values of the entries whose names contain the typed text."""
         typed = self.typed.casefold()
         return [value for value, name in self.offered.entries if typed in name.casefold()]
 
     def type(self, text: str) -> None:
-        """Narrow the list to what has this in its name; a text that nothing has is not taken."""
+        """Show only the entries whose names contain `text`; ignore a text that no name contains."""
         before, self.typed = self.typed, text
         if not self.found:
             self.typed = before
@@ -253,11 +258,11 @@ class PickBox(Pane):
         self.redraw()
 
     def rub_out(self) -> None:
-        """Take the last typed character away."""
+        """Delete the last typed character."""
         self.type(self.typed[:-1])
 
     def move(self, by: int) -> None:
-        """Move the cursor by so many entries, as far as there are some."""
+        """Move the cursor by this number of entries, but not beyond the ends."""
         found = self.found
         place = found.index(self.value) if self.value in found else 0
         self.value = found[max(0, min(place + by, len(found) - 1))]
@@ -283,14 +288,14 @@ class PickBox(Pane):
         self.move(-1)
 
     async def on_click(self, event: events.Click) -> None:
-        """Take the entry that was clicked."""
+        """Choose the entry that was clicked."""
         place = self._top + event.y - 1
         if 0 < event.y <= self.size.height - _AROUND and place < len(self.found) and isinstance(self.screen, Picker):
             self.screen.dismiss(self.found[place])
 
 
 class Picker(Overlay[str]):
-    """Lists what there is; dismisses with the value of an entry, or with None if it was left."""
+    """Lists the entries, and dismisses with the value of one, or with None if the user left."""
 
     DEFAULT_CSS = """
     Picker { align: center middle; background: $background 0%; overflow: hidden hidden; }

@@ -25,20 +25,20 @@ from ddpmon.tui.widgets.synclanes import SyncLanes, WaitLanes, lines_each
 from ddpmon.tui.widgets.waittable import WaitTable
 
 _LEAST_LIST = 10
-"""Lines that each of two lists needs to stand below the other."""
+"""Number of lines that each of two lists needs if one stands below the other."""
 _LEAST_LANE = 2
-"""Lines of a lane from which on each rank has one."""
+"""Height of a lane in lines from which every rank has one."""
 
 
 def why_no_buckets(snapshot: Snapshot) -> str:
-    """Return what keeps the buckets from being shown; "" where there are none."""
+    """Return the reason why the buckets are not shown; "" if DDP, and so buckets, are not used."""
     if not with_ddp(snapshot.parallelism):
         return ""
     return snapshot.missing.get(BUCKETS) or "buckets: not recorded; ddpmon run --buckets SCRIPT records them"
 
 
 class Hint(Pane):
-    """Hint at the option that records buckets, where they are not in sight."""
+    """A hint at the key that shows buckets, or at the option that records them."""
 
     buckets_shown = False
 
@@ -53,7 +53,7 @@ class Hint(Pane):
 
 
 class Comm(View):
-    """Cost of all-reduce, each rank's share of it, and DDP's buckets."""
+    """The Comm screen: the cost of all-reduce, each rank's share of it, and DDP's buckets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.COMM)]
     DEFAULT_CSS = """
@@ -117,7 +117,7 @@ class Comm(View):
             (self.sync_lanes, past), (self.wait_lanes, wait_lanes), (self.keys, keybar),
         )  # fmt: skip
         for block, lines in ((self.sync_lanes, past), (self.wait_lanes, wait_lanes)):
-            block.box = Box(0, 0, width, lines)  # what it wishes for follows from it before it is laid out
+            block.box = Box(0, 0, width, lines)  # a block's request depends on its box, before the layout
         self.hint.buckets_shown = self.buckets.active
         self.lists.styles.layout = "horizontal" if beside else "vertical"
         self.waits.display = together or not self.buckets.active
@@ -126,7 +126,7 @@ class Comm(View):
         self.buckets.styles.margin = (0, 0, 0, int(together and beside))
 
     def _listed(self, ranks: int, *, beside: bool, together: bool) -> int:
-        """Lines that all ranks, and all buckets, take."""
+        """Return the number of lines that all listed ranks and buckets take."""
         listed = ranks + 2
         if self.shown.snapshot is not None and (together or self.buckets.active):
             buckets = bucketlist.needed(self.shown.snapshot)
@@ -134,9 +134,9 @@ class Comm(View):
         return listed
 
     def _through_time(self, width: int, spare: int) -> tuple[int, int]:
-        """Return the lines, of so many, for all-reduce's cost over time and for each rank's wait; 0: too few.
+        """Return the lines for the cost of all-reduce over time and for the ranks' waits; 0 if they do not fit.
 
-        Where ranks have theirs, all lanes are equally high, and what is left over goes to the first.
+        If there is room for the ranks' waits, all lanes are equally high, and spare lines go to the cost.
         """
         past = self.sync_lanes.needs(self.shown, width, spare)
         if past is None or spare < past.least_height:
@@ -152,9 +152,9 @@ class Comm(View):
         return spare, 0
 
     def _buckets_or_ranks(self) -> None:
-        """The keys that move go to the buckets, or back to the ranks."""
+        """Switch between the buckets and the ranks: the movement keys then act on the other list."""
         if self.shown.snapshot is None or not self.shown.snapshot.buckets:
-            return  # the hint on the screen says how to record them
+            return  # the hint on the screen says how to record buckets
         self.buckets.active = not self.buckets.active
         self.share_out()
         for pane in (self.waits, self.buckets, self.hint):

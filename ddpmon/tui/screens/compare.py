@@ -1,4 +1,4 @@
-"""Two runs side by side: did the fix help? What `ddpmon diff` tells, over the whole screen."""
+"""Compares two runs side by side, as `ddpmon diff` does, on the whole screen."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ddpmon.tui.screens.scrolled import Scrolled, Text
 _OUTCOMES = {"faster": ("✔ FASTER", "ok"), "slower": ("▲ SLOWER", "warn"), "same": ("● NO DIFFERENCE", "strong")}
 _NAME, _CELL = 19, 10
 _WITH_BARS = 104
-"""Columns from which the phases have bars beside them."""
+"""Width in columns from which the phases have bars beside them."""
 _LONGEST_BAR = 24
 _LEAST_MS = 0.05
-"""Less than this is no bar."""
+"""Smallest difference in milliseconds that has a bar."""
 
 
 def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
-    """Return what `comparison.build` made, in lines of `width` columns."""
+    """Return the result of `comparison.build` in lines of `width` columns."""
     word, role = _OUTCOMES.get(compared["outcome"], (compared["outcome"].upper(), "strong"))
     lines: list[Line] = [[(f" {word}", role), ("   B against A", "muted")]]
     lines += [[(" " + row, "strong")] for row in wrap(f"{plain(compared['verdict'])}.", width - 2)]
@@ -64,7 +64,7 @@ def _phases(compared: dict[str, Any], width: int) -> list[Line]:
 
 
 def _cells(row: tuple[str, ...], role: str = "text") -> Line:
-    """A name and numbers; what does not fit is cut at the right, whole columns first."""
+    """Return a name and its numbers as one line."""
     line: Line = [(f" {cut(row[0], _NAME - 1):<{_NAME - 1}}", "muted")]
     for place, cell in enumerate(row[1:]):
         change = role == "text" and place % 3 == 2
@@ -74,7 +74,7 @@ def _cells(row: tuple[str, ...], role: str = "text") -> Line:
 
 
 class _Comparison(Text):
-    """The comparison; before it is there, what is being done, or why it will not come."""
+    """The text of the comparison; before that, a message that the recordings are being read, or an error."""
 
     def __init__(self, heading: str) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Comparison(Text):
 
 
 def _columns(line: Line, width: int) -> Line:
-    """Return the pieces of a line that fit whole."""
+    """Return the pieces of a line that fit uncut."""
     fitted: Line = []
     for piece in line:
         if size([*fitted, piece]) > width:
@@ -105,7 +105,7 @@ def _columns(line: Line, width: int) -> Line:
 
 
 class Compare(Scrolled):
-    """B against A. The recordings are read on another thread: that takes seconds."""
+    """The comparison of run B with run A. It reads the recordings on another thread, because that takes seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "dismiss", show=False)]
 

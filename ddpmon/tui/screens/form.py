@@ -1,4 +1,4 @@
-"""A form over the screen: a few fields, what is wrong with them, and one thing that it does."""
+"""A form over the screen: a few fields, an error or help, and one action."""
 
 from __future__ import annotations
 
@@ -25,19 +25,25 @@ from ddpmon.tui.screens.ask import boxed
 from ddpmon.tui.widgets.pane import Pane
 
 _MAX_ENTRIES = 10_000
-"""Entries of a folder that are read: more would take long on a network file system."""
+"""Maximum number of folder entries that are read, because more would take long on a network file system."""
 
 
 class PathSuggester(Suggester):
-    """Suggests the first path in the alphabet that begins with what was typed; a folder ends with a slash."""
+    """Suggests the alphabetically first path that begins with the typed text; a folder ends with a slash."""
 
     def __init__(self, suffix: str | None = None, folder: Callable[[], str] = str) -> None:
-        """suffix: of the files that are wanted; None: folders alone. folder: where a relative path begins; "": here."""
+        """Suggest paths for a field.
+
+        Args:
+            suffix: Ending of the files that are suggested; None suggests only folders.
+            folder: Returns the folder where relative paths start; "" is the current one.
+
+        """
         super().__init__(use_cache=False, case_sensitive=True)
         self._suffix, self._folder = suffix, folder
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the completed path, or None if nothing begins so."""
+        """Return the completed path; None if no path begins with the text."""
         return await asyncio.to_thread(self._complete, value, self._folder())
 
     def _complete(self, value: str, folder: str) -> str | None:
@@ -51,7 +57,7 @@ class PathSuggester(Suggester):
                             names.append(f"{entry.name}/")
                         elif self._suffix is not None and entry.name.endswith(self._suffix):
                             names.append(entry.name)
-        except (OSError, ValueError):  # there is no such folder, or it may not be read
+        except (OSError, ValueError):  # the folder does not exist, or may not be read
             return None
         return f"{above}{slash}{min(names)}" if names else None
 
@@ -59,25 +65,25 @@ class PathSuggester(Suggester):
 LEAST_WIDTH, LEAST_HEIGHT = 40, 6
 _WIDEST = 78
 _LABEL = 16
-"""Columns of the names of the fields, the box's side included."""
+"""Width of the fields' names in columns, with the left side of the box."""
 _NOTE = 2
-"""Lines for what is wrong, or what the field takes."""
+"""Number of lines for an error or the field's help."""
 _LONGEST = 4000
-"""Characters in a field."""
+"""Longest text of a field, in characters."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One line to fill in."""
+    """One line of a form to fill in."""
 
     name: str
     value: str
     help: str
-    """Help for its value, shown while it has the focus."""
+    """Help for the value, shown while the field has the focus."""
     empty: str = ""
-    """Text in it while it is empty: the meaning of an empty value."""
+    """Text shown while the field is empty: the meaning of an empty value."""
     suggester: Suggester | None = None
-    """Completes its value; the right arrow takes the suggestion."""
+    """Completes the value; the right arrow accepts the suggestion."""
 
 
 class _Top(Pane):
@@ -90,7 +96,7 @@ class _Top(Pane):
 
 
 class _Label(Pane):
-    """The name of a field, and the box's left side."""
+    """The name of a field, with the left side of the box."""
 
     def __init__(self, name: str) -> None:
         super().__init__(classes="label")
@@ -102,7 +108,7 @@ class _Label(Pane):
         return [[("│ ", "rule"), mark, (self._caption, "strong" if self.focused_field else "text")]]
 
     def on_click(self) -> None:
-        """A click on the name is one on the field."""
+        """Focus the field whose name was clicked."""
         if self.parent is not None:
             self.screen.set_focus(self.parent.query_one(Input))
 
@@ -116,7 +122,7 @@ class _Side(Pane):
 
 
 class _Foot(Pane):
-    """Lower part of a dialog: an error or the field's help, the keys, and the box's lower side."""
+    """The lower part of a form: an error or the field's help, the keys, and the lower side of the box."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(id="foot")
@@ -125,7 +131,7 @@ class _Foot(Pane):
 
     @property
     def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """(key, what it does, action)."""
+        """Return (key, label, action) for each key of the form."""
         return (
             ("⏎", self._verb, "screen.take"),
             ("tab", "next field", "app.focus_next"),
@@ -167,7 +173,7 @@ class _TooSmall(Pane):
 
 
 class Form(ModalScreen[object]):
-    """Asks for a few lines; dismisses with what `take` made of them, or with None if it was left."""
+    """Asks for a few lines, and dismisses with the result of `take`, or with None if the user left."""
 
     DEFAULT_CSS = """
     Form { align: center middle; background: $background 0%; overflow: hidden hidden; }
@@ -200,9 +206,16 @@ class Form(ModalScreen[object]):
         verb: str,
         busy: str,
     ) -> None:
-        """take: what is done with the fields' texts by name, on another thread; what it raises is shown.
+        """Make a form.
 
-        verb: what it does, beside its key. busy: what is shown meanwhile.
+        Args:
+            heading: The title of the box.
+            fields: The lines to fill in.
+            take: Handles the texts by field name on another thread; a DdpmonError that it raises is shown.
+            palette: The palette of the screen below.
+            verb: Label of the key that runs `take`.
+            busy: Message while `take` is running.
+
         """
         super().__init__(classes="colourless" if palette is NONE else None)
         self._heading, self.fields, self._take, self._colours = heading, fields, take, palette
@@ -236,7 +249,7 @@ class Form(ModalScreen[object]):
 
     def on_mount(self) -> None:
         self.on_resize()
-        for pane in self.query(Pane):  # type: ignore[type-abstract]  # a query finds what there is and makes none
+        for pane in self.query(Pane):  # type: ignore[type-abstract]  # a query makes no instance of the abstract class
             pane.show(Frame(), self._colours)
 
     def on_resize(self) -> None:
@@ -252,7 +265,7 @@ class Form(ModalScreen[object]):
             label.styles.width = _LABEL
 
     def on_descendant_focus(self) -> None:
-        """Show what the field takes, once nothing is wrong with it."""
+        """Show the help of the focused field."""
         for field in self.fields:
             label = self._labels[field.name]
             label.focused_field = self.inputs[field.name] is self.focused
@@ -271,7 +284,7 @@ class Form(ModalScreen[object]):
         self.action_take()
 
     def action_take(self) -> None:
-        """Do it, unless it is being done."""
+        """Start the action, unless it is already running."""
         if not self.foot.busy:
             self.foot.busy = self._busy
             self.foot.redraw()
@@ -288,6 +301,6 @@ class Form(ModalScreen[object]):
             self.dismiss(made)
 
     def action_leave(self) -> None:
-        """Leave it; what is being done already is waited for."""
+        """Leave the form, unless its action is already running."""
         if not self.foot.busy:
             self.dismiss(None)

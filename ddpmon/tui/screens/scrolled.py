@@ -1,4 +1,4 @@
-"""A text over the whole screen that is scrolled and left again; the help: every key, and what the glyphs mean."""
+"""A scrolled text over the whole screen, and the help, which lists the keys and explains words and signs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
 class Text(ScrollingPane):
-    """A text, and the keys under it."""
+    """A text with the keys that scroll it."""
 
     @abstractmethod
     def lines(self, frame: Frame, width: int) -> list[Line]:
-        """All of the text."""
+        """Return the whole text."""
 
     def heading(self, width: int) -> list[Line]:
-        """Return what stays above the text."""
+        """Return the lines that stay above the text."""
         return []
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
@@ -36,7 +36,7 @@ class Text(ScrollingPane):
 
 
 class Scrolled(Overlay[None]):
-    """A text over the whole screen."""
+    """A screen that shows one text, over the current screen."""
 
     DEFAULT_CSS = "Scrolled { overflow: hidden hidden; } Scrolled Text { width: 1fr; height: 1fr; background: $panel; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -81,7 +81,7 @@ _WORDS = (
 
 
 def help_lines(width: int, frame: Frame) -> list[Line]:
-    """The help's text: the keys of the screen that is shown."""
+    """Return the text of the help, with the keys of the current screen."""
     lines = [title("keys", width)]
     entries = [(key.shown, key.help) for key in keys.available(frame)]
     for heading, rows in ((None, entries), ("words and signs", _WORDS)):
@@ -95,14 +95,14 @@ def help_lines(width: int, frame: Frame) -> list[Line]:
 
 
 class _Keys(Text):
-    """The help's text."""
+    """The text of the help."""
 
     def lines(self, frame: Frame, width: int) -> list[Line]:
         return help_lines(width, frame)
 
 
 class Help(Scrolled):
-    """The help over the whole screen."""
+    """The help screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
 

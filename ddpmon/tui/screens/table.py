@@ -1,4 +1,4 @@
-"""All screens: the panes of each, and the two that arrange more than a pane and its blocks."""
+"""The panes of each screen. World and Comm are classes of their own, because their layouts are special."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PaneType = TypeVar("PaneType", bound=Pane)
 
 
 def panes_by_screen(place: Place, choice: ChartChoice) -> dict[ViewName, tuple[Pane, *tuple[BlockPane, ...]]]:
-    """Return the panes of each screen that has one with the cursor, and blocks around it.
+    """Return the panes of each simple screen: one with the cursor, and the blocks around it.
 
     Args:
         place: The machine whose runs are listed.
-        choice: ChartChoice of the chart, on World and alone.
+        choice: The choices that World's chart and the full-screen chart share.
 
     """
     return {
@@ -51,21 +51,21 @@ def panes_by_screen(place: Place, choice: ChartChoice) -> dict[ViewName, tuple[P
     }
 
 
-# Textual reads the keys of a screen from its class.
+# Textual reads a screen's keys from its class, so each screen needs its own class.
 _KINDS: dict[ViewName, type[Blocks]] = {
     name: type(name.capitalize(), (Blocks,), {"BINDINGS": keys.bindings(name)}) for name in ViewName
 }
 
 
 def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
-    """Return every screen.
+    """Return every screen by its name.
 
     Args:
         place: The machine whose runs are listed.
-        ask: As of `View`.
+        ask: Fetches what the current screen requests as soon as possible, as in `View`.
 
     Raises:
-        LookupError: A name has no screen, or a key of one would be dead.
+        LookupError: A name has no screen, or a screen does not implement the action of one of its keys.
 
     """
     choice = ChartChoice()
@@ -80,5 +80,5 @@ def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
 
 
 def pane_of(made: Mapping[ViewName, View], kind: type[PaneType]) -> PaneType:
-    """The one pane of a type."""
+    """Return the only pane of a type."""
     return next(pane for view in made.values() for pane in view.panes if isinstance(pane, kind))

@@ -1,4 +1,4 @@
-"""Common parts of all screens: the head on top, the keys at the bottom, one frame for every pane."""
+"""The common parts of all screens: the head at the top, the keys at the bottom, and one frame for all panes."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from ddpmon.tui.workarounds import Abstract
 
 @runtime_checkable
 class Cursor(Protocol):
-    """Target of the keys that move."""
+    """The target of the movement keys."""
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move by so many lines, or to a line (negative: from the end)."""
+        """Move by a number of lines, or to a line (negative: from the end)."""
 
     def page(self, direction: int) -> None:
-        """Move by a screenful."""
+        """Move by one screenful."""
 
 
 @runtime_checkable
 class RankCursor(Cursor, Protocol):
-    """A cursor that is on a rank."""
+    """A cursor on a rank."""
 
     def chosen_rank(self) -> int | None:
-        """The rank under the cursor."""
+        """Return the rank under the cursor; None if there is none."""
 
     def choose(self, rank: int) -> None:
         """Put the cursor on a rank."""
@@ -52,20 +52,20 @@ class RankLister(Protocol):
     """A pane that lists ranks."""
 
     def lines_in_sight(self) -> list[int | None]:
-        """The rank on each of its lines below the title; None: the line is of no rank."""
+        """Return the rank on each line below the title; None for a line without a rank."""
 
 
 @runtime_checkable
 class Chooser(Protocol):
-    """A pane of which one of several quantities is chosen from a list."""
+    """A pane that shows one of several quantities, which the user chooses from a list."""
 
     @property
     def offered(self) -> Offered:
-        """Return what can be chosen."""
+        """Return the list to choose from."""
 
 
 def edges(width: int, height: int) -> tuple[int, int]:
-    """Return the lines of the head and of the keys; where there is room for no more, the head has all but the keys."""
+    """Return the lines of the head and of the keys. On a small screen, the head gets all lines but the keys'."""
     if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
         return 3, 1
     keys = int(height >= 5)
@@ -73,14 +73,14 @@ def edges(width: int, height: int) -> tuple[int, int]:
 
 
 def give(*parts: tuple[Widget, int]) -> None:
-    """Give each part of a screen so many lines; 0: it is not shown."""
+    """Set the height of each part of a screen in lines; a part with 0 lines is hidden."""
     for part, lines in parts:
         part.display = lines > 0
         part.styles.height = lines
 
 
 class View(Screen[None], metaclass=Abstract):
-    """A screen of the dashboard. Below 60x12 its head is all that is shown."""
+    """A screen of the dashboard. Below 60x12 it shows only its head."""
 
     DEFAULT_CSS = """
     View { layout: vertical; overflow: hidden hidden; }
@@ -89,7 +89,7 @@ class View(Screen[None], metaclass=Abstract):
     """
 
     def __init__(self, ask: Callable[[], None]) -> None:
-        """ask: has what the screen wishes for now come as soon as it can."""
+        """Make a screen; `ask` fetches what the screen requests as soon as possible."""
         super().__init__()
         self.shown = Frame()
         self.head = Head(id="head")
@@ -99,7 +99,7 @@ class View(Screen[None], metaclass=Abstract):
 
     @property
     def actions(self) -> Actions:
-        """Return what its keys do, by the name in their `screen.do(…)`: the cursor's, and those of its panes."""
+        """Return the actions of the cursor and of the panes, by the names in the keys' `screen.do(…)`."""
         actions: dict[str, Action] = {
             "move": self.cursor.move,
             "page": self.cursor.page,
@@ -121,15 +121,15 @@ class View(Screen[None], metaclass=Abstract):
     @property
     @abstractmethod
     def panes(self) -> tuple[Pane, ...]:
-        """Everything that shows a frame."""
+        """Return all panes, each of which shows the current frame."""
 
     @property
     @abstractmethod
     def cursor(self) -> Cursor:
-        """Return what the keys that move work on."""
+        """Return the target of the movement keys."""
 
     def show(self, frame: Frame, palette: Palette) -> None:
-        """Take a new frame."""
+        """Show a new frame."""
         self.shown, self._palette = frame, palette
         self.share_out()
         for pane in self.panes:
@@ -138,18 +138,18 @@ class View(Screen[None], metaclass=Abstract):
     def on_resize(self, event: events.Resize) -> None:
         self.share_out()
         if self.wish != Wish():
-            self.call_after_refresh(self._ask)  # once its panes know their size
+            self.call_after_refresh(self._ask)  # the panes know their size after the refresh
 
     @abstractmethod
     def share_out(self) -> None:
-        """Give every pane its place in the screen as it is now."""
+        """Set the place of every pane for the current size of the screen."""
 
     def action_do(self, name: str, *numbers: int) -> None:
         """Run the action of a key of this screen, and update what the screen requests."""
         self._do(partial(self.actions[name], *numbers))
 
     def _do(self, action: Callable[[], None]) -> None:
-        """Run an action, and request what it makes the screen need. Blocks follow the cursor."""
+        """Run an action, request what the screen needs after it, and update the blocks that follow the cursor."""
         before = self.wish
         action()
         if self.wish != before:
@@ -158,21 +158,21 @@ class View(Screen[None], metaclass=Abstract):
         self._follow()
 
     def _follow(self) -> None:
-        """The blocks show what is under the cursor now."""
+        """Redraw the blocks, which show the rank under the cursor."""
         cursor: object = self.cursor
         for pane in self.panes:
             if isinstance(pane, BlockPane) and pane is not cursor:
                 pane.redraw()
 
     def on_mouse_scroll_down(self) -> None:
-        """Move the cursor, where the pane under the mouse has no other use for the wheel."""
+        """Move the cursor, unless the pane under the mouse uses the wheel itself."""
         self._do(partial(self.cursor.move, WHEEL_LINES))
 
     def on_mouse_scroll_up(self) -> None:
         self._do(partial(self.cursor.move, -WHEEL_LINES))
 
     def _open_list(self, chooser: Chooser) -> None:
-        """Let one of what a pane offers be chosen from a list."""
+        """Show the list of a pane's quantities, and apply the choice."""
         offered = chooser.offered
 
         def chosen(value: str | None) -> None:
@@ -183,7 +183,7 @@ class View(Screen[None], metaclass=Abstract):
 
 
 def _both(first: Action, then: Action) -> Action:
-    """Return the action of a key that several panes take."""
+    """Return the action of a key that two panes react to."""
 
     def action(*numbers: int) -> None:
         first(*numbers)
@@ -193,7 +193,7 @@ def _both(first: Action, then: Action) -> Action:
 
 
 class Blocks(View):
-    """A screen of one pane between head and keys, and of blocks that stand below or beside it where there is room."""
+    """A screen with one main pane, and with blocks below or beside it if there is room."""
 
     DEFAULT_CSS = """
     Blocks #body { width: 1fr; height: 1fr; overflow: hidden hidden; }
@@ -204,9 +204,9 @@ class Blocks(View):
         """Make a screen.
 
         Args:
-            ask: As of every screen.
-            pane: The pane with the cursor.
-            blocks: Blocks below or beside it where there is room, the most useful first, as in `arrange`.
+            ask: Fetches what the screen requests as soon as possible, as in `View`.
+            pane: The main pane, which has the cursor.
+            blocks: The blocks around it, the most useful first, as in `arrange`.
 
         """
         super().__init__(ask)
@@ -223,7 +223,7 @@ class Blocks(View):
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []
         self._asked = Wish()
-        """Request for the blocks that fitted when their places last changed."""
+        """What the blocks requested when their places last changed."""
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self._body, self.keys)

@@ -1,4 +1,4 @@
-"""World, the first screen: how is it?"""
+"""World, the first screen, which shows how the run is."""
 
 from __future__ import annotations
 
@@ -27,40 +27,49 @@ from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Heights in lines; 0: not shown."""
+    """Heights of the parts of the screen in lines; a part with height 0 is hidden."""
 
     head: int
     upper: int = 0
-    """Charts and events, or how the run failed."""
+    """Charts and events, or the failure of the run."""
     world: int = 0
     table: int = 0
     findings: int = 0
     phases: int = 0
     """The mean step by phase."""
     detail: bool = False
-    """More of the rank under the cursor stands beside it."""
+    """True if details of the rank under the cursor stand beside the mean step."""
     keys: int = 0
     charts: bool = True
     events: bool = False
 
 
 _PHASES = 11
-"""Lines of the mean step by phase."""
+"""Number of lines that the mean step by phase needs."""
 _DETAIL = 18
-"""Lines with which a rank's phases stand there through time."""
+"""Number of lines from which a rank's phases over time fit beside the mean step."""
 _FINDINGS_LEAST = 5
-"""Lines with which a finding stands there with its advice."""
+"""Number of lines that a finding with its advice needs."""
 _CHARTS, _CHARTS_MOST = 18, 24
-"""Lines that charts take before findings have theirs, and that they ever take: higher ones tell nothing more."""
+"""Height in lines that charts get before findings, and their maximum height, above which they show no more."""
 
 
 def plan(
     width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False, findings: int = 0
 ) -> Arrangement:  # fmt: skip
-    """Share out a screen. The table never needs more than its ranks; charts, findings and the mean step the rest.
+    """Divide the lines of the screen among its parts.
 
-    While the ranks arrive there is nothing to chart: the events stand there, as high as they need to be. findings: the
-    lines of all of them; they stand there where at least one with its advice fits.
+    The table needs only a line for each rank and two more; charts, findings and the mean step share the rest. While the
+    ranks are arriving there is nothing to chart, so only the events are shown, as high as necessary.
+
+    Args:
+        width: Columns of the screen.
+        height: Lines of the screen.
+        ranks: Number of ranks.
+        map_lines: Lines of the world map.
+        arriving: True until the ranks have finished a step.
+        findings: Lines of all findings; they are shown only if one of them fits with its advice.
+
     """
     head, keybar = edges(width, height)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
@@ -82,7 +91,7 @@ def plan(
         spare -= phases
         higher = min(spare, max(0, _CHARTS_MOST - upper))
         upper += higher
-        below = spare - higher  # stays empty, at the end of the last part
+        below = spare - higher  # the rest stays empty, at the end of the last part
         if phases:
             phases += below
         elif listed:
@@ -96,12 +105,12 @@ def plan(
 
 
 def most_map_lines(height: int) -> int:
-    """Return how many lines the world map may take."""
+    """Return the maximum number of lines for the world map."""
     return max(1, min(8, (height - 4) // 8))
 
 
 class World(View):
-    """Head, charts, world map, rank table."""
+    """The World screen: head, charts, world map and rank table."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.WORLD)]
     DEFAULT_CSS = """
@@ -112,7 +121,7 @@ class World(View):
     """
 
     def __init__(self, ask: Callable[[], None], choice: ChartChoice) -> None:
-        """ask: as of every screen. choice: what is charted."""
+        """Make the screen; `ask` is as in `View`, and `choice` holds the quantity and form of the chart."""
         super().__init__(ask)
         self.chosen = ChosenChart(choice, id="chosen")
         self.own = OwnChart(id="own")
@@ -139,7 +148,7 @@ class World(View):
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        """Everything that shows a frame."""
+        """Return all panes, each of which shows the current frame."""
         charts = self.chosen, self.own, self.failure, self.happened
         return self.head, *charts, self.map, self.table, self.findings, self.phases, self.detail, self.keys
 
